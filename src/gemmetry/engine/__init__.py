@@ -1,10 +1,9 @@
 """Plan -> isolated workers -> journal -> resume.
 
-``session.py`` is a run seen from above, and ``jobs.py`` what it does with each dispatch;
-``device/session.py`` brings one device's dispatches to their records through
-``workers/process.py``, which an executor (``workers/executor.py``) starts; ``workers/main.py`` and
-``dispatches/bench.py`` run inside the workers, and ``workers/protocol.py`` holds the messages
-between them.
+``session.py`` is an overview of a run, and ``jobs.py`` defines what it does with each dispatch.
+``device/session.py`` processes the dispatches of one device in ``workers/process.py``, which an
+executor (``workers/executor.py``) starts. ``workers/main.py`` and ``dispatches/bench.py`` run
+inside the workers, and ``workers/protocol.py`` defines the messages between them.
 
 The functions load when they are first used, so that a worker imports only what it needs.
 """

@@ -1,4 +1,4 @@
-"""``--save-cmds``: the commands of each dispatch as a file, and what they printed next to it."""
+"""``--save-cmds``: writes the commands of each dispatch to a file, with their output next to it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from gemmetry.domain.record import Record
 
 _MAX_NAME = 200
-"""Of a file; file systems allow 255 bytes."""
+"""The longest name of a file; file systems allow 255 bytes."""
 
 
 def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
-    """Write ``<folder>/<target>/<provider>/<dispatch>.txt``; its path.
+    """Write ``<folder>/<target>/<provider>/<dispatch>.txt``. Returns its path.
 
-    What the provider's tools printed about the dispatch (compiler, assembler; standard output and
-    error together) is copied next to it as ``<dispatch>.stdout``, where the provider ran any.
+    If the provider ran tools such as a compiler or assembler, what they printed about the dispatch
+    (standard output and error together) is copied next to it as ``<dispatch>.stdout``.
 
     Args:
-        folder: for the commands of all dispatches.
-        record: of the dispatch.
-        experiment: the folder that the record's paths are relative to.
+        folder: the folder of the commands of all dispatches.
+        record: the record of the dispatch.
+        experiment: the folder to which the record's paths are relative.
 
     Raises:
         OSError: the files cannot be written.

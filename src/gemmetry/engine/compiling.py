@@ -1,10 +1,10 @@
 """Compiles dispatches ahead of measuring, in a pool of worker processes.
 
-Each thread of the pool drives compile workers of its own, one per lane. A batch holds dispatches of
-one lane, of one large operation or of several small ones, because a provider may share what
-starting its compiler costs. What a crash leaves of a batch is halved until the culprit stands
-alone; what a deadline leaves is compiled one by one, so that a configuration that hangs is waited
-for twice instead of once a halving. Either way it costs its own row and no other.
+Each thread of the pool has compile workers of its own, one per lane. A batch holds dispatches of
+one lane, of one large operation or of several small ones, because a provider may share the cost of
+starting its compiler. After a crash, the rest of a batch is halved until the culprit is isolated.
+After a deadline, the rest is compiled one by one, so that a configuration that hangs is awaited
+only twice. Either way only the culprit's own row fails.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gemmetry.engine.workers.replies import out_of_turn
 from gemmetry.hardware.host import usable_cores
 
 MAX_BATCH = 24
-"""Dispatches compiled in one request. A compiler's start is amortised by then: on two cores, 128
-IREE matmuls with their default configurations took 23 s of processor time in requests of 12 to 32
-and 36 s one by one. A larger batch would lose more to a crash and answer later."""
+"""The most dispatches compiled in one request. That many amortise a compiler's start: on two cores,
+128 IREE matmuls with their default configurations took 23 s of processor time in requests of 12 to
+32, and 36 s one by one. A larger batch would lose more to a crash and answer later."""
 
 BATCH_DEADLINES = 2
-"""A batch may take this many times the deadline of one dispatch until its next answer: providers
-may answer all at the end, and the default deadline is hundreds of times what a small product
-takes. Members that need more are compiled alone, with a whole deadline each."""
+"""Until its next answer, a batch may take this many times the deadline of one dispatch. Providers
+may answer for all dispatches at the end, and the default deadline is hundreds of times what a small
+product takes. Dispatches that need more are compiled alone, each with a whole deadline."""
 
 Progress = Callable[[int, str], None]
 """Called with the number of dispatches just compiled and the name of one."""
@@ -62,22 +62,22 @@ class CompilePool:
     def submit(
         self, candidates: Iterable[Candidate], progress: Progress
     ) -> list[Future[list[Failed]]]:
-        """Start compiling; facts go into the candidates, the futures hold those that failed."""
+        """Start compiling. Facts are stored in the candidates; the futures return the failures."""
         by_lane: dict[int, list[Candidate]] = defaultdict(list)
         for candidate in candidates:
             candidate.stage = Stage.COMPILE
             by_lane[candidate.lane.id].append(candidate)
         batches = [batch for group in by_lane.values() for batch in split(group, self._jobs)]
-        # A single batch may use the processors that no other batch does.
+        # A single batch may use the processors that no other batch uses.
         jobs = max(1, self._jobs // max(1, len(batches)))
         return [self._threads.submit(self._compile, batch, jobs, progress) for batch in batches]
 
     def compile(self, candidates: Sequence[Candidate], progress: Progress) -> list[Failed]:
-        """Compile all and wait."""
+        """Compile all candidates and wait."""
         return collect(self.submit(candidates, progress))
 
     def close(self) -> None:
-        """End all compile workers; with the stop flag set, at once."""
+        """End all compile workers; at once if the stop flag is set."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.stop()
@@ -97,7 +97,8 @@ class CompilePool:
     def _attempt(
         self, batch: Sequence[Candidate], jobs: int, progress: Progress
     ) -> tuple[list[Failed], list[Candidate], Ending | None]:
-        """One request; who failed, who got no answer, and how the worker was lost if it was."""
+        """Send one request. Returns the failures, the candidates without an answer, and how the
+        worker was lost, if it was."""
         waiting = {candidate.id: candidate for candidate in batch}
         failed: list[Failed] = []
         worker: WorkerProcess | None = None
@@ -158,8 +159,8 @@ class CompilePool:
 
 
 def split(group: Sequence[Candidate], jobs: int) -> list[list[Candidate]]:
-    """Batches of nearly equal size in the order given: as few as ``MAX_BATCH`` allows, and their
-    number a multiple of `jobs`, so that all workers end at about the same time."""
+    """Split into batches of nearly equal size, in the given order: as few as ``MAX_BATCH`` allows,
+    and a multiple of `jobs`, so that all workers end at about the same time."""
     fewest = -(-len(group) // MAX_BATCH)
     count = min(len(group), -(-fewest // jobs) * jobs)
     bounds = [len(group) * part // max(1, count) for part in range(count + 1)]
@@ -167,7 +168,7 @@ def split(group: Sequence[Candidate], jobs: int) -> list[list[Candidate]]:
 
 
 def collect(futures: Sequence[Future[list[Failed]]]) -> list[Failed]:
-    """Wait for compile batches; everyone who failed."""
+    """Wait for compile batches. Returns all failures."""
     wait(futures)
     return [failed for future in futures for failed in future.result()]
 

@@ -1,4 +1,4 @@
-"""What exceptions and deaths of workers mean for the dispatch that ran."""
+"""What exceptions and deaths of workers mean for the dispatch that was running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.workers.protocol import Failure
 
 TAIL_BYTES = 4000
-"""Of a worker's output, kept with an outcome that it may explain."""
+"""The part of a worker's output that is kept with an outcome that it may explain."""
 
 _OUTCOMES = {
     "CompileError": Outcome.COMPILE_ERROR,
@@ -48,7 +48,7 @@ class WorkerLost(Exception):
 
 
 def describe(error: BaseException, *, worker_is_spoiled: bool = False) -> Failure:
-    """An exception as it travels from worker to parent."""
+    """An exception in the form in which a worker sends it to its parent."""
     if isinstance(error, GemmetryError):
         return Failure(_known_kind(error), error.message, error.hint, "", worker_is_spoiled)
     if isinstance(error, MemoryError):
@@ -61,8 +61,8 @@ def describe(error: BaseException, *, worker_is_spoiled: bool = False) -> Failur
 def ending_of(failure: Failure, output_tail: str) -> Ending:
     """The outcome of a dispatch whose worker raised `failure`.
 
-    An exception that nobody raised on purpose is a ``crash``: something in the provider or the
-    kernel is broken, not this configuration rejected.
+    An exception that was not raised on purpose is a ``crash``: the provider or the kernel is
+    broken, rather than this configuration rejected.
     """
     text = failure.message if "\n" in failure.message.strip() else ""
     tail = "\n".join(part for part in (output_tail, text, failure.trace) if part)[-TAIL_BYTES:]
@@ -77,7 +77,7 @@ def ending_of(failure: Failure, output_tail: str) -> Ending:
 
 
 def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> Ending:
-    """The outcome of the dispatch that ran when its worker ended with `status` (Popen's
+    """The outcome of the dispatch that was running when its worker ended with `status` (Popen's
     returncode)."""
     complaint = _first_complaint(output_tail)
     suffix = f": {complaint}" if complaint else ""
@@ -96,7 +96,7 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
 
 
 def left_behind(processes: Sequence[str]) -> str:
-    """What to say of processes that a dispatch left in sessions of their own and that were ended;
+    """Text about the processes that a dispatch left in sessions of their own and that were ended;
     "" if there are none."""
     if not processes:
         return ""
@@ -107,13 +107,13 @@ def left_behind(processes: Sequence[str]) -> str:
 
 
 def with_left_behind(ending: Ending, processes: Sequence[str]) -> Ending:
-    """`ending`, and what was left behind."""
+    """`ending`, with a note on processes that were left running."""
     more = left_behind(processes)
     return replace(ending, reason=f"{ending.reason}; {more}") if more else ending
 
 
 def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:
-    """Why a dispatch whose stage passed its deadline ended, and how to give it longer."""
+    """Why a dispatch whose stage exceeded its deadline ended, and how to give it longer."""
     return (
         f"{doing} took longer than {seconds:g} s "
         f"(raise it with --set deadlines.{stage}={2 * seconds:g})"
@@ -121,7 +121,7 @@ def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:
 
 
 def first_useful_line(text: str) -> str:
-    """The line of a message or of a compiler's output that says most: the first that mentions an
+    """The most informative line of a message or of a compiler's output: the first that mentions an
     error, else the first that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     useful = next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), "")
@@ -131,7 +131,8 @@ def first_useful_line(text: str) -> str:
 
 
 def _first_complaint(output: str) -> str:
-    """The first line that looks like the cause of a death; no file and line of a traceback."""
+    """The first line that looks like the cause of a death, rather than a file and line of a
+    traceback."""
     for line in output.splitlines():
         if _LOOKS_USEFUL.search(line) and not _NOISE.match(line):
             return line.strip()[:_MAX_REASON]
@@ -146,7 +147,8 @@ def _signal_name(number: int) -> str:
 
 
 def _known_kind(error: GemmetryError) -> str:
-    """The nearest class of domain/errors.py, so that a provider may derive its own from it."""
+    """The nearest class of domain/errors.py, so that a provider may derive its own classes from
+    it."""
     for kind in type(error).__mro__:
         if kind.__module__ == errors.__name__:
             return kind.__name__

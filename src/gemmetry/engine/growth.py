@@ -1,5 +1,5 @@
-"""An experiment that grows, measurements or traces: what may change when a larger plan goes on in
-its folder, and what is then done again."""
+"""Experiments that grow, of measurements or traces: what may change when a larger plan continues in
+the same folder, and what is then repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gemmetry.store.manifest import plan_differences
 from gemmetry.store.rows import Lane
 
 _AXES = ("name", "operations", "targets", "providers", "selection", "default_configurations_only")
-"""Parts of a plan's document that say which dispatches there are."""
+"""The parts of a plan's document that determine which dispatches there are."""
 
 
 def _settings_that(resume: Resume) -> frozenset[str]:
@@ -30,19 +30,19 @@ _AMOUNTS = _settings_that(Resume.MORE_SAMPLES)
 _LIMITS = _settings_that(Resume.OTHER_LIMITS)
 
 _CONFIGURATIONS = "configurations"
-"""Option of a provider that lists configurations; more of them are more dispatches."""
+"""The option of a provider that lists configurations; more configurations give more dispatches."""
 
 
 def obstacles(job: Job, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """In what the documents of two plans, the second of which is for `job`, differ that keeps them
-    from sharing an experiment: whatever changes results. "" if nothing does, so that one may grow
-    into the other."""
+    """The differences between the documents of two plans, the second of which is for `job`, that
+    prevent them from sharing an experiment, because they change results; "" if there are none, so
+    that one may grow into the other."""
     old, new = _fixed(theirs, ours), _fixed(ours, theirs)
     return plan_differences(old, job.without_growth(old, new))
 
 
 def _fixed(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What no growth may change; of the providers those that both plans name."""
+    """What growth may not change; of the providers, those that both plans name."""
     found = {key: value for key, value in document.items() if key not in _AXES}
     settings = document.get("settings")
     if isinstance(settings, Mapping):
@@ -62,8 +62,8 @@ def _but_configurations(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> list[Lane]:
-    """`lanes`, each with the listed configurations of the same lane among `known` as well, whose
-    dispatches may not be finished yet."""
+    """`lanes`, each with the listed configurations of the same lane among `known` as well, because
+    their dispatches may not be finished yet."""
     listed = {lane.place: lane.options.get(_CONFIGURATIONS) for lane in known}
     found = []
     for lane in lanes:
@@ -76,8 +76,8 @@ def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> l
 
 
 def wanted_again(store: Experiment, plan: Plan, job: Job) -> Again:
-    """Finished dispatches that go on under the settings of `plan`: those that other limits gave up,
-    and those that lack results by the measure of `job`."""
+    """Finished dispatches that continue under the settings of `plan`: those that were given up
+    because of other limits, and those for which `job` requires more results."""
     theirs, ours = (one.get("settings", {}) for one in (store.manifest.document, plan.document))
     has_other_limits = any(theirs.get(name) != ours.get(name) for name in _LIMITS)
     other_amounts = any(theirs.get(name) != ours.get(name) for name in _AMOUNTS)

@@ -1,8 +1,8 @@
 """Jobs: what a run does with each dispatch of its plan.
 
-A run compiles, verifies, measures or records traces. All that differs between these stands in a
-:class:`Job`, which both the parent and the workers derive from the settings of the plan, so that
-nothing else in the engine depends on which of them it is.
+A run compiles, verifies, measures or records traces. All differences between these are in a
+:class:`Job`, which both the parent and the workers derive from the settings of the plan. Nothing
+else in the engine depends on the kind of job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gemmetry.domain.record import Record, TraceFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
 
-if TYPE_CHECKING:  # Workers import this module, and do without what only the parent needs.
+if TYPE_CHECKING:  # Workers import this module, without what only the parent needs.
     from gemmetry.domain.contracts import Executable, HostArray
     from gemmetry.domain.dispatch import Dispatch
     from gemmetry.domain.operation import Operation
@@ -30,33 +30,33 @@ if TYPE_CHECKING:  # Workers import this module, and do without what only the pa
 
 Lacking = Callable[[int, Record], bool]
 """Whether a finished dispatch, given by its number in the plan and its record, lacks results that
-the job's settings want."""
+the job's settings require."""
 
 
 Document = Mapping[str, Any]
-"""The document of a plan, as far as it decides on results."""
+"""The part of a plan's document that determines results."""
 
 
 class Outputs:
     """Files that a job keeps in the experiment in addition to the journal: here, none.
 
-    All methods are called by the thread that holds the journal.
+    The thread that writes the journal calls all methods.
     """
 
     def assign(self, candidate: Candidate) -> None:
-        """Note in `candidate` where its files go."""
+        """Store the location of its files in `candidate`."""
 
     def noting(self, listener: Listener) -> Listener:
-        """`listener`, preceded by whatever has to follow the events of the run."""
+        """`listener`, preceded by whatever must follow the events of the run."""
         return listener
 
     def close(self) -> None:
-        """The run is over."""
+        """Finish, at the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedDispatch:
-    """What a worker holds of a dispatch that is open."""
+    """What a worker keeps of an open dispatch."""
 
     sampler: Sampler | None = None
     trace: TraceFacts | None = None
@@ -72,26 +72,28 @@ class Workbench(Protocol):
         """The inputs of `operation`, on the host."""
 
     def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
-        """A sampler of `executable` that is warmed up."""
+        """A sampler of `executable`, warmed up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a run does with each dispatch of its plan. Every job builds dispatches and verifies them
-    where the settings require it; kinds of jobs override what else they do."""
+    """What a run does with each dispatch of its plan. Every job builds dispatches, and verifies
+    them if the settings require it; kinds of jobs override what else they do."""
 
     settings: RunSettings
 
     uses_device: ClassVar[bool] = True
-    """Whether dispatches are opened on the device; otherwise they are done once compiled."""
+    """Whether dispatches are opened on the device; otherwise they are done once they are
+    compiled."""
     samples: ClassVar[bool] = False
     """Whether dispatches are sampled in rounds."""
     reports_opening: ClassVar[bool] = True
     """Whether progress counts the dispatches of a group that are verified or built."""
     may_leave_out: ClassVar[bool] = False
-    """Whether operations that the device cannot do are no failure, as long as others are ok."""
+    """Whether operations that the device does not support are no failure, as long as others are
+    ok."""
     older_plans_grow: ClassVar[bool] = False
-    """Whether an experiment may lack results of a plan that it has grown beyond."""
+    """Whether an experiment may lack results of a plan beyond which it has grown."""
     keeps_verdicts: ClassVar[bool] = True
     """Whether a finished dispatch that is continued is not verified again."""
     worker_defaults: ClassVar[Mapping[str, str]] = {}
@@ -100,7 +102,7 @@ class Job:
     # In the parent.
 
     def process_count(self, target: Target) -> int:
-        """Processes that share the work on a dispatch."""
+        """The number of processes that share the work on a dispatch."""
         return 1
 
     def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
@@ -113,8 +115,8 @@ class Job:
         """Files to keep in the experiment `store`.
 
         Args:
-            environment_id: of the environment of this run.
-            fresh: nothing of an earlier run is kept.
+            environment_id: the environment of this run.
+            fresh: whether nothing of an earlier run is kept.
 
         Raises:
             StorageError, JournalDamagedError: they cannot be read or written.
@@ -122,16 +124,17 @@ class Job:
         return Outputs()
 
     def without_growth(self, old: Document, new: Document) -> Document:
-        """The document `new` of a plan, without what an experiment with the document `old` may grow
-        by."""
+        """The document `new` of a plan, without the parts by which an experiment with the document
+        `old` may grow."""
         return new
 
     def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
-        """How to find finished dispatches of `store` that this job continues; None if there can be
-        none.
+        """A function that finds finished dispatches of `store` that this job continues; None if
+        there can be none.
 
         Args:
-            other_amounts: the experiment's plan so far requires another number of samples.
+            other_amounts: whether the experiment's current plan requires a different number of
+                samples.
         """
         return None
 
@@ -144,13 +147,12 @@ class Job:
 
     @property
     def launch_limit_s(self) -> float:
-        """A launch that takes longer does not fit the deadlines of this job; verification
-        apart."""
+        """The longest launch that fits the deadlines of this job, verification excepted."""
         return math.inf
 
     def objection(self, seconds: float) -> str:
-        """Why a launch that takes `seconds` does not fit, to follow what was observed of it; "" if
-        it fits."""
+        """Why a launch that takes `seconds` does not fit, as a continuation of what was observed;
+        "" if it fits."""
         return ""
 
     # In workers.
@@ -162,7 +164,7 @@ class Job:
         dispatch: Dispatch,
         executable: Executable,
     ) -> PreparedDispatch:
-        """Do what follows building and verification.
+        """Do the work that follows building and verification.
 
         Raises:
             DispatchError, OutOfMemoryError, DeviceLostError: it failed.
@@ -177,7 +179,7 @@ class Compiling(Job):
 
 
 class Verifying(Job):
-    """Dispatches are verified, and nothing else."""
+    """Dispatches are only verified."""
 
 
 class Measuring(Job):
@@ -192,7 +194,7 @@ class Measuring(Job):
         return process_count(self.settings, target)
 
     def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
-        """Those measured in the environment of this run that need more samples."""
+        """Dispatches measured in the environment of this run that need more samples."""
         if not other_amounts:
             return None
         from gemmetry.engine.dispatches.candidate import restored

@@ -1,4 +1,4 @@
-"""The one place where results become durable and are then passed to the listener."""
+"""The only place where results become durable and are then passed to the listener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Journal:
     def __init__(
         self, experiment: Experiment, listener: Listener, commands: Path | None = None
     ) -> None:
-        """`commands` is the folder where each dispatch's commands are kept, if they are."""
+        """`commands` is the folder where the commands of each dispatch are kept, if they are."""
         self.experiment = experiment
         self._commands = commands
         self._listener = listener
@@ -32,14 +32,14 @@ class Journal:
         self.experiment.finish(records)
         for record in records.values():
             if record.verdict.evidence_path is not None:
-                with contextlib.suppress(OSError):  # what counts, the verdict, is stored
+                with contextlib.suppress(OSError):  # the verdict, which is what matters, is stored
                     complete_text(self.experiment.path / record.verdict.evidence_path, record)
             if self._commands is not None:
                 save_commands(self._commands, record, self.experiment.path)
             self.publish(DispatchFinished(record))
 
     def add_rounds(self, rounds: Sequence[StoredRound], verdicts: Mapping[int, Verdict]) -> None:
-        """Store rounds, and verdicts of dispatches that go on, in one transaction."""
+        """Store rounds, and verdicts of dispatches that continue, in one transaction."""
         if rounds or verdicts:
             self.experiment.add_rounds(rounds, verdicts)
 
@@ -49,5 +49,5 @@ class Journal:
             self._listener(event)
 
     def warn(self, text: str) -> None:
-        """A sentence that people should read."""
+        """Pass on a sentence that the user should read."""
         self.publish(Message(text, "warning"))

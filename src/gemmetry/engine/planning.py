@@ -1,7 +1,7 @@
 """Enumerates a plan: operations × targets × providers × configurations, as rows for the store.
 
-The inner loop runs a million times for a large plan (``benchmarks/engine.py`` holds it to 3 s),
-so it makes names with :func:`operation_namer`, keeps configurations by number and builds no
+The inner loop runs a million times for a large plan (the limit in ``benchmarks/engine.py`` is 3 s),
+so it creates names with :func:`operation_namer`, refers to configurations by number and creates no
 object per dispatch.
 """
 
@@ -21,11 +21,11 @@ from gemmetry.domain.record import Record
 from gemmetry.store.rows import Lane, PlanBatch
 
 BATCH_ROWS = 50_000
-"""Rows handed to the store at once: large enough that its cost is one call a batch, small enough
-that a plan of any size needs a few MB."""
+"""The rows passed to the store at once: enough to amortise the call, and few enough that a plan of
+any size needs a few MB."""
 
 NAMES_FOR_SUGGESTIONS = 4000
-"""Names that are compared with a pattern that matched nothing."""
+"""The most names that are compared with a pattern that matched nothing."""
 
 _SHAPE = re.compile(r"matmul_(\d+x\d+x\d+(?:x\d+)?)_")
 
@@ -35,7 +35,7 @@ MakeRecord = Callable[[Lane, Operation, Configuration, Outcome, str], Record]
 
 @dataclass(frozen=True, slots=True)
 class LaneProvider:
-    """A lane and its provider as this process has it, for questions that run nothing."""
+    """A lane and its provider in this process, for questions that run nothing."""
 
     lane: Lane
     provider: Provider
@@ -43,7 +43,7 @@ class LaneProvider:
     """Why the provider does not work on this machine; None if it does."""
 
     def refusal(self, operation: Operation) -> str | None:
-        """Why the provider cannot do `operation` on the lane's target; None if it can."""
+        """Why the provider does not support `operation` on the lane's target; None if it does."""
         return self.unavailable or self.provider.supports(operation, self.lane.target)
 
 
@@ -73,8 +73,8 @@ def enumerate_plan(
 ) -> Iterator[PlanBatch]:
     """The plan's rows in batches.
 
-    A provider that cannot do an operation contributes one row, the default configuration, that
-    is finished as ``unsupported``.
+    A provider that does not support an operation contributes one row, the default configuration,
+    with the outcome ``unsupported``.
 
     Raises:
         EmptySelectionError: nothing is left; the message lists the nearest names.
@@ -184,7 +184,8 @@ class _Rows:
         return number
 
     def named(self) -> Iterator[PlanBatch]:
-        """Rows of dispatches requested by their whole names, unless the product has them."""
+        """Rows of dispatches that are requested by their full names, unless the product contains
+        them."""
         for named in self._plan.named:
             found = [item for item in self._lanes if self._knows(item, named)]
             if not found:
@@ -243,7 +244,7 @@ def _unknown_configuration(named: NamedDispatch, lanes: Sequence[LaneProvider]) 
 
 
 def _other_target_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
-    """Where another target of a provider has the configuration, how to request that target."""
+    """If the provider has the configuration on another target, how to request that target."""
     here = {item.lane.target for item in lanes}
     for item in lanes:
         for target in item.provider.targets():

@@ -1,4 +1,4 @@
-"""The command line that does one dispatch again."""
+"""The command line that repeats one dispatch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def reproduction_command(
     lane: Lane, dispatch: str, settings: RunSettings, *, verify_only: bool = False
 ) -> str:
     """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed,
-    the distribution and whatever else it ran with that is not the default and can change its
-    outcome; ``gemmetry verify run`` where only verification is requested or `verify_only` says
-    that it decided, ``gemmetry trace record`` where traces were. Of several kernels of a user's own
-    it names the one that the dispatch is of, where its name shows that."""
+    the distribution and every other setting that differs from its default and can change the
+    outcome. It is ``gemmetry verify run`` if only verification is requested or `verify_only` shows
+    that verification decided, and ``gemmetry trace record`` if traces were requested. Of several
+    kernels of a user's own it names the one that the dispatch belongs to, if the name shows
+    that."""
     lane, dispatch = _with_its_kernel(lane, dispatch)
     schedule = None if verify_only else settings.trace
     verify_only = verify_only or (settings.verify and not settings.measure and schedule is None)
@@ -44,8 +45,8 @@ def reproduction_command(
 
 
 def _with_its_kernel(lane: Lane, dispatch: str) -> tuple[Lane, str]:
-    """The lane with the kernel of `dispatch` alone, and what the dispatch is called there:
-    among others, the name of its function precedes the configuration's."""
+    """The lane with only the kernel of `dispatch`, and the name of the dispatch in it: with several
+    kernels, the function's name precedes the configuration's."""
     kernels = lane.options.get("kernel") or []
     if isinstance(kernels, str) or len(kernels) < 2:
         return lane, dispatch
@@ -91,7 +92,7 @@ _ALWAYS_NAMED = ("seed", "distribution")
 
 
 def _settings(settings: RunSettings) -> list[str]:
-    """Options of the settings that can change an outcome and are not the default."""
+    """Options of the settings that can change an outcome and differ from their defaults."""
     words: list[str] = []
     for key in sorted(SETTINGS, key=lambda key: list(Form).index(key.form)):
         value, usual = getattr(settings, key.setting), getattr(_DEFAULTS, key.setting)

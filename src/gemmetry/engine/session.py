@@ -43,11 +43,11 @@ from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import os_failure
 
 TEMPORARY = "temporary"
-"""Folder in the experiment of files that last as long as a worker."""
+"""The folder in the experiment for files that last as long as a worker."""
 
 CHUNK = 128
-"""Dispatches that are compiled, then measured: enough to keep a pool busy, few enough that the
-first results come soon and little is lost by a kill."""
+"""The number of dispatches that are compiled and then measured: enough to keep a pool busy, and few
+enough that the first results arrive soon and a kill loses little."""
 
 
 def run(
@@ -59,13 +59,14 @@ def run(
     command: str = "",
     generated: Path | None = None,
 ) -> RunSummary:
-    """Do what `plan` says and keep everything in the folder `experiment`; resume what is there.
+    """Carry out `plan` and store everything in the folder `experiment`, resuming an earlier run.
 
     Args:
-        generated: where providers write sources and binaries; None: in the experiment.
+        generated: the folder to which providers write sources and binaries; None: in the
+            experiment.
 
     Raises:
-        RequestError: the plan cannot be run, or the folder is another plan's.
+        RequestError: the plan cannot be run, or the folder belongs to another plan.
         StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
@@ -90,10 +91,10 @@ def run(
     ) as store:
         kept_below = _grow(store, plan, job, rows) if store.must_grow else None
         if not store.is_new:
-            # Those of all commands that worked here, by the journal's numbers.
+            # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
         context = _context(plan, experiment, written)
-        # What a killed run left.
+        # Files left by a run that was killed.
         shutil.rmtree(context.temporary, ignore_errors=True)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         outputs = job.outputs(store, environment.id, fresh=fresh)
@@ -134,7 +135,8 @@ def _grow(
     job: Job,
     rows: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]],
 ) -> int:
-    """Add what the experiment lacks of `plan`; the number of the last dispatch that it had."""
+    """Add what the experiment lacks of `plan`. Returns the number of its last dispatch before
+    that."""
     last = store.last_number()
     lanes, batches = rows()
     lanes = with_known_configurations(lanes, store.lanes())
@@ -151,7 +153,7 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
     versions: dict[str, str] = {}
     for item in lanes:
         if item.unavailable is None:
-            # str(): torch's version is a class of its own, which does not encode.
+            # str(): torch's version has a class of its own, which does not encode.
             versions.update({name: str(text) for name, text in item.provider.versions().items()})
     environment = capture_environment(versions)
     threads = plan.settings.threads or environment.cpu_count
@@ -160,7 +162,7 @@ def _environment(plan: Plan, lanes: Sequence[LaneProvider]) -> Environment:
 
 
 def _host_bandwidth(lanes: Sequence[LaneProvider], store: Experiment) -> float | None:
-    """The host's memory bandwidth where something is still to be sampled on its CPU; measured
+    """The host's memory bandwidth, if something is still to be sampled on its CPU. It is measured
     before any worker starts, so that neither disturbs the other."""
     mine = [item.lane.id for item in lanes if item.lane.target.kind is TargetKind.CPU]
     if not mine or next(store.remaining(mine), None) is None:
@@ -171,9 +173,10 @@ def _host_bandwidth(lanes: Sequence[LaneProvider], store: Experiment) -> float |
 def _announce(
     journal: Journal, environment: Environment, kept_below: int | None
 ) -> tuple[int, int]:
-    """Announce what is planned and what is kept; how many dispatches and samples that is.
+    """Announce what is planned and what is kept. Returns the numbers of dispatches and samples that
+    are kept.
 
-    `kept_below` is the last dispatch that there was before the experiment grew, if it did.
+    `kept_below` is the number of the last dispatch before the experiment grew, if it did.
     """
     store = journal.experiment
     dropped = store.drop_foreign_rounds()
@@ -236,7 +239,7 @@ class _Run:
         self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
 
     def work(self) -> str:
-        """Do everything; why it ended early, "" if it did not."""
+        """Do all the work. Returns why it ended early; "" if it did not."""
         pool = CompilePool(self._context)
         try:
             if len(self._targets) == 1:
@@ -247,7 +250,7 @@ class _Run:
             pool.close()
 
     def _work_on_all(self, targets: Sequence[Target], pool: CompilePool) -> str:
-        """A thread for each device; one that is lost does not hold up the others."""
+        """Run a thread for each device; the loss of one does not hold up the others."""
         with ThreadPoolExecutor(len(targets), thread_name_prefix="device") as threads:
             running = {threads.submit(self._work_on, target, pool) for target in targets}
             failures: list[str] = []
@@ -268,7 +271,8 @@ class _Run:
         except DeviceLostError as lost:
             session.kill()
             if next(self._candidates(target), None) is None:
-                # Lost twice at the last dispatch, which is a row by now: nothing waits for it.
+                # It was lost twice at the last dispatch, which has a record by now, so nothing
+                # waits for the device.
                 self._journal.warn(lost.message)
                 return ""
             self._journal.warn(str(lost))
@@ -280,10 +284,11 @@ class _Run:
         return ""
 
     def _compiled_chunks(self, target: Target, pool: CompilePool) -> Iterator[list[Candidate]]:
-        """Candidates of `target` that are ready to be built, chunk by chunk.
+        """Yield candidates of `target` that are ready to be built, chunk by chunk.
 
-        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb it.
-        Where nothing is run, the pool need not idle at the end of a chunk either.
+        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb the
+        measurement. If nothing is run, the pool also continues without a pause at the end of a
+        chunk.
         """
         waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
         for chunk in _chunks(self._candidates(target), CHUNK):
@@ -298,8 +303,9 @@ class _Run:
             yield self._compiled(*waiting)
 
     def _candidates(self, target: Target) -> Iterator[Candidate]:
-        """What is left for `target`, in plan order; last, each on its own, those that ran when it
-        was lost, so that the others have their results before it may be lost again."""
+        """The remaining candidates of `target`, in plan order. Those that were running when the
+        device was lost come last, each on its own, so that the others have their results before it
+        may be lost again."""
         mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
         resolver = Resolver(mine)
         store = self._journal.experiment
@@ -325,7 +331,7 @@ class _Run:
     def _compiled(
         self, chunk: Sequence[Candidate], futures: Sequence[Future[list[Failed]]]
     ) -> list[Candidate]:
-        """Wait for a chunk's compilers; whoever is to be built."""
+        """Wait for a chunk's compilers. Returns the candidates to build."""
         failed = {item.candidate.id: item for item in collect(futures)}
         records = {
             key: self._records.ended(item.candidate, item.ending) for key, item in failed.items()
@@ -356,7 +362,8 @@ class _Run:
 
 
 def _chunks(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
-    """Parts of about `size` candidates that end where an operation does, unless it is huge."""
+    """Parts of about `size` candidates that end where an operation does, unless the operation is
+    huge."""
     chunk: list[Candidate] = []
     for candidate in candidates:
         if len(chunk) >= size and (

@@ -1,4 +1,4 @@
-"""Stages of a run alone: writing sources, and compiling."""
+"""Single stages of a run: writing sources, and compiling."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from gemmetry.store.rows import PlannedDispatch
 
 
 def compile_plan(plan: Plan) -> Plan:
-    """The plan that compiles what `plan` would measure; it has a hash of its own, so that its
-    records do not pass for the other's."""
+    """The plan that compiles what `plan` would measure. It has its own hash, so that its records
+    are not mistaken for those of `plan`."""
     settings = dataclasses.replace(plan.settings, measure=False, verify=False)
     document = {**plan.document, "stages": ["compile"]}
     return dataclasses.replace(plan, settings=settings, document=document)
@@ -37,7 +37,7 @@ def trace_plan(plan: Plan, schedule: TraceSchedule) -> Plan:
     settings = dataclasses.replace(plan.settings, measure=False, trace=schedule)
     how = {**dataclasses.asdict(schedule), "deadline_s": settings.deadlines_s[Stage.TRACE]}
     if not schedule.chakra_all_steps:
-        del how["chakra_all_steps"]  # Grids from before there was a choice go on.
+        del how["chakra_all_steps"]  # Grids from before this was configurable continue.
     document = {**plan.document, "stages": ["trace"], "trace": how}
     return dataclasses.replace(plan, settings=settings, document=document)
 
@@ -51,7 +51,7 @@ def compile(
     command: str = "",
     generated: Path | None = None,
 ) -> RunSummary:
-    """Compile every dispatch of `plan` and keep what became of it; nothing is run.
+    """Compile every dispatch of `plan` and store the results; nothing is run.
 
     Raises what :func:`gemmetry.engine.session.run` raises.
     """
@@ -66,10 +66,10 @@ def compile(
 
 
 def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_events) -> list[Path]:
-    """Write the sources of every dispatch of `plan`, in this process, and the list of them; the
-    files, in order.
+    """Write the sources of every dispatch of `plan`, in this process, and a list of them. Returns
+    the files, in order.
 
-    What a provider cannot generate is reported as a warning and left out.
+    Sources that a provider cannot generate are left out, with a warning.
 
     Raises:
         RequestError: the plan cannot be carried out. OSError: it cannot be written.

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The summary of a run."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _LEFT_OUT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Counts over the whole experiment, earlier runs included."""
+    """Counts over the whole experiment, including earlier runs."""
 
     experiment: Path
     total: int
-    """Dispatches of the plan."""
+    """The dispatches of the plan."""
     kept: int = 0
-    """Dispatches that were done before this run."""
+    """The dispatches that were done before this run."""
     samples_kept: int = 0
     outcomes: Mapping[Outcome, int] = field(default_factory=dict)
     operations_without_ok: int = 0
-    """Operations of which no dispatch is ok."""
+    """The operations of which no dispatch is ok."""
     failure: str = ""
-    """Why the run ended before its plan did; the same command resumes."""
+    """Why the run ended before its plan did; the same command resumes it."""
 
     @property
     def finished(self) -> int:
-        """Dispatches with an outcome."""
+        """The dispatches with an outcome."""
         return sum(self.outcomes.values())
 
     @property
     def exit_status(self) -> int:
-        """0 done; 1 something was wrong, crashed, timed out or ran out of memory, or an operation
-        has no ok dispatch; 3 the environment failed. (2, a wrong request, is raised; 130, an
+        """0: done. 1: something was wrong, crashed, timed out or ran out of memory, or an operation
+        has no ok dispatch. 3: the environment failed. (2, an invalid request, is raised; 130, an
         interrupt, is KeyboardInterrupt.)"""
         if self.failure:
             return EnvironmentFailure.exit_status
@@ -53,9 +53,10 @@ def summarize_run(
     failure: str = "",
     may_leave_out: bool = False,
 ) -> RunSummary:
-    """Count what stands in the journal.
+    """Count the results in the journal.
 
-    `may_leave_out`: operations that the device cannot do are no failure, as long as others are ok.
+    `may_leave_out`: operations that the device does not support are no failure, as long as others
+        are ok.
     """
     outcomes = {Outcome(name): count for name, count in experiment.outcome_counts().items()}
     leaves_out = may_leave_out and Outcome.OK in outcomes

@@ -1,1 +1,1 @@
-"""One device: its open dispatches, the rounds that they take turns in, and what becomes of them."""
+"""One device: its open dispatches, the rounds in which they take turns, and their results."""

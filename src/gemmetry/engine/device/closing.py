@@ -1,4 +1,4 @@
-"""Has the workers of a device check what timed launches left, and completes the candidates."""
+"""Has a device's workers check the outputs of timed launches, and completes the candidates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Closer:
         self._results = standing.results
 
     def close_all(self) -> None:
-        """Bring every open candidate to its record.
+        """Complete every open candidate with a record.
 
         Raises:
             DeviceLostError, StorageError, RunStopped: the run cannot go on.
@@ -40,7 +40,7 @@ class Closer:
         standing.stale.clear()
 
     def _close(self, lane: int, members: Sequence[Candidate]) -> None:
-        """Look at what each worker's launches left, and complete the candidates that are right."""
+        """Check the outputs in each worker, and complete the candidates that are correct."""
         still_open = self._standing.open
         going_on = [candidate for candidate in members if candidate.id in still_open]
         waiting: deque[Candidate] = deque()
@@ -79,7 +79,7 @@ class Closer:
                     worker.mark_output()
 
     def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
-        """The candidate is no longer open where something was wrong."""
+        """Process an answer; the candidate is no longer open if something was wrong."""
         if closed.failure is not None:
             self._standing.blame(candidate, ending_of(closed.failure, worker.output_tail()))
             del self._standing.open[candidate.id]
@@ -88,7 +88,7 @@ class Closer:
 
 
 def skip_recheck(candidate: Candidate) -> None:
-    """Note that nobody could look at what the timed launches left."""
+    """Note that the outputs of the timed launches could not be checked."""
     check = CheckResult(
         "after_timing",
         CheckOutcome.NOT_APPLICABLE,

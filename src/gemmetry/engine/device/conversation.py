@@ -1,4 +1,4 @@
-"""Steps of a conversation with a worker that opening, sampling and closing have in common."""
+"""Steps of a conversation with a worker that opening, sampling and closing share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOING = {
     Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
     Stage.TRACE: "tracing",
 }  # fmt: skip
-"""A stage, for messages about it."""
+"""A stage, as named in messages."""
 
 
 def enter(worker: WorkerProcess, stage: Stage) -> None:
@@ -25,7 +25,7 @@ def enter(worker: WorkerProcess, stage: Stage) -> None:
 def hear(
     worker: WorkerProcess, kinds: tuple[type[Frame], ...], waiting: Sequence[Candidate]
 ) -> Reply:
-    """A reply that is one of `kinds` and about the first of `waiting`, or the end of the replies.
+    """A reply of one of `kinds` about the first of `waiting`, or the end of the replies.
 
     Raises:
         WorkerLost, RunStopped: see :meth:`gemmetry.engine.workers.process.WorkerProcess.hear`.
@@ -34,7 +34,7 @@ def hear(
 
 
 def refuse(worker: WorkerProcess, flaw: str) -> None:
-    """End a worker whose reply has a flaw.
+    """End a worker whose reply is flawed.
 
     Raises:
         WorkerLost: `flaw` is not "".

@@ -1,5 +1,5 @@
-"""Which dispatches are open at the same time: those of one operation, or of several small ones, as
-far as the device's memory allows."""
+"""Decides which dispatches are open at the same time: those of one operation, or of several small
+ones, as far as the device's memory allows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gemmetry.hardware.host import free_memory_bytes
 from gemmetry.measurement.buffers import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
 
 MAX_GROUP = 64
-"""Dispatches open at once. More would stretch a round, and with it the drift between the first
-and the last candidate, beyond the seconds over which a machine is steady."""
+"""The most dispatches that are open at once. More would lengthen a round, and with it the drift
+between the first and the last candidate, beyond the seconds over which a machine is steady."""
 
 SMALL_OPERATION_FLOPS = 1e8
 """Operations up to this size share a group: a launch takes at most milliseconds, and starting a
 group costs as much."""
 
 ASSUMED_CACHE_BYTES = 256 << 20
-"""Last-level cache assumed while grouping, the largest of today's devices (AMD MI300X Infinity
-Cache); input sets are sized by the device's real one."""
+"""The last-level cache assumed while grouping, which is that of AMD's MI300X (Infinity Cache), the
+largest of current devices. Sets of inputs are sized by the actual cache."""
 
 UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
-"""For the first group on a GPU, before it is known how much memory the device has free."""
+"""The budget of the first group on a GPU, before its free memory is known."""
 
 
 class Budget:
-    """Memory that open executables of one device may take together, each in `processes`
+    """The memory that open executables of one device may use together, each in `processes`
     processes."""
 
     def __init__(self, target: Target, job: Job, processes: int = 1) -> None:
@@ -42,13 +42,13 @@ class Budget:
             self._free_bytes = free_memory_bytes()
 
     def observe(self, free_bytes: int) -> None:
-        """Take note of what the device has free; the most seen is what it has when idle."""
+        """Note the device's free memory; the largest value seen is that of the idle device."""
         if free_bytes > 0:
             self._free_bytes = max(self._free_bytes or 0, free_bytes)
 
     @property
     def limit_bytes(self) -> int:
-        """``settings.memory_budget_bytes``, or half of what is free."""
+        """``settings.memory_budget_bytes``, or half of the free memory."""
         if self._settings.memory_budget_bytes > 0:
             return self._settings.memory_budget_bytes
         if self._free_bytes is None:
@@ -56,7 +56,8 @@ class Budget:
         return self._free_bytes // 2
 
     def needed_bytes(self, candidate: Candidate) -> int:
-        """Estimate for one open dispatch: its rotating input sets, see measurement/buffers.py."""
+        """An estimate for one open dispatch: its rotating sets of inputs, see
+        measurement/buffers.py."""
         one_set = max(1, candidate.operation.bytes)
         sets = 1
         if self._settings.cold_cache and self._job.samples:
@@ -90,7 +91,7 @@ def _share(last: Candidate, candidate: Candidate) -> bool:
 
 
 def by_lane(candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[Candidate]]]:
-    """`candidates` by the number of their lane, in the order of these."""
+    """`candidates` by the number of their lane, in the given order."""
     ordered = sorted(candidates, key=lambda candidate: candidate.lane.id)
     for lane, members in groupby(ordered, key=lambda candidate: candidate.lane.id):
         yield lane, list(members)

@@ -37,7 +37,7 @@ class Opener:
         self._progress = VerificationProgress(counted, verifies=self._job.settings.verify)
 
     def open(self, lane: int, members: Iterable[Candidate]) -> None:
-        """Open candidates in the lane's workers, replacing these as often as one is lost.
+        """Open candidates in the lane's workers, which are replaced whenever one is lost.
 
         Raises:
             DeviceLostError, StorageError, RunStopped: the run cannot go on.
@@ -62,10 +62,10 @@ class Opener:
                 culprit = self._standing.blame_for_loss(line, lost.ending)
                 if line:
                     line.popleft()
-                self._results.store()  # a deadline may have passed on this one: it must not again
+                self._results.store()  # the deadline that it may have exceeded must not pass again
                 if culprit is not None:
                     self._announce(culprit)
-                # Behind those that have not been opened yet, of which the next may cost a worker.
+                # After those that have not been opened yet, of which the next may cost a worker.
                 waiting.extend(self._standing.drop_crew(lane))
 
     def _hear_opened(self, worker: WorkerProcess, number: int, waiting: deque[Candidate]) -> None:
@@ -87,7 +87,7 @@ class Opener:
                 case Opened() as opened:
                     candidate = waiting[0]
                     refuse(worker, flaw_of_opened(opened, candidate.wire, self._job))
-                    # Raises where the worker is spoiled, with the candidate still to blame.
+                    # Raises if the worker is spoiled, while the candidate can still be blamed.
                     self._standing.raise_if_fatal(worker, candidate, opened.failure)
                     self._standing.answered = waiting.popleft()
                     if number == 0:
@@ -123,8 +123,8 @@ class Opener:
     def _take_opened_again(
         self, worker: WorkerProcess, number: int, candidate: Candidate, opened: Opened
     ) -> None:
-        """A further worker has opened what the first one has verified. Where its memory does not
-        suffice, it takes no part in the rounds."""
+        """Process a further worker's answer for a candidate that the first worker has verified. A
+        worker whose memory does not suffice takes no part in the rounds."""
         if opened.failure is None:
             if not opened.skip_reason:
                 candidate.workers.append(number)

@@ -1,4 +1,4 @@
-"""What is known of one device's dispatches and not stored yet, and what makes it durable."""
+"""Results of one device's dispatches that are not stored yet, and storing them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.protocol import with_check
 
 STORE_EVERY_S = 0.2
-"""A verdict, failure or round that comes later than this after the last commit is stored at once.
-A commit takes below a millisecond on a solid-state disk, so that this costs little, and it bounds
-what a kill loses."""
+"""A verdict, failure or round that arrives later than this after the last commit is stored at once.
+A commit takes less than a millisecond on a solid-state disk, so this costs little and limits what a
+kill loses."""
 
 
 class PendingResults:
@@ -45,19 +45,19 @@ class PendingResults:
         self._stored_at = 0.0
 
     def has_ended(self, candidate: Candidate) -> bool:
-        """Whether its record waits to be stored."""
+        """Whether its record is waiting to be stored."""
         return candidate.id in self._finished
 
     def add_round(self, taken: StoredRound) -> None:
-        """Of a candidate that goes on."""
+        """Add a round of a candidate that continues."""
         self._rounds.append(taken)
 
     def add_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Of a candidate that goes on."""
+        """Add the verdict of a candidate that continues."""
         self._verdicts[candidate.id] = verdict
 
     def complete(self, candidate: Candidate) -> None:
-        """The candidate is through: its record, of what was measured."""
+        """Complete a candidate with a record of its measurement."""
         measurement = None
         if candidate.rounds and self._job.samples:
             measurement = summarize(
@@ -78,7 +78,8 @@ class PendingResults:
         self._finished[candidate.id] = self._records.done(candidate, measurement)
 
     def is_wrong_after_timing(self, candidate: Candidate, closed: Closed, output_tail: str) -> bool:
-        """Take in what the timed launches of `candidate` left; its record, if that was wrong."""
+        """Process the check of the timed launches of `candidate`. Returns whether it was wrong; if
+        so, its record is complete."""
         if closed.check is None or candidate.verdict is None:
             return False
         candidate.verdict = with_check(candidate.verdict, closed.check)
@@ -93,18 +94,19 @@ class PendingResults:
         return True
 
     def end(self, candidate: Candidate, ending: Ending) -> None:
-        """The candidate did not come through: its record."""
+        """End a candidate that did not complete, with its record."""
         if ending.outcome is Outcome.SKIPPED:
-            candidate.stage = Stage.BUILD  # a launch that was tried is no verification
+            candidate.stage = Stage.BUILD  # a launch on trial is not a verification
         self._finished[candidate.id] = self._records.ended(candidate, ending)
 
     def store_if_due(self) -> None:
-        """What comes quickly one after the other shares a transaction."""
+        """Store if enough time has passed; results that arrive in quick succession share a
+        transaction."""
         if time.monotonic() - self._stored_at > STORE_EVERY_S:
             self.store()
 
     def store(self) -> None:
-        """Make durable what is known: rounds, verdicts of those that go on, and records."""
+        """Make rounds, verdicts of continuing candidates, and records durable."""
         finished, self._finished = self._finished, {}
         rounds, self._rounds = self._rounds, []
         verdicts, self._verdicts = self._verdicts, {}

@@ -29,7 +29,7 @@ class RoundRobin:
     def __init__(
         self, seed: int, policy: StopPolicy, standing: Standing, opener: Opener, journal: Journal
     ) -> None:
-        """`seed` is that of the order within rounds."""
+        """`seed` determines the order within rounds."""
         self._seed = seed
         self._policy = policy
         self._standing = standing
@@ -39,7 +39,7 @@ class RoundRobin:
         self._turn = 0
 
     def run(self, group_seed: int) -> None:
-        """Sample all open candidates until the policy ends it; store each round.
+        """Sample all open candidates until the policy stops; store each round.
 
         Raises:
             DeviceLostError, StorageError, RunStopped: the run cannot go on.
@@ -47,14 +47,14 @@ class RoundRobin:
         number = 0
         total = len(self._standing.open)
         while wanted := self._wanted():
-            # Rounds with the same turn are compared in pairs, so that no two runs may share one.
+            # Rounds of the same turn are compared in pairs, so no two runs may share a turn.
             self._turn = time.time_ns()
             self._journal.publish(StageProgress(Stage.MEASURE, total - len(wanted), total, ""))
             order = sorted(wanted)
-            # Another order each round, so that nobody always follows the same neighbour; seeded,
-            # so that a run can be done again.
+            # The order changes each round, so that no candidate always follows the same neighbour.
+            # It is seeded, so that a run can be repeated.
             random.Random(f"{self._seed}:{group_seed}:{number}").shuffle(order)
-            # Looked up again each time: a lost worker may have taken candidates along.
+            # Looked up again each time, because a lost worker may have ended candidates.
             for place, keys in groupby(order, key=self._place):
                 requests = [(key, wanted[key]) for key in keys if self._place(key) == place]
                 if requests and place is not None:
@@ -63,7 +63,7 @@ class RoundRobin:
             number += 1
 
     def _wanted(self) -> dict[int, int]:
-        """Samples that the next round takes of each candidate that needs any."""
+        """The number of samples that the next round takes of each candidate that needs any."""
         counts = (
             (key, self._policy.next_count(one.rounds, one.seconds_spent, one.sample_s))
             for key, one in self._standing.open.items()
@@ -71,12 +71,13 @@ class RoundRobin:
         return {key: count for key, count in counts if count}
 
     def _place(self, key: int) -> tuple[int, int] | None:
-        """Lane and number of the worker whose turn with a candidate it is; None: it has ended."""
+        """The lane and number of the worker that samples a candidate next; None if it has ended."""
         candidate = self._standing.open.get(key)
         return None if candidate is None else (candidate.lane.id, candidate.next_worker)
 
     def _sample(self, lane: int, number: int, requests: Sequence[tuple[int, int]]) -> None:
-        """One worker's part of a round; what its loss leaves out comes with the next round."""
+        """Sample one worker's part of a round; if the worker is lost, the rest follows in the next
+        round."""
         worker = self._standing.crews.workers(lane)[number]
         waiting = deque(self._standing.open[key] for key, _ in requests)
         try:

@@ -1,9 +1,9 @@
-"""Brings the dispatches of one device to their records.
+"""Processes the dispatches of one device until each has a record.
 
 The dispatches of a group are open at the same time, in warm workers of which only one works at a
-time: this thread holds the device's measuring token simply by being the only one that talks to its
-workers. A worker that is lost costs the dispatch that it was working on; the others that it held
-are opened again in a fresh one.
+time: this thread alone communicates with the device's workers, and so ensures that only one
+measures. If a worker is lost, the dispatch that it was working on fails; the other dispatches that
+it held are opened again in a new worker.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class DeviceSession:
         self._closer = Closer(job, self._standing)
 
     def measure(self, candidates: Iterable[Candidate]) -> None:
-        """Bring every candidate to its record.
+        """Process every candidate until it has a record.
 
         Raises:
-            DeviceLostError: the device is gone; what is known is stored, what is not finished
-                stays for resume.
+            DeviceLostError: the device is gone; results are stored, and unfinished dispatches
+                remain for a resumed run.
             StorageError: the journal cannot be written.
             RunStopped: the run is being ended.
         """
@@ -68,7 +68,7 @@ class DeviceSession:
         self._crews.stop()
 
     def kill(self) -> None:
-        """End the workers at once."""
+        """Kill the workers."""
         self._crews.kill()
 
     def _measure_group(self, group: Sequence[Candidate]) -> None:

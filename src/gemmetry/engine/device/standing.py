@@ -1,4 +1,4 @@
-"""Which candidates of a device are open, and who is to blame for what goes wrong."""
+"""Tracks which candidates of a device are open, and which is to blame for a failure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gemmetry.engine.workers.protocol import Failure
 from gemmetry.store.experiment import Experiment
 
 MOST_DEVICE_LOSSES = 2
-"""A device that is lost may have been pulled out; lost again while the same dispatch runs, it is
-taken to be that dispatch's doing, so that a plan that holds it can come to its end."""
+"""A device that is lost once may have been unplugged. If it is lost again while the same dispatch
+runs, that dispatch is blamed, so that a plan that contains it can complete."""
 
 
 class Standing:
@@ -28,22 +28,22 @@ class Standing:
         self.results = results
         self._experiment = experiment
         self.open: dict[int, Candidate] = {}
-        """Those that go on, by number."""
+        """Candidates that continue, by number."""
         self.stale: dict[int, Candidate] = {}
-        """Those that ended in one worker while others hold them open."""
+        """Candidates that ended in one worker while others still hold them open."""
         self.answered: Candidate | None = None
-        """The one whose answer came last."""
+        """The candidate with the latest answer."""
         self._second_chances: list[Candidate] = []
 
     def take_second_chances(self) -> list[Candidate]:
-        """Those to be tried once more, alone."""
+        """Return the candidates that are to be tried once more, alone."""
         found, self._second_chances = self._second_chances, []
         for candidate in found:
             candidate.runs_alone = True
         return found
 
     def blame(self, candidate: Candidate, ending: Ending) -> None:
-        """End `candidate`, or give it a second chance alone where another may be the cause."""
+        """End `candidate`, or give it a second chance alone if another may be the cause."""
         is_among_others = len(self.open) > 0 and not candidate.runs_alone
         is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
         if is_doubtful and is_among_others:
@@ -52,9 +52,9 @@ class Standing:
             self.results.end(candidate, ending)
 
     def blame_for_loss(self, waiting: Sequence[Candidate], ending: Ending) -> Candidate | None:
-        """A worker is lost that was to answer for `waiting`: the first of these is to blame or,
-        after its last answer, the one that it answered for, unless that has ended already; who
-        that is."""
+        """Blame a candidate for the loss of a worker that was to answer for `waiting`: the first of
+        these or, after its last answer, the candidate that it answered for, unless that has already
+        ended. Returns the candidate that is blamed."""
         candidate = waiting[0] if waiting else self.answered
         if candidate is not None and not self.results.has_ended(candidate):
             self.open.pop(candidate.id, None)
@@ -64,10 +64,11 @@ class Standing:
     def raise_if_fatal(
         self, worker: WorkerProcess, candidate: Candidate, failure: Failure | None
     ) -> None:
-        """Act on a failure of `candidate` that concerns more than itself.
+        """Handle a failure of `candidate` that affects more than itself.
 
         Raises:
-            DeviceLostError, StorageError: the run cannot go on. WorkerLost: its worker cannot.
+            DeviceLostError, StorageError: the run cannot go on. WorkerLost: its worker cannot
+                continue.
         """
         if failure is None:
             return
@@ -81,7 +82,7 @@ class Standing:
                 hint="The same command resumes when the device is back.",
             )
         if failure.kind == StorageError.__name__:
-            # No fault of the dispatch, which has its turn again when there is room.
+            # Not the fault of the dispatch, which is tried again when there is memory.
             raise StorageError(failure.message, hint=failure.hint)
         if failure.worker_is_spoiled:
             ending = ending_of(failure, worker.output_tail())
@@ -89,7 +90,7 @@ class Standing:
             raise WorkerLost(ending)
 
     def drop_crew(self, lane: int) -> list[Candidate]:
-        """Forget a lane's workers, one of which is lost; the candidates that they held open."""
+        """Forget a lane's workers, one of which is lost, and the candidates that they held open."""
         self.crews.drop(lane)
         for candidate in [one for one in self.stale.values() if one.lane.id == lane]:
             del self.stale[candidate.id]

@@ -1,4 +1,4 @@
-"""Whether a measured time can be true: nothing computes faster than its device can."""
+"""Checks that a measured time is possible: no kernel is faster than its device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def timing_check(
 ) -> CheckResult:
     """The check ``timing_sanity``: failed where the median is shorter than the device's compute
     peak allows (``hardware/speed_limit.py``), so that a launch that did not do its work, or whose
-    work was not timed, is ``wrong`` and not fast."""
+    work was not timed, is reported as ``wrong`` instead of fast."""
     limit = speed_limit(target, operation, declared)
     if not isinstance(limit, SpeedLimit):
         return CheckResult(NAME, CheckOutcome.NOT_APPLICABLE, limit)

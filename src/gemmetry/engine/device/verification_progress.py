@@ -12,10 +12,11 @@ _VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 
 class VerificationProgress:
-    """How many of those to be verified (or, without verification, built) are done.
+    """Counts the dispatches that are verified (or, without verification, built).
 
-    Each counts once, however often a lost worker has it opened again. One that ends before it is
-    verified (skipped, rejected) and one that was verified in an earlier run do not count at all.
+    Each counts once, however often it is opened again because a worker was lost. A dispatch that
+    ends before it is verified (skipped, rejected) is not counted, nor is one that was verified in
+    an earlier run.
     """
 
     def __init__(self, group: Iterable[Candidate], *, verifies: bool) -> None:
@@ -24,7 +25,7 @@ class VerificationProgress:
         self._done = 0
 
     def count(self, candidate: Candidate) -> StageProgress | None:
-        """`candidate` was opened or ended; the progress to report, if any."""
+        """Note that `candidate` was opened or ended. Returns the progress to report, if any."""
         if candidate.id not in self._waiting:
             return None
         self._waiting.remove(candidate.id)

@@ -1,1 +1,1 @@
-"""The life of a dispatch on a device: built, verified, timed, sanitized."""
+"""The life of a dispatch on a device: building, verification, timing, sanitizers."""

@@ -107,7 +107,7 @@ class Bench:
             self._copies.end_copy()
 
     def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
-        """Answer, and where the dispatch has come to its end, end what it left running."""
+        """Answer, and end the processes that a completed dispatch left running."""
         if not isinstance(answer, Sampled):
             left = self._strays.look(dispatch_id)
             if left:
@@ -141,7 +141,7 @@ class Bench:
                 executable.close()
                 return Opened(wire.id, executable.facts, verdict, None, "", 0)
             if self._hello.target.is_gpu:
-                # What verification leaves cached is memory that the other processes do not get.
+                # Memory that verification leaves cached is not available to other processes.
                 executable.device.release()
             prepared = self._job.prepare(self, wire, dispatch, executable)
             sampler = prepared.sampler
@@ -163,10 +163,10 @@ class Bench:
             return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
 
     def _try(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> str:
-        """Why the dispatch is not worth going on with; "" if it is.
+        """Why the dispatch is skipped; "" if it continues.
 
-        A prediction decides nothing but whether a launch is timed before all others, under a
-        deadline that the parent keeps.
+        A prediction decides only whether one launch is timed first, under a deadline that the
+        parent enforces.
         """
         budget = LaunchBudget(self._job, verifies=wire.verify)
         if not wire.is_new or not budget.is_doubtful(self._provider.seconds_per_launch(dispatch)):
@@ -187,7 +187,8 @@ class Bench:
     def _verify(
         self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
     ) -> tuple[Verdict | None, str]:
-        """The verdict, and the digest of the output that it found right, for what is timed."""
+        """The verdict, and the digest of the output that was found correct, for comparison with
+        timed launches."""
         settings = self._hello.settings
         if not (settings.verify and wire.verify):
             return None, ""
@@ -274,8 +275,8 @@ class Bench:
             return Closed(dispatch_id, None, self._failure(error, item.executable))
 
     def _recheck(self, item: OpenDispatch) -> tuple[CheckResult | None, str | None]:
-        """Judge the outputs that the timed launches left, and keep the first that is wrong; None
-        where nothing is verified."""
+        """Check the outputs of the timed launches, and keep the first wrong one; None if nothing is
+        verified."""
         if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
             return None, None
         operation = item.dispatch.operation
@@ -304,8 +305,8 @@ class Bench:
         return check, self._evidence.keeper(item.dispatch)(evidence)
 
     def _failure(self, error: Exception, executable: Executable | None) -> Failure:
-        """Describe `error`, end what the kernel forked, and find out whether the device still
-        answers after it."""
+        """Describe `error`, end the processes that the kernel forked, and find out whether the
+        device still responds."""
         self._copies.forget()
         spoiled = False
         if executable is not None and not isinstance(error, DeviceLostError):
@@ -317,7 +318,8 @@ class Bench:
 
 
 def _require_memory(operation: Operation, free_bytes: int) -> None:
-    """Raise OutOfMemoryError for what cannot fit, before it takes the machine's memory."""
+    """Raise OutOfMemoryError for an operation that cannot fit, before it exhausts the machine's
+    memory."""
     if operation.bytes > free_bytes:
         raise OutOfMemoryError(
             f"inputs and result of {operation} take {format_bytes(operation.bytes)}, "
@@ -327,7 +329,7 @@ def _require_memory(operation: Operation, free_bytes: int) -> None:
 
 
 def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[LeftOutput]:
-    """`outputs` as they come; `last` holds the one that came last."""
+    """Yield `outputs`; `last` holds the latest one."""
     for output in outputs:
         last[:] = [output]
         yield output

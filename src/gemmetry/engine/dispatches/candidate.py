@@ -1,4 +1,4 @@
-"""A dispatch on its way through the engine, and the record it ends as."""
+"""A dispatch on its way through the engine, and the record that it results in."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class Candidate:
     verdict: Verdict | None = None
     rounds: list[Round] = field(default_factory=list)
     seconds_spent: float = 0.0
-    """Samples alone: warming up again, loading the device or changing the inputs between rounds is
-    not charged to the time budget."""
+    """Time spent on samples only: warming up again, loading the device or changing the inputs
+    between rounds does not count towards the time budget."""
     sample_s: float = 0.0
-    """What one sample takes by the warm-up; 0: not known."""
+    """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD
     trace: TraceFacts | None = None
     trace_folder: str = ""
-    """Where its traces go, absolute."""
+    """The folder of its traces, absolute."""
     trace_kept: int = 0
-    """Repeats that lie there and stay."""
+    """The number of repeats of an earlier run that are kept."""
     right_output: str = ""
-    """Digest of the output that was verified in this run."""
+    """The digest of the output that was verified in this run."""
     workers: list[int] = field(default_factory=list)
-    """Numbers of the workers, of its lane's, that hold it open."""
+    """The numbers of the workers, among its lane's, that hold it open."""
     left_behind: tuple[str, ...] = ()
     """Processes that it left running and that were ended."""
     was_launched: bool = False
-    """In this run."""
+    """Whether it was launched in this run."""
     runs_alone: bool = False
-    """It ran out of memory among others, or what it was blamed for may be another's fault, or the
-    device was lost while it ran; it gets a second chance without them."""
+    """It ran out of memory alongside others, or what it was blamed for may be another's fault, or
+    the device was lost while it ran. It gets a second chance, alone."""
 
     @property
     def name(self) -> str:
@@ -70,8 +70,8 @@ class Candidate:
 
     @property
     def wire(self) -> WireDispatch:
-        """As it travels; a dispatch that was verified is not verified again when it is reopened
-        in a fresh worker."""
+        """The dispatch as it is sent to a worker. A dispatch that was verified is not verified
+        again when it is reopened in a new worker."""
         verify = self.verdict is None
         is_new = verify and not (self.rounds or self.was_launched)
         return WireDispatch(
@@ -81,11 +81,11 @@ class Candidate:
 
     @property
     def next_worker(self) -> int:
-        """Number of the worker that takes the next round: they take turns."""
+        """The number of the worker that samples the next round; workers take turns."""
         return self.workers[len(self.rounds) % len(self.workers)]
 
     def add_round(self, taken: Round) -> StoredRound:
-        """Take in a round; what the store keeps of it."""
+        """Add a round. Returns the part that the store keeps."""
         number = len(self.rounds)
         self._count(taken)
         document = msgspec.to_builtins(taken)
@@ -93,7 +93,7 @@ class Candidate:
         return StoredRound(self.id, number, samples, taken.seconds, document)
 
     def restore(self, stored: Sequence[StoredRound]) -> None:
-        """Take in rounds of an earlier run."""
+        """Restore the rounds of an earlier run."""
         for taken in restored(stored):
             self._count(taken)
 
@@ -103,7 +103,7 @@ class Candidate:
 
 
 def restored(stored: Iterable[StoredRound]) -> list[Round]:
-    """Rounds as they were taken, of what the store keeps of them."""
+    """The rounds as they were sampled, from the part that the store keeps."""
     return [
         msgspec.convert({**one.document, "samples_ns": one.samples.tolist()}, Round)
         for one in stored
@@ -112,16 +112,16 @@ def restored(stored: Iterable[StoredRound]) -> list[Round]:
 
 @dataclass(frozen=True, slots=True)
 class RecordMaker:
-    """Makes records of one run."""
+    """Creates the records of one run."""
 
     settings: RunSettings
     environment_id: str
     folder: Path
-    """Of the experiment, absolute."""
+    """The experiment's folder, absolute."""
     generated: Path | None = None
-    """Where providers write, absolute."""
+    """The folder to which providers write, absolute."""
     host_bytes_per_s: float | None = None
-    """Memory bandwidth of the host, where it was measured for the roofline of CPU targets."""
+    """The memory bandwidth of the host, if it was measured for the roofline of CPU targets."""
 
     def failed(
         self,
@@ -131,13 +131,13 @@ class RecordMaker:
         outcome: Outcome,
         reason: str,
     ) -> Record:
-        """A dispatch that ended before anything was done with it."""
+        """The record of a dispatch that ended before anything was done with it."""
         name = str(operation)
         candidate = Candidate(0, lane, operation, name, configuration)
         return self._record(candidate, outcome=outcome, reason=reason)
 
     def ended(self, candidate: Candidate, ending: Ending) -> Record:
-        """A dispatch that did not come through."""
+        """The record of a dispatch that did not complete."""
         ending = with_left_behind(ending, candidate.left_behind)
         return self._record(
             candidate,
@@ -148,7 +148,7 @@ class RecordMaker:
         )
 
     def done(self, candidate: Candidate, measurement: Measurement | None) -> Record:
-        """A dispatch that is ok."""
+        """The record of a dispatch that is ok."""
         text = left_behind(candidate.left_behind)
         if text and measurement is not None:
             marks = (
@@ -224,7 +224,7 @@ class RecordMaker:
         )
 
     def _trace(self, candidate: Candidate) -> TraceFacts | None:
-        """What was recorded, its folder relative to the experiment's."""
+        """The recorded trace, with a folder relative to the experiment's."""
         trace = candidate.trace
         if trace is None:
             return None
@@ -232,10 +232,10 @@ class RecordMaker:
         return dataclasses.replace(trace, folder=str(folder))
 
     def _of_this_run(self, facts: BuildFacts) -> BuildFacts:
-        """Paths relative to the experiment, so that the folder can move; absolute ones for files
-        outside it. Providers give absolute paths, or ones relative to the folder above
-        ``Workspace.generated``. The provider's own benchmark gets this run's seed and
-        distribution, neither of which the provider has."""
+        """Make paths relative to the experiment, so that the folder can be moved; files outside it
+        keep absolute paths. Providers give absolute paths, or paths relative to the parent of
+        ``Workspace.generated``. The provider's own benchmark command gets this run's seed and
+        distribution, which the provider does not have."""
         changed: dict[str, Any] = {}
         for name in _PATHS:
             text = getattr(facts, name)

@@ -13,7 +13,7 @@ from gemmetry.store.rows import PlannedDispatch
 
 
 class Resolver:
-    """Names to objects; rows come in plan order, so the last operation is the one to remember."""
+    """Maps names to objects. Rows come in plan order, so only the last operation is remembered."""
 
     def __init__(self, lanes: Mapping[int, LaneProvider]) -> None:
         self._lanes = lanes
@@ -22,7 +22,7 @@ class Resolver:
         self._configurations: dict[int, dict[str, Configuration]] = {}
 
     def candidates(self, rows: Iterable[PlannedDispatch]) -> Iterator[Candidate]:
-        """A candidate for each row.
+        """Create a candidate for each row.
 
         A configuration that its provider no longer offers (an update of a plug-in) is created from
         its name alone, and building it fails with the reason.

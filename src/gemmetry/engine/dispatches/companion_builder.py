@@ -1,4 +1,5 @@
-"""Builds the configuration under test for other operations, for checks that need its tails."""
+"""Builds the configuration under test for other operations, for checks that need shapes with
+tails."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _Key = tuple[str, object, object]
 
 
 class CompanionBuilder:
-    """Companions of one provider's dispatches. What they found is kept for as long as the worker
-    lives, so that a sweep over shapes pays for the tails of a configuration once."""
+    """Companions of one provider's dispatches. Their results are kept for the worker's lifetime, so
+    that a sweep over shapes verifies the tails of a configuration only once."""
 
     def __init__(
         self,
@@ -27,12 +28,13 @@ class CompanionBuilder:
         """`guard` wraps each executable that is built."""
         self._guard = guard
         self._provider = provider
-        # Forcing is for the dispatches of the plan; their tails may come from the cache.
+        # Forced recompilation is for the dispatches of the plan; their tails may come from the
+        # cache.
         self._workspace = replace(workspace, force=False)
         self._known: dict[_Key, dict[str, CheckResult]] = {}
 
     def companions(self, dispatch: Dispatch, level: str) -> Companions | None:
-        """For `dispatch`; None where rebuilding costs more than `level` should."""
+        """The companions of `dispatch`; None if building them costs more than `level` allows."""
         if level == "quick" or not (self._provider.rebuilds_quickly or level == "paranoid"):
             return None
         configuration = dispatch.configuration

@@ -1,10 +1,10 @@
-"""Kernels that fork and return twice: the copy of the worker ends where it comes back, before it
-forks again, and the dispatch is refused.
+"""Detects kernels that fork and return twice: the copy of the worker is ended as soon as it returns
+from the launch, before it forks again, and the dispatch is rejected.
 
-A copy that comes back marks shared memory, whatever it comes back to. One that has not come back
-yet when the launch returns may be late on a busy machine, may hang (a lock that another thread of
-the worker held is never released in a copy), or may be about to end in the kernel, as it should.
-So a look waits for every copy that is still there, and refuses the kernel if it stays.
+A copy that returns sets a mark in shared memory. A copy that has not returned when the launch
+itself returns may be late on a busy machine, may hang (a lock that another thread of the worker
+held is never released in a copy), or may be about to end in the kernel, as it should. A check
+therefore waits for every copy that still exists, and rejects the kernel if one remains.
 """
 
 from __future__ import annotations
@@ -28,37 +28,39 @@ from gemmetry.engine.workers.guardian import (
 )
 
 LOOK_S = 0.01
-"""Between two looks at a copy."""
+"""The time between two checks of a copy, in seconds."""
 
 MOST_IDLE_LOOKS = 50
-"""A copy that is found asleep so often (half a second) will not end soon. Looks at one that waits
-for a processor are not counted, so that a busy machine decides nothing."""
+"""A copy that is found asleep this often (half a second) will not end soon. Checks that find it
+waiting for a processor do not count, so that a busy machine decides nothing."""
 
 MOST_CPU_S = 2.0
-"""A copy that has computed for so long will not end soon."""
+"""A copy that has used this much processor time will not end soon."""
 
 _IDLE_STATES = "STt"
-"""Asleep, stopped, traced (``proc_pid_stat(5)``); one that waits for a disk (D) goes on soon."""
+"""Asleep, stopped, traced (``proc_pid_stat(5)``); a process that waits for a disk (D) continues
+soon."""
 
 
 class Copies:
     """Whether a kernel has made a copy of this process that does not end in the kernel.
 
-    Copies are found by mark everywhere, those that stay in /proc, so on Linux alone; in another
-    process group or session too, because a worker is the subreaper of what it starts. Processes of
-    :mod:`multiprocessing` never come back, and may stay.
+    Copies that return are found by their mark on every system. Copies that remain are found in
+    /proc, so only on Linux, even in another process group or session, because a worker is the
+    subreaper of what it starts. Processes of :mod:`multiprocessing` never return from a launch, and
+    may remain.
     """
 
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._seen = mmap.mmap(-1, 1)  # shared with copies
         self._below: set[int] = set()
-        """What the last look found below this process, dead or alive."""
+        """The processes below this one at the last check, dead or alive."""
         self._others: set[int] = set()
         self._others = {process.pid for process in self._running()}
 
     def forget(self) -> None:
-        """Another kernel's turn; what the last one made ends."""
+        """Prepare for another kernel; the copies of the last one are ended."""
         self._end_all()
         self._seen[0] = 0
 
@@ -69,21 +71,21 @@ class Copies:
             os._exit(0)
 
     def check(self) -> None:
-        """End this process if it is a copy; refuse a kernel of which a copy came back already.
+        """End this process if it is a copy; reject a kernel of which a copy has already returned.
 
         Raises:
-            LaunchError: a copy came back.
+            LaunchError: a copy has returned.
         """
         self.end_copy()
         if self._seen[0]:
             raise self._refusal("forks and returns twice, once from the copy of the process")
 
     def look(self) -> None:
-        """As :meth:`check`, after waiting for the copies that are there. Costs microseconds where
-        this process has no children.
+        """Like :meth:`check`, after waiting for existing copies. It takes microseconds if this
+        process has no children.
 
         Raises:
-            LaunchError: a copy came back, or stays.
+            LaunchError: a copy has returned, or remains.
         """
         self.end_copy()
         idle: Counter[int] = Counter()
@@ -102,16 +104,16 @@ class Copies:
         self.check()
 
     def _running(self) -> list[Process]:
-        """The copies that live, but for those that were there before any kernel."""
+        """The copies that are alive, except for processes that existed before any kernel."""
         while has_children():
-            # Where nothing of it was imported, it has no processes.
+            # If nothing of it was imported, it has no processes.
             module = sys.modules.get("multiprocessing")
             known = {child.pid for child in module.active_children()} if module else set()
             found = descendants(self._owner, without=self._others | known, dead=True)
             image = own_image() if found else ""
             running = [process for process in found if process.is_alive and process.image == image]
             before, self._below = self._below, {process.pid for process in found}
-            # A copy that ended during the look may have made another one, too late to be seen.
+            # A copy that ended during the check may have created another one too late to be seen.
             if running or self._below == before:
                 return running
         return []
@@ -124,7 +126,7 @@ class Copies:
                 collect(process.pid)
 
     def _refusal(self, what: str) -> LaunchError:
-        """End all copies; the exception to raise of a kernel that does `what`."""
+        """End all copies. Returns the exception to raise for a kernel that does `what`."""
         self._end_all()
         return LaunchError(
             f"the kernel {what}", hint="End the copy in the kernel, with os._exit or exec."
@@ -132,10 +134,10 @@ class Copies:
 
 
 class ReturnsOnce:
-    """An executable whose launches are checked for copies; for launches that are not timed.
+    """An executable whose untimed launches are checked for copies.
 
-    After the first launch it waits for copies, so that a kernel which always makes one is refused
-    before it has made many.
+    After the first launch it waits for copies, so that a kernel that always creates one is rejected
+    before it has created many.
     """
 
     def __init__(self, executable: Executable, copies: Copies) -> None:
@@ -151,7 +153,7 @@ class ReturnsOnce:
         self._executable.close()
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        """As the executable's own.
+        """Like the executable's own method.
 
         Raises:
             LaunchError: the kernel has forked and returned twice.

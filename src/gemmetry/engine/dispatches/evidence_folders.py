@@ -1,8 +1,8 @@
-"""Where the evidence of failed verifications goes: a folder for each dispatch, within limits.
+"""Stores the evidence of failed verifications: a folder for each dispatch, within limits.
 
 ``artifacts/failures/<device>/<provider>/<dispatch>/`` of the experiment holds ``arrays.npz`` and
-``failure.txt``. Evidence helps to find a bug; that it cannot be kept (disk full, too large) is
-noted and costs neither the verdict nor the run.
+``failure.txt``. Evidence helps to find a bug. If it cannot be kept (disk full, too large), that is
+noted, and neither the verdict nor the run is affected.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from gemmetry.domain.units import format_bytes
 from gemmetry.verification.evidence import ARRAYS_NAME, Evidence, save
 
 FAILURES = Path("artifacts") / "failures"
-"""In an experiment's folder."""
+"""Relative to an experiment's folder."""
 
 TEXT_NAME = "failure.txt"
 
 MAX_DISPATCH_BYTES = 256 << 20
-"""Arrays of one dispatch above this are not kept: a product of 4096³ in f32 takes 352 MB, and the
-seed makes them again."""
+"""Arrays of one dispatch above this size are not kept: a product of 4096³ in f32 takes 352 MB, and
+can be recreated from the seed."""
 
 MAX_TOTAL_BYTES = 2 << 30
-"""Of all evidence of one experiment, so that a sweep in which everything is wrong fills no disk."""
+"""The limit for all evidence of one experiment, so that a sweep in which everything is wrong does
+not fill the disk."""
 
 _MAX_NAME = 200
-"""Of a folder; file systems allow 255 bytes."""
+"""The longest name of a folder; file systems allow 255 bytes."""
 
 
 class EvidenceFolders:
@@ -47,8 +48,8 @@ class EvidenceFolders:
         self._settings = settings
 
     def keeper(self, dispatch: Dispatch) -> Callable[[Evidence], str | None]:
-        """Keeps the first evidence of `dispatch` that it is given; the folder's path relative to
-        the experiment, None where nothing could be written."""
+        """A function that keeps the first evidence of `dispatch` passed to it, and returns the
+        folder's path relative to the experiment; None if nothing could be written."""
         kept: list[str | None] = []
 
         def keep(evidence: Evidence) -> str | None:
@@ -81,7 +82,8 @@ class EvidenceFolders:
         ))  # fmt: skip
 
     def _save_arrays(self, evidence: Evidence, folder: Path) -> str:
-        """Save them where the limits and the disk allow; what became of it, for people."""
+        """Save the arrays if the limits and the disk allow. Returns a description of the result for
+        a person."""
         size = evidence.nbytes
         again = "the command below creates them again"
         if size > MAX_DISPATCH_BYTES:
@@ -99,7 +101,7 @@ class EvidenceFolders:
 
 
 def evidence_folder(target: Target, provider: str, name: str) -> Path:
-    """A dispatch's folder below :data:`FAILURES`."""
+    """The folder of a dispatch below :data:`FAILURES`."""
     if len(name) > _MAX_NAME:
         digest = hashlib.sha256(name.encode()).hexdigest()[:10]
         name = f"{name[:_MAX_NAME]}-{digest}"
@@ -107,8 +109,8 @@ def evidence_folder(target: Target, provider: str, name: str) -> Path:
 
 
 def complete_text(folder: Path, record: Record) -> None:
-    """Add to the text in a dispatch's `folder` what is known only at its end: reason, error map
-    and the command that does it again.
+    """Add what is known only at the end of a dispatch to the text in its `folder`: the reason, the
+    error map and the command that repeats it.
 
     Raises:
         OSError: the file cannot be written.

@@ -19,21 +19,23 @@ from gemmetry.verification.references.cache import ReferenceCache
 
 HOST_REFERENCE_FLOPS = 2e11
 """Products up to this size get their float64 reference from the host, larger ones from the device
-where it can: two cores of a small machine need about 5 s for it (measured, 40 GFLOP/s)."""
+if it can compute it. Two cores of a small machine need about 5 s for such a product (measured, 40
+GFLOP/s)."""
 
 REFERENCE_SECONDS = 30.0
-"""A float64 reference that would take the host longer is not computed; Freivalds' test stands in
-for it. Two cores of a small machine (40 GFLOP/s) get to 1.2e12 FLOPs, a product of 8192³."""
+"""A float64 reference that would take the host longer is not computed; Freivalds' test replaces it.
+Two cores of a small machine (40 GFLOP/s) reach 1.2e12 FLOPs, a product of 8192³."""
 
 _PROBE_SIZE = 768
-"""Edge of the float64 product whose time shows how fast the host is: about 20 ms on two cores."""
+"""The edge of the float64 product whose time shows how fast the host is: about 20 ms on two
+cores."""
 
 KEPT_BYTES = 2 << 30
-"""Host memory for inputs of recent operations; the latest are kept in any case."""
+"""The host memory for inputs of recent operations; the latest are always kept."""
 
 
 class InputsAndReferences:
-    """Inputs and float64 references of operations; those used last are kept in memory."""
+    """Inputs and float64 references of operations; the most recent ones are kept in memory."""
 
     def __init__(self, references: Path, settings: RunSettings) -> None:
         self._cache = ReferenceCache(references)
@@ -57,8 +59,8 @@ class InputsAndReferences:
         return found
 
     def reference(self, operation: Operation, executable: Executable) -> Reference | None:
-        """The operation's reference: from memory, from the experiment, or computed now; None
-        where only the host could compute it, and for too long."""
+        """The operation's reference: from memory, from the experiment, or computed now; None if
+        only the host could compute it, and would take too long."""
         settings = self._settings
         if operation.flops > HOST_REFERENCE_FLOPS and self._takes_too_long(operation, executable):
             return None
@@ -80,7 +82,8 @@ class InputsAndReferences:
 
 @cache
 def host_flops_per_second() -> float:
-    """What numpy's float64 product does on this host, from some of :data:`_PROBE_SIZE`³."""
+    """The rate of numpy's float64 product on this host, measured with some products of
+    :data:`_PROBE_SIZE`³."""
     matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
     return 2 * _PROBE_SIZE**3 / least_seconds(lambda: np.matmul(matrix, matrix))
 

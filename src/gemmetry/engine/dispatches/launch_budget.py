@@ -1,8 +1,8 @@
-"""How long a launch may take, and the reason that is given where one takes longer.
+"""How long a launch may take, and the reason that is reported if one takes longer.
 
-Nothing is left out for a prediction. Where a provider predicts a launch that may be too long, one
-is timed before all others; its deadline is kept by the parent, so that it holds for a launch that
-never ends, too.
+A prediction alone never excludes a dispatch. If a provider predicts a launch that may be too long,
+one launch is timed first. The parent enforces its deadline, so that even a launch that never ends
+is stopped.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from gemmetry.verification.protocol import launches
 
 PROBE_DOUBT = 12
 """How many times longer than predicted a launch may take. Predictions scale the time of small
-products, which stay in the cache: for torch's f16 on a CPU without f16 arithmetic 0.7 s where 1024³
-takes 2 s, and 6 s where 2048³ takes 65 s."""
+products, which stay in the cache: for torch's f16 on a CPU without f16 arithmetic they were 0.7 s
+where 1024³ takes 2 s, and 6 s where 2048³ takes 65 s."""
 
 LEAST_TRIAL_S = 2.0
-"""A launch on trial may take at least this long before its worker is ended, whatever limit its time
-is then held to: another worker takes about as long to start."""
+"""A launch on trial may take at least this long before its worker is ended, whatever limit then
+applies to its time: starting another worker takes about as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchBudget:
-    """The limits that a job and its settings put on one launch."""
+    """The limits that a job and its settings set for one launch."""
 
     job: Job
     verifies: bool
-    """Whether this dispatch is verified, where the settings ask for it."""
+    """Whether this dispatch is verified, if the settings require it."""
 
     @property
     def limit_s(self) -> float:
-        """No launch that takes longer can be run within its deadlines."""
+        """The longest launch that can run within its deadlines."""
         settings = self.job.settings
         limits = [settings.max_seconds_per_launch, self.job.launch_limit_s]
         fewest = self._launches(math.inf)
@@ -44,12 +44,12 @@ class LaunchBudget:
 
     @property
     def trial_s(self) -> float:
-        """After which a launch on trial is ended."""
+        """The time after which a launch on trial is ended."""
         return max(self.limit_s, LEAST_TRIAL_S)
 
     def is_doubtful(self, predicted_s: float | None) -> bool:
-        """True where a launch that takes :data:`PROBE_DOUBT` times as long as predicted would be
-        too long, so that one has to be tried; False where nothing is predicted."""
+        """True if a launch that takes :data:`PROBE_DOUBT` times as long as predicted would be too
+        long, so that one has to be tried; False if nothing is predicted."""
         return predicted_s is not None and bool(self.objection(PROBE_DOUBT * predicted_s))
 
     def objection(self, seconds: float) -> str:
@@ -57,7 +57,7 @@ class LaunchBudget:
         return self._objection(seconds, f"one launch took {seconds:.3g} s")
 
     def overrun(self) -> str:
-        """The objection to a launch that :attr:`trial_s` did not suffice for."""
+        """The objection to a launch that exceeded :attr:`trial_s`."""
         return self._objection(
             math.nextafter(self.trial_s, math.inf),
             f"one launch did not end within {self.trial_s:.3g} s",

@@ -1,8 +1,8 @@
 """The program that compute-sanitizer runs: builds one dispatch and launches it once.
 
 ``python -m gemmetry.engine.dispatches.sanitized`` reads a request from standard input. Output,
-inputs and whatever surrounds them are written before the launch, so that initcheck sees only what
-the kernel itself reads unwritten.
+inputs and the memory around them are written before the launch, so that initcheck reports only what
+the kernel itself reads uninitialised.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gemmetry.providers.registry import load_provider
 from gemmetry.verification.launching import FLOAT_SENTINELS
 
 LAUNCHING = "gemmetry: launching"
-"""Printed just before the launch, so that what fails earlier is not taken for a finding."""
+"""Printed just before the launch, so that an earlier failure is not mistaken for a finding."""
 
 CANNOT = 3
-"""Exit status where the dispatch could not be built."""
+"""The exit status if the dispatch could not be built."""
 
 
 class SanitizedRequest(msgspec.Struct, frozen=True):
@@ -38,11 +38,12 @@ class SanitizedRequest(msgspec.Struct, frozen=True):
     operations: tuple[str, ...]
     configuration: Configuration
     seconds: float
-    """After which this process ends itself, so that a launch that hangs outlives nobody."""
+    """This process ends itself after this time, so that a launch that hangs leaves no process
+    behind."""
 
 
 def main() -> int:
-    """Build, launch once, wait; the exit status."""
+    """Build, launch once and wait. Returns the exit status."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SanitizedRequest)
     signal.alarm(math.ceil(request.seconds) + 1)
     hello = request.hello

@@ -1,7 +1,8 @@
 """Runs a dispatch once more under the tools of compute-sanitizer, each in a process of its own.
 
-A tool slows kernels down by 10 to 100 times, so the launch is on a small shape that its tile does
-not divide, where most errors of bounds are; on its own only where that one is refused.
+A tool slows kernels down by 10 to 100 times, so the launch uses a small shape that the tile does
+not divide, where most out-of-bounds accesses occur. Its own shape is used only if that one is
+rejected.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ from gemmetry.verification.sanitizer import (
 )
 
 DEADLINE_SHARE = 0.9
-"""Of the stage's deadline that one tool may take, so that it ends before the worker is ended."""
+"""The share of the stage's deadline that one tool may take, so that it ends before the worker is
+ended."""
 
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-"""torch's allocator hands out parts of large blocks, whose surroundings memcheck takes for valid
-(PyTorch documentation, "CUDA environment variables")."""
+"""torch's allocator hands out parts of large blocks, and memcheck treats their surroundings as
+valid (PyTorch documentation, "CUDA environment variables")."""
 
 SANITIZED = TargetKind.CUDA
 
 MAX_OUTPUT_BYTES = 1 << 20
-"""Of a tool's output that is looked at."""
+"""The part of a tool's output that is examined."""
 
 
 def with_sanitizer(verdict: Verdict, result: CheckResult) -> Verdict:
-    """`verdict` with what a tool found; a warning makes a verdict that passed ``warned``."""
+    """`verdict` with what a tool found; a warning changes a verdict that passed to ``warned``."""
     updated = with_check(verdict, result)
     if result.outcome is CheckOutcome.WARNED and updated.status is Verification.PASSED:
         reason = f"{result.name}: {result.detail}"
@@ -59,7 +61,7 @@ def with_sanitizer(verdict: Verdict, result: CheckResult) -> Verdict:
 
 
 def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
-    """One launch of `dispatch` under `tool`; the check of that name."""
+    """Launch `dispatch` once under `tool`. Returns the check of that name."""
     if dispatch.target.kind is not SANITIZED:
         return not_applicable(tool, f"{PROGRAM} is for CUDA devices")
     program = find_sanitizer(os.environ)
@@ -99,7 +101,7 @@ def _run(
 
 
 def _operations(dispatch: Dispatch) -> Iterator[Operation]:
-    """What to launch, the best first."""
+    """What to launch, the best candidate first."""
     companions = Companions(build=lambda _: None, tile=dispatch.configuration.tile)
     yield from next(tail_operations(dispatch.operation, companions, thorough=False), ())
     yield dispatch.operation

@@ -1,1 +1,1 @@
-"""Recording the traces of a plan's dispatches, and folders of them that grow."""
+"""Records the traces of a plan's dispatches into folders that can grow."""

@@ -1,4 +1,4 @@
-"""Folders of traces during a run: who gets which, and the manifest that says so."""
+"""Folders of traces during a run: which dispatch gets which, and the manifest that lists them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmetry.store.trace_manifest import Key, TraceManifest
 
 
 class TraceFolders(Outputs):
-    """Used by the one thread that journals; see :mod:`gemmetry.store.trace_manifest`."""
+    """Used only by the thread that writes the journal; see :mod:`gemmetry.store.trace_manifest`."""
 
     def __init__(
         self, store: Experiment, schedule: TraceSchedule, *, kept_of: str | None = None
@@ -21,8 +21,8 @@ class TraceFolders(Outputs):
         """Number the plan's dispatches and write the manifest.
 
         Args:
-            kept_of: repeats that were recorded in the environment of this id stay where only
-                further ones are wanted; None: none stay.
+            kept_of: repeats that were recorded in the environment with this id are kept if only
+                further ones are needed; None: none are kept.
 
         Raises:
             StorageError, JournalDamagedError: the manifest cannot be read or written.
@@ -32,14 +32,14 @@ class TraceFolders(Outputs):
         self._manifest.begin(self._keys(), store.records(), schedule, kept_of=kept_of)
 
     def assign(self, candidate: Candidate) -> None:
-        """Give a candidate its folder, and what stays there."""
+        """Assign a folder to a candidate, and the number of repeats to keep."""
         target = candidate.lane.target
         key = (target.device or target.name, candidate.lane.provider, candidate.name)
         candidate.trace_folder = str(self._store.path.resolve() / self._manifest.folder(key))
         candidate.trace_kept = self._manifest.kept(key)
 
     def noting(self, listener: Listener) -> Listener:
-        """`listener`, with the manifest kept up to date by the events."""
+        """`listener`, preceded by updates of the manifest for its events."""
 
         def listen(event: Event) -> None:
             if isinstance(event, DispatchFinished):
@@ -49,7 +49,7 @@ class TraceFolders(Outputs):
         return listen
 
     def close(self) -> None:
-        """Write the manifest a last time."""
+        """Write the manifest one last time."""
         self._manifest.add_environments(self._store.environments())
         self._manifest.write()
 

@@ -36,11 +36,12 @@ class Recording(Job):
         "KINETO_LOG_LEVEL": "6",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
-    """Torch's profiler writes four lines per repeat, which would push what explains a failure out
-    of the output's tail. It raises its errors in any case, as seen with torch 2.13."""
+    """Torch's profiler writes four lines per repeat, which would displace the explanation of a
+    failure from the end of the output. It raises its errors in any case, as seen with torch
+    2.13."""
 
     def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
-        """One at a time: traces are not compared in rounds, and each that is done is kept at
+        """One at a time: traces are not compared in rounds, and each completed trace is kept at
         once."""
         return ([candidate] for candidate in candidates)
 
@@ -51,14 +52,14 @@ class Recording(Job):
         return TraceFolders(store, self.schedule, kept_of=None if fresh else environment_id)
 
     def without_growth(self, old: Document, new: Document) -> Document:
-        """More repeats are recorded after those that are there; fewer would be another grid."""
+        """More repeats are added to the existing ones; fewer would be another grid."""
         if "trace" not in old or "trace" not in new:
             return new
         before, now = old["trace"], new["trace"]
         return {**new, "trace": {**now, "repeats": min(before["repeats"], now["repeats"])}}
 
     def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
-        """Those that have fewer repeats than the schedule or lost their folder."""
+        """Dispatches that have fewer repeats than the schedule, or lost their folder."""
 
         def lacks(number: int, record: Record) -> bool:
             trace = record.trace
@@ -70,7 +71,7 @@ class Recording(Job):
         return lacks
 
     def flaw_of_opened(self, opened: Opened, wire: WireDispatch) -> str:
-        """Traces must lie in the dispatch's own folder."""
+        """Traces must be in the dispatch's own folder."""
         if opened.trace is None or opened.trace.folder != wire.trace_folder:
             return "traces in a folder that is not the dispatch's"
         return ""

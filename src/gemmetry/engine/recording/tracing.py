@@ -16,7 +16,7 @@ from gemmetry.engine.recording.job import Recording
 from gemmetry.observers.torch_profiler import record, trace_names
 
 _SENTINEL = 0xFF
-"""Byte that the result is filled with before the first launch: NaN in every float format."""
+"""The byte with which the result is filled before the first launch: NaN in every float format."""
 
 
 def record_traces(
@@ -27,16 +27,16 @@ def record_traces(
     folder: Path,
     kept: int = 0,
 ) -> TraceFacts:
-    """Run `dispatch` under the profiler and keep what it wrote.
+    """Run `dispatch` under the profiler and keep its files.
 
     Args:
-        inputs: of ``dispatch.operation``, on the host.
-        folder: where the files go; what is there is replaced.
-        kept: repeats of an earlier run that lie there and stay; those beyond are recorded. If one
-            of their files is gone, all are.
+        inputs: the inputs of ``dispatch.operation``, on the host.
+        folder: the folder of the files, whose contents are replaced.
+        kept: the repeats of an earlier run that are kept; only further ones are recorded. If one of
+            their files is missing, all are recorded.
 
     Raises:
-        UnsupportedError, LaunchError: what :func:`gemmetry.observers.torch_profiler.record` says.
+        UnsupportedError, LaunchError: see :func:`gemmetry.observers.torch_profiler.record`.
         OutOfMemoryError: inputs and output do not fit.
     """
     stays = [folder / name for name in trace_names(kept)] if kept else []
@@ -47,13 +47,13 @@ def record_traces(
     try:
         return _recorded(executable, dispatch, inputs, job, folder, kept)
     except BaseException:
-        # Half a trace, as of a full disk, would be taken for one by whoever reads the folder.
+        # A reader would take half a trace, as written to a full disk, for a whole one.
         _remove(folder, stays)
         raise
 
 
 def _remove(folder: Path, stays: Sequence[Path]) -> None:
-    """Remove what is in `folder` but `stays`; the folder too, if nothing stays."""
+    """Remove everything from `folder` except `stays`; the folder too, if nothing remains."""
     if not stays:
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -107,5 +107,5 @@ def _recorded(
 
 
 def digest(array: HostArray) -> str:
-    """SHA-256 over the array's bytes in the order in which it is stored."""
+    """SHA-256 over the array's bytes in storage order."""
     return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()

@@ -1,4 +1,4 @@
-"""The workers of a device: for each lane a crew, the processes that share a dispatch's rounds."""
+"""The workers of a device: for each lane a crew, whose processes share a dispatch's rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gemmetry.store.rows import Lane
 
 
 class Crew:
-    """Workers that are ready; the first one verifies, all of them sample.
+    """Workers that are ready; the first one verifies, and all of them sample.
 
     Raises:
         WorkerLost: one did not start, or the provider does not work there; none is left running.
@@ -35,7 +35,7 @@ class Crew:
             worker.stop()
 
     def kill(self) -> None:
-        """End the workers at once."""
+        """Kill the workers."""
         for worker in self.workers:
             worker.kill()
 
@@ -44,7 +44,7 @@ class Crews:
     """The crews of one device, by lane; each is started when it is first needed."""
 
     def __init__(self, context: WorkerContext, count: int) -> None:
-        """`count` is the number of workers in each."""
+        """`count` is the number of workers in each crew."""
         self._context = context
         self._count = count
         self._running: dict[int, Crew] = {}
@@ -70,11 +70,12 @@ class Crews:
         return crew
 
     def workers(self, lane: int) -> list[WorkerProcess]:
-        """Those of a lane whose crew runs."""
+        """The workers of a lane, if its crew is running."""
         return self._running[lane].workers
 
     def drop(self, lane: int) -> None:
-        """End a lane's workers, one of which is lost, if they run; the next are fresh."""
+        """End a lane's workers, one of which is lost, if they are running; the next ones are
+        new."""
         crew = self._running.pop(lane, None)
         if crew is not None:
             crew.kill()
@@ -86,7 +87,7 @@ class Crews:
         self._running.clear()
 
     def kill(self) -> None:
-        """End all workers at once."""
+        """Kill all workers."""
         for crew in self._running.values():
             crew.kill()
         self._running.clear()

@@ -1,6 +1,6 @@
-"""Where workers run: an executor starts a worker and yields a channel to it and a handle on its
-process. The engine itself starts no process, so that workers may run elsewhere than on this
-machine, under a cluster's scheduler for instance."""
+"""Executors decide where workers run: an executor starts a worker and yields a channel to it and a
+handle on its process. The engine itself starts no process, so that workers may run elsewhere than
+on this machine, for instance under a cluster's scheduler."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class WorkerStart:
     """What an executor needs to start a worker."""
 
     log: Path
-    """File that the worker's standard output and standard error are appended to."""
+    """The file to which the worker's standard output and standard error are appended."""
     temporary: Path
-    """Folder of the worker's temporary files; it exists."""
+    """The folder of the worker's temporary files; it exists."""
     defaults: Mapping[str, str]
     """Environment variables that are set unless the user has set them."""
     variables: Mapping[str, str]
-    """Environment variables that are set in any case."""
+    """Environment variables that are always set."""
 
 
 class MessageChannel(Protocol):
@@ -40,40 +40,40 @@ class MessageChannel(Protocol):
         """The next message.
 
         Raises:
-            ChannelClosed: the worker is gone. TimeoutError: nothing came in time.
-            BadFrame: what came is no message.
+            ChannelClosed: the worker is gone. TimeoutError: nothing arrived in time.
+            BadFrame: what arrived is not a message.
         """
 
     def is_idle(self) -> bool:
-        """True if nothing has come that was not received yet."""
+        """Whether every message that has arrived was received."""
 
     def close(self) -> None:
         """Close this end."""
 
 
 class ProcessHandle(Protocol):
-    """A worker's process as the parent can observe and end it."""
+    """A worker's process as its parent can observe and end it."""
 
     @property
     def pid(self) -> int:
-        """Number of the process where it runs."""
+        """The number of the process on the machine where it runs."""
 
     def wait(self, seconds: float) -> int | None:
-        """Exit status, negative for a signal, once the process has ended; None if it still runs
+        """The exit status, negative for a signal, once the process has ended; None if it still runs
         after `seconds`."""
 
     def end(self) -> None:
-        """End the process and everything that it started; harmless when it is dead."""
+        """End the process and everything that it started; harmless if it is dead."""
 
     def left_running(self) -> Sequence[str]:
-        """Processes outside the worker's session that :meth:`end` found and ended, by name."""
+        """The names of processes outside the worker's session that :meth:`end` found and ended."""
 
     def memory_shortage(self) -> str:
         """Why the worker must be ended before its machine runs out of memory; "" if it need not
         be."""
 
     def was_killed_for_memory(self) -> bool:
-        """Whether the system has killed processes for want of memory since the worker started."""
+        """Whether the system has killed processes for lack of memory since the worker started."""
 
 
 class Executor(Protocol):

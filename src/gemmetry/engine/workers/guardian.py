@@ -1,14 +1,15 @@
-"""Stands between parent and worker, and ends all that the worker started when either of them ends.
+"""Runs between parent and worker, and ends everything that the worker started when either of them
+ends.
 
-Run as a script, ``python -S -P guardian.py CONTROL CHANNEL FOLDER COMMAND...``, before anything
-of gemmetry is imported, so that it starts in milliseconds and stays small: it uses the standard
-library alone. It reports over the socket CONTROL the worker's process number and, at the end, what
-else was running, and ends as the worker did.
+Run as a script, ``python -S -P guardian.py CONTROL CHANNEL FOLDER COMMAND...``, before anything of
+gemmetry is imported, so that it starts in milliseconds and stays small: it uses only the standard
+library. Over the socket CONTROL it reports the worker's process number and, at the end, what else
+was running. It ends with the worker's status.
 
 A worker's children die with its process group; one in a session of its own (``setsid``,
-``subprocess`` with ``start_new_session``) does not. So guardian and worker are subreapers: on Linux
-(``prctl(2)``) whatever loses its parent becomes their child, and can be found. Elsewhere only the
-group is ended.
+``subprocess`` with ``start_new_session``) does not. Guardian and worker are therefore subreapers:
+on Linux (``prctl(2)``) a process that loses its parent becomes their child, and can be found.
+Elsewhere only the group is ended.
 """
 
 from __future__ import annotations
@@ -33,31 +34,32 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 LOOK_S = 0.02
-"""Between looks at the worker where the system has no descriptors of processes."""
+"""The time between checks of the worker if the system has no descriptors of processes."""
 
 LAST_S = 10.0
-"""What has not died so long after it was killed is left: it hangs in a driver."""
+"""A process that has not died this long after it was killed is left: it hangs in a driver."""
 
 _LONGEST_NAME = 60
 
 ANY_CHILD = 0x40000000 if sys.platform.startswith("linux") else 0
-"""``__WALL`` of ``waitpid(2)``: children that ``clone(2)`` made to end without SIGCHLD, too."""
+"""``__WALL`` of ``waitpid(2)``: includes children that ``clone(2)`` created to end without
+SIGCHLD."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process below another one."""
+    """A descendant of another process."""
 
     pid: int
     session: int
     name: str
-    """Its command line, or the first part of it."""
+    """Its command line, or the start of it."""
     state: str
     """One letter, see ``proc_pid_stat(5)``."""
     cpu_s: float
-    """Time that it has computed for, its dead children apart."""
+    """Its processor time, without that of its dead children."""
     image: str
-    """Distinguishes programs that were executed; a fork that executes nothing shares it."""
+    """Identifies the executed program; a fork that executes nothing shares it."""
 
     @property
     def is_alive(self) -> bool:
@@ -69,7 +71,7 @@ class Process:
 
 
 def main(arguments: list[str], become: Callable[[list[str]], object] | None = None) -> int:
-    """Start COMMAND and wait for its end or the parent's; the worker's status.
+    """Start COMMAND and wait until it or the parent ends. Returns the worker's status.
 
     `become` turns a fork of this process into the worker, given COMMAND, and does not return;
     without it COMMAND is executed.
@@ -97,7 +99,8 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
 
 
 def end_like(status: int) -> int:
-    """`status` for ``sys.exit``; ends this process by a signal where that ended the worker."""
+    """`status` for ``sys.exit``; if the worker was ended by a signal, this process is ended by it
+    too."""
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
@@ -107,13 +110,13 @@ def end_like(status: int) -> int:
 
 
 def become_subreaper() -> bool:
-    """Have descendants that lose their parent become this process's children; False where the
-    system cannot."""
+    """Make descendants that lose their parent children of this process; False if the system
+    cannot."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def has_children() -> bool:
-    """Whether this process has any child, dead ones included; costs a microsecond."""
+    """Whether this process has any child, dead ones included; takes a microsecond."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | ANY_CHILD)
     except ChildProcessError:
@@ -124,10 +127,10 @@ def has_children() -> bool:
 def descendants(
     ancestor: int, without: Collection[int] = (), *, dead: bool = False
 ) -> list[Process]:
-    """The living processes below `ancestor`, and the `dead` that nobody has waited for if wanted,
-    but for those `without` and what is below them; none where there is no /proc.
+    """The living processes below `ancestor`, and on request the `dead` ones that have not been
+    waited for, except for those in `without` and their descendants; none if there is no /proc.
 
-    A process that is started meanwhile may be missing, even if its parent has ended by then.
+    A process that starts in the meantime may be missing, even if its parent has ended by then.
     """
     children: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
@@ -142,40 +145,40 @@ def descendants(
         for pid, stat in children.pop(waiting.pop(), []):
             if pid not in without:
                 waiting.append(pid)
-                with contextlib.suppress(OSError):  # it ended meanwhile
+                with contextlib.suppress(OSError):  # it ended in the meantime
                     found.append(_process(pid, stat))
     return [process for process in found if dead or process.is_alive]
 
 
 def own_image() -> str:
-    """Of this process, see :class:`Process`."""
+    """That of this process, see :class:`Process`."""
     return _process(os.getpid(), _read("/proc/self/stat")).image
 
 
 def kill(pid: int) -> None:
-    """End a process that may have ended already."""
+    """Kill a process that may already have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
 def collect(pid: int) -> None:
-    """Wait for the end of a child; a child of a child is collected when that ends."""
+    """Wait for the end of a child; a grandchild is collected when its parent ends."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, ANY_CHILD)
 
 
 @dataclass
 class Left:
-    """What was still there when a worker ended."""
+    """What remained when a worker ended."""
 
     names: list[str]
-    """Of processes in sessions of their own."""
+    """The names of processes in sessions of their own."""
     status: int
-    """Of the worker; that of a kill where it was not seen."""
+    """The worker's status; that of a kill if its end was not seen."""
 
 
 def end_all(worker: int) -> Left:
-    """Kill everything below this process, the group of `worker` first, until nothing is left."""
+    """Kill everything below this process, the group of `worker` first, until nothing remains."""
     names: dict[int, str] = {}
     status = -signal.SIGKILL
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -195,7 +198,8 @@ def end_all(worker: int) -> Left:
 
 
 def _wait(control: socket.socket, worker: int) -> int | None:
-    """Wait for the worker's end (its status) or the parent's wish or end (None)."""
+    """Wait for the worker's end (returns its status) or for the parent's request or end (returns
+    None)."""
     poller = select.poll()
     poller.register(control, select.POLLIN)
     pause_ms: float | None = None
@@ -218,7 +222,7 @@ def _read(path: str) -> bytes:
 
 
 def _fields(stat: bytes) -> list[bytes]:
-    """What follows the number and the name, which may hold anything, in a ``stat`` of /proc."""
+    """What follows the number and the name, which may contain anything, in a ``stat`` of /proc."""
     return stat[stat.rindex(b")") + 2 :].split()
 
 
@@ -234,7 +238,7 @@ def _process(pid: int, stat: bytes) -> Process:
         name=name,
         state=fields[0].decode(),
         cpu_s=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
-        # Where addresses are hidden they are zero (PTRACE_MODE_READ in proc_pid_stat(5)).
+        # If addresses are hidden, they are zero (PTRACE_MODE_READ in proc_pid_stat(5)).
         image=f"{code} {stack}" if stack > 0 else name,
     )
 

@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each under a guardian of its own."""
+"""Workers as processes of this machine, each with a guardian of its own."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gemmetry.hardware.host import (
 )
 
 GUARDIAN = ("-S", "-P", guardian.__file__)
-"""How Python runs a guardian."""
+"""The arguments with which Python runs a guardian."""
 
 GUARDIAN_S = 10.0
-"""A guardian starts its worker in some ten milliseconds."""
+"""A guardian starts its worker in about ten milliseconds."""
 
 MIN_FREE_SHARE = 0.04
-"""Of the memory that may be used: with less left while a worker works, the worker is ended before
+"""A share of the usable memory: if less is left while a worker works, the worker is ended before
 the kernel chooses another process."""
 
 LARGE_SHARE = 0.25
-"""Of the memory that may be used: only a worker that holds this much is taken for the cause."""
+"""A share of the usable memory: only a worker that holds this much is considered the cause."""
 
 
 class LocalExecutor:
@@ -66,7 +66,7 @@ class LocalExecutor:
 
 
 class LocalProcess:
-    """A worker of this machine, by way of its guardian.
+    """A worker of this machine, controlled through its guardian.
 
     See :class:`gemmetry.engine.workers.executor.ProcessHandle`.
     """
@@ -74,8 +74,9 @@ class LocalProcess:
     def __init__(
         self, guardian_process: subprocess.Popen[bytes], control: socket.socket, kills_before: int
     ) -> None:
-        """`guardian_process` ends as its worker does; `control` the socket that it
-        reports over; `kills_before` what the system had killed for want of memory before."""
+        """`guardian_process` ends with its worker's status; it reports over the socket `control`;
+        `kills_before` is the number of processes that the system had killed for lack of memory
+        before."""
         self._guardian = guardian_process
         self._control = control
         self._kills_before = kills_before
@@ -84,11 +85,11 @@ class LocalProcess:
 
     @property
     def pid(self) -> int:
-        """Of the worker itself, once its guardian has started it; else the guardian's."""
+        """The number of the worker once its guardian has started it, else the guardian's."""
         return int(self._wait_for_report("worker", GUARDIAN_S).get("worker", self._guardian.pid))
 
     def wait(self, seconds: float) -> int | None:
-        """Exit status of the worker, which its guardian repeats."""
+        """The exit status of the worker, which its guardian repeats."""
         if seconds <= 0:
             return self._guardian.poll()
         try:
@@ -103,29 +104,29 @@ class LocalProcess:
                 self._control.shutdown(socket.SHUT_WR)  # the guardian then ends everything
             self._wait_for_report("left", 2 * guardian.LAST_S)
             self._control.close()
-        if self._guardian.poll() is None:  # its number is nobody else's yet
+        if self._guardian.poll() is None:  # its number belongs to no other process yet
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._guardian.pid, signal.SIGKILL)
             self._guardian.wait()
 
     def left_running(self) -> Sequence[str]:
-        """What the guardian found and ended."""
+        """The processes that the guardian found and ended."""
         found: list[str] = self._report.get("left", [])
         return found
 
     def memory_shortage(self) -> str:
-        """The worker's resident memory counts, and what this process may use."""
+        """It compares the worker's resident memory with what this process may use."""
         held = resident_bytes(self.pid)
         if not _memory_is_short(held):
             return ""
         return f"the machine's memory ran out; the worker held {held / 1e9:.1f} GB"
 
     def was_killed_for_memory(self) -> bool:
-        """As the kernel counts kills."""
+        """As counted by the kernel."""
         return oom_kills() > self._kills_before
 
     def _wait_for_report(self, key: str, seconds: float) -> dict[str, Any]:
-        """What the guardian has reported by the time that it reports `key`, or after `seconds`."""
+        """What the guardian has reported once it reports `key`, or after `seconds`."""
         ends = time.monotonic() + seconds
         while key not in self._report and (left := ends - time.monotonic()) > 0:
             self._control.settimeout(left)
@@ -146,7 +147,7 @@ def _environment(worker: WorkerStart) -> dict[str, str]:
 
 
 def _memory_is_short(held_bytes: int) -> bool:
-    """Whether almost none of the memory that this process may use is left, and a worker holding
-    `held_bytes` is why."""
+    """Whether almost none of the memory that this process may use is left because of a worker that
+    holds `held_bytes`."""
     total = total_memory_bytes()
     return held_bytes > LARGE_SHARE * total and free_memory_bytes() < MIN_FREE_SHARE * total

@@ -1,8 +1,8 @@
-"""The worker process: one provider on one target, apart from everything that must survive it.
+"""The worker process: one provider on one target, separate from everything that must survive it.
 
-Started as ``python -m gemmetry.engine.workers.main SOCKET`` in a session of its own, with the
-descriptor of its socket, by a guardian (:mod:`gemmetry.engine.workers.guardian`), which ends this
-process and all that it started, whatever happens to the parent.
+A guardian (:mod:`gemmetry.engine.workers.guardian`) starts ``python -m gemmetry.engine.workers.main
+SOCKET`` in a session of its own, with the descriptor of its socket. It ends this process and all
+that it started, whatever happens to the parent.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from gemmetry.providers.registry import load_provider
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the parent says so or is gone."""
+    """Serve until the parent sends Shutdown or is gone."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=int(arguments[0]))
-    # What a kernel forks has no part in the conversation. A copy that native code makes keeps its
-    # descriptor and is refused by the channel.
+    # Processes that a kernel forks take no part in the conversation. A copy that native code
+    # creates keeps its descriptor, and the channel rejects it.
     os.register_at_fork(after_in_child=connection.close)
     channel = Channel(connection, Request)
     worker = os.getpid()
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
             _serve(channel, hello)
     except ChannelClosed:
         if os.getpid() != worker:
-            os._exit(0)  # of a copy nothing is left to do, least of all what the worker does last
+            os._exit(0)  # a copy must do nothing more, least of all what the worker does last
         return 0
     return 0
 
@@ -84,7 +84,7 @@ def _serve(channel: Channel, hello: Hello) -> None:
                 _compile(channel, provider, hello, workspace, request)
             case Open() | Sample() | Close():
                 if bench is None:
-                    # Compile workers do without numpy, inputs and verification.
+                    # Compile workers need neither numpy nor inputs nor verification.
                     from gemmetry.engine.dispatches.bench import Bench
 
                     bench = Bench(channel, provider, hello, workspace)
@@ -115,7 +115,7 @@ def _compile(
     except ChannelClosed:
         raise
     except Exception as error:  # noqa: BLE001  # the isolation boundary
-        # Those without a result are halved and tried again until the culprit stands alone.
+        # Those without a result are halved and tried again until the culprit is isolated.
         if len(ids) == 1:
             (left,) = ids.values()
             channel.send(CompileDone(left, BuildFacts(), describe(error)))

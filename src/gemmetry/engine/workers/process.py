@@ -1,4 +1,5 @@
-"""A worker process as its parent sees it: start, ask, listen with a deadline, kill."""
+"""A worker process from its parent's side: starting it, sending requests, receiving replies within
+a deadline, and killing it."""
 
 from __future__ import annotations
 
@@ -42,17 +43,17 @@ from gemmetry.hardware.host import usable_cores
 from gemmetry.store.rows import Lane
 
 POLL_S = 0.5
-"""Between looks at the stop flag, the worker's memory and its output file."""
+"""The time between checks of the stop flag, the worker's memory and its output file."""
 
 MAX_OUTPUT_BYTES = 8 << 20
-"""Of a worker's output file; beyond it only the end is kept."""
+"""The size of a worker's output file beyond which only the end is kept."""
 
 SHUTDOWN_S = 2.0
 """A healthy worker ends in milliseconds; one that takes longer is killed."""
 
 
 class RunStopped(Exception):
-    """The run is being ended (interrupt, failure elsewhere); nobody is to blame."""
+    """The run is being ended (interrupt, failure elsewhere); no dispatch is to blame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class WorkerContext:
     failures: Path
     logs: Path
     temporary: Path
-    """Where workers and the compilers that they start keep files while they run."""
+    """The folder in which workers and the compilers that they start keep files while they run."""
     executor: Executor = field(default_factory=LocalExecutor)
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -90,13 +91,13 @@ class WorkerContext:
 
     @property
     def threads(self) -> int:
-        """CPU threads of a provider."""
+        """The CPU threads of a provider."""
         return self.settings.threads or usable_cores()
 
 
 class WorkerProcess:
-    """One worker. Methods that talk to it raise WorkerLost when it is gone (then it is dead, with
-    its children) and RunStopped when the run is being ended."""
+    """One worker. Methods that communicate with it raise WorkerLost if it is gone (then it is dead,
+    with its children) and RunStopped if the run is being ended."""
 
     _numbers = iter(range(1, 1 << 62))
 
@@ -123,16 +124,16 @@ class WorkerProcess:
         self._late = Ending(Outcome.TIMEOUT, "")
         self._on_the_way = 0
         self._owned: set[str] = set()
-        """Processes left behind that are known to be of one dispatch or another."""
+        """Processes left running that are known to belong to some dispatch."""
         self.send(hello)
 
     @property
     def pid(self) -> int:
-        """Number of its process."""
+        """The number of its process."""
         return self._process.pid
 
     def wait_ready(self) -> Failure | None:
-        """The provider's own objection to working here, if it has one."""
+        """Why the provider does not work here; None if it does."""
         self.set_deadline(Stage.BUILD, "starting")
         reply = self.receive()
         if not isinstance(reply, Ready):
@@ -148,22 +149,22 @@ class WorkerProcess:
             raise self._reap() from None
 
     def set_deadline(self, stage: Stage, doing: str, factor: float = 1) -> None:
-        """From now on the next reply must come within `factor` times the deadline of `stage`;
-        `doing` is for the message."""
+        """Set the deadline of the next reply to `factor` times that of `stage`, from now; `doing`
+        is for the message."""
         seconds = factor * self._context.settings.deadlines_s[stage]
         self.set_limit(seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds)))
 
     def set_limit(self, seconds: float, late: Ending) -> None:
-        """From now on the next reply must come within `seconds`, or the worker ends as `late`."""
+        """Require the next reply within `seconds` from now; otherwise the worker ends as `late`."""
         self._deadline = time.monotonic() + seconds
         self._late = late
 
     def hear(self, kinds: tuple[type[Frame], ...], ids: Collection[int]) -> Reply:
-        """The next reply, which must be one of `kinds` about one of `ids`, or, where all are
-        answered, say so.
+        """The next reply, which must be one of `kinds` about one of `ids` or, if all are answered,
+        report that.
 
         Raises:
-            WorkerLost, RunStopped: as of :meth:`receive`; or the reply answers nothing.
+            WorkerLost, RunStopped: see :meth:`receive`; or the reply answers no request.
         """
         reply = self.receive()
         if isinstance(reply, Answered):
@@ -182,7 +183,8 @@ class WorkerProcess:
         return reply
 
     def distrust(self, flaw: str) -> WorkerLost:
-        """End a worker that has sent something it should not have; the exception to raise."""
+        """End a worker that has sent something it should not have. Returns the exception to
+        raise."""
         return self._lost(
             Outcome.CRASH,
             f"the worker's channel carried what no worker sends: {flaw}; a kernel can cause this "
@@ -196,7 +198,7 @@ class WorkerProcess:
 
         Raises:
             WorkerLost: it died, was killed because the deadline passed or memory ran out, or sent
-                what is no reply.
+                something that is not a reply.
             RunStopped: the run is being ended; the worker is killed.
         """
         while True:
@@ -229,7 +231,7 @@ class WorkerProcess:
             return ""
 
     def stop(self) -> None:
-        """End a healthy worker; kill it if it does not."""
+        """End a healthy worker; kill it if it does not end."""
         try:
             self._channel.send(Shutdown())
             self._process.wait(SHUTDOWN_S)
@@ -238,7 +240,7 @@ class WorkerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End the worker and whatever it started; harmless when it is dead."""
+        """Kill the worker and everything that it started; harmless if it is dead."""
         self._process.end()
         self._channel.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
@@ -247,13 +249,13 @@ class WorkerProcess:
                 self._log.unlink()
 
     def _lost(self, outcome: Outcome, reason: str, *, may_be_anothers: bool = False) -> WorkerLost:
-        """End the worker; the exception that says how its dispatch ended."""
+        """End the worker. Returns the exception that states how its dispatch ended."""
         self.kill()
         ending = Ending(outcome, reason, self.output_tail(), may_be_anothers=may_be_anothers)
         return WorkerLost(with_left_behind(ending, self._left()))
 
     def _left(self) -> list[str]:
-        """What was found running when the worker ended and belongs to no dispatch known so far."""
+        """Processes found running when the worker ended that belong to no known dispatch."""
         owned = {name.rpartition(" ")[2] for name in self._owned}  # a name changes with exec
         found = self._process.left_running()
         return [name for name in found if name.rpartition(" ")[2] not in owned]
@@ -270,7 +272,7 @@ class WorkerProcess:
         self._trim_output()
 
     def _reap(self) -> WorkerLost:
-        """What a dead worker's status means."""
+        """Interpret the status of a dead worker."""
         status = self._process.wait(SHUTDOWN_S)
         if status is None:
             return self._lost(Outcome.CRASH, "the worker closed its connection and hung")
@@ -287,7 +289,7 @@ class WorkerProcess:
             return 0
 
     def _trim_output(self) -> None:
-        """Keep the output file small; the worker appends, so it goes on behind what is left."""
+        """Keep the output file small; the worker appends, so it continues after what remains."""
         if self._log_size() <= MAX_OUTPUT_BYTES:
             return
         self._mark = 0

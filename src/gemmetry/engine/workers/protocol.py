@@ -1,12 +1,12 @@
-"""What parent and worker say to each other: length-prefixed msgpack frames over a socket pair.
+"""The messages between parent and worker: length-prefixed msgpack frames over a socket pair.
 
-Never the standard output (a provider's libraries print there) and never pickle. The parent sends
-one request and reads replies until the request is answered; a worker answers the dispatches of a
+They use neither standard output (a provider's libraries print there) nor pickle. The parent sends
+one request and reads replies until the request is answered. A worker answers the dispatches of a
 request in order, so the one that is running is always the first without an answer.
 
-A worker runs other people's kernels, which may write to its end of the socket, so the parent
-trusts nothing that comes from there: here what is no frame is a :class:`BadFrame`, and
-:mod:`gemmetry.engine.workers.replies` refuses frames that answer no question.
+A worker runs other people's kernels, which may write to its end of the socket, so the parent trusts
+nothing that arrives from there. Here, bytes that are not a frame raise :class:`BadFrame`;
+:mod:`gemmetry.engine.workers.replies` rejects frames that answer no request.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 20
 
 MAX_FRAME_BYTES = 64 << 20
-"""No frame is longer: a round of a million samples has 9 MB."""
+"""The longest frame: a round of a million samples takes 9 MB."""
 
 FRAME_PAUSE_S = 30.0
-"""A frame that has begun goes on sooner: it is sent in one piece, and only a writer without a
-processor or one that is no worker pauses in the middle."""
+"""The longest pause within a frame. A frame is sent in one piece, so only a writer without a
+processor, or something that is not a worker, pauses in the middle."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -44,40 +44,40 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class WireDispatch(msgspec.Struct, frozen=True, array_like=True):
-    """A dispatch as it travels; `operation` is the canonical name, which parses back."""
+    """A dispatch as it is sent; `operation` is the canonical name, which parses back."""
 
     id: int
     operation: str
     configuration: Configuration
     verify: bool = True
     is_new: bool = True
-    """Nothing of it was launched yet, in this worker or another, so that one launch may have to be
-    tried."""
+    """Nothing of it has been launched yet, in this worker or another, so one launch may have to be
+    tried first."""
     trace_folder: str = ""
-    """Where its traces go."""
+    """The folder of its traces."""
     trace_kept: int = 0
-    """Repeats that lie there and stay; those beyond are recorded."""
+    """The number of existing repeats that are kept; only further ones are recorded."""
     right_output: str = ""
-    """Digest of the output that was verified, in this worker or another; "" if none was."""
+    """The digest of the output that was verified, in this worker or another; "" if none was."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
     """An exception in a worker."""
 
     kind: str
-    """Its place in the tree of domain/errors.py (``CompileError`` ...), ``MemoryError``, or the
-    name of an exception that nobody raised on purpose."""
+    """Its class in domain/errors.py (``CompileError`` ...), ``MemoryError``, or the name of an
+    exception that was not raised on purpose."""
     message: str
     hint: str = ""
     trace: str = ""
-    """Traceback of an exception that nobody raised on purpose."""
+    """The traceback of an exception that was not raised on purpose."""
     worker_is_spoiled: bool = False
-    """True where the device did not answer after the failure, as after an illegal access on a
-    GPU: nothing that the worker does from here on can be believed."""
+    """True if the device did not respond after the failure, as after an illegal access on a GPU:
+    nothing that the worker does from here on can be trusted."""
 
 
 class Hello(Frame, frozen=True):
-    """First request: who the worker is."""
+    """The first request: which provider, target and settings the worker serves."""
 
     provider: str
     options: Mapping[str, Any]
@@ -86,31 +86,33 @@ class Hello(Frame, frozen=True):
     generated: str
     references: str
     failures: str
-    """Folder for the evidence of failed verifications."""
+    """The folder for the evidence of failed verifications."""
     jobs: int
     force_compile: bool
 
 
 class Compile(Frame, frozen=True):
-    """Compile dispatches, of several operations perhaps; one CompileDone each, in any order."""
+    """Compile dispatches, which may be of several operations. Answered by one CompileDone each, in
+    any order."""
 
     dispatches: tuple[WireDispatch, ...]
 
 
 class Open(Frame, frozen=True):
-    """Build, verify and prepare dispatches for sampling; one Opened each."""
+    """Build, verify and prepare dispatches for sampling. Answered by one Opened each."""
 
     dispatches: tuple[WireDispatch, ...]
 
 
 class Sample(Frame, frozen=True):
-    """Take a round of samples of open dispatches: (id, count) each; one Sampled each."""
+    """Take a round of samples of open dispatches: (id, count) each. Answered by one Sampled
+    each."""
 
     requests: tuple[tuple[int, int], ...]
 
 
 class Close(Frame, frozen=True):
-    """Check what the timed launches left, free everything; one Closed each."""
+    """Check the outputs of the timed launches and free everything. Answered by one Closed each."""
 
     ids: tuple[int, ...]
 
@@ -120,7 +122,7 @@ class Shutdown(Frame, frozen=True):
 
 
 class Ready(Frame, frozen=True):
-    """Answer to Hello; `failure` says why the provider does not work here."""
+    """The answer to Hello; `failure` states why the provider does not work here."""
 
     failure: Failure | None = None
 
@@ -133,20 +135,20 @@ class Entered(Frame, frozen=True):
 
 
 class Trying(Frame, frozen=True):
-    """The dispatch begins one launch that may take too long, whose deadline the parent knows."""
+    """The dispatch starts one launch that may take too long; the parent enforces its deadline."""
 
     id: int
 
 
 class LeftBehind(Frame, frozen=True):
-    """The dispatch left processes running in sessions of their own, which end with it."""
+    """The dispatch left processes running in sessions of their own; they are ended with it."""
 
     id: int
     processes: tuple[str, ...]
 
 
 class CompileDone(Frame, frozen=True):
-    """One dispatch is through its compiler."""
+    """One dispatch has been compiled, or has failed to compile."""
 
     id: int
     facts: BuildFacts
@@ -154,20 +156,20 @@ class CompileDone(Frame, frozen=True):
 
 
 class Opened(Frame, frozen=True):
-    """One dispatch is ready to be sampled, or `failure` says why not."""
+    """One dispatch is ready to be sampled, or `failure` states why not."""
 
     id: int
     facts: BuildFacts
     verdict: Verdict | None
     failure: Failure | None
     skip_reason: str
-    """Why it is not worth going on with (a launch that was tried is too slow); empty otherwise."""
+    """Why it is skipped (a launch on trial was too slow); empty otherwise."""
     free_memory_bytes: int
     trace: TraceFacts | None = None
     right_output: str = ""
-    """Digest of the output that was verified now; "" if none was."""
+    """The digest of the output that was verified now; "" if none was."""
     sample_s: float = 0.0
-    """What one sample takes by the warm-up; 0: not known."""
+    """The time of one sample, estimated by the warm-up; 0: not known."""
 
 
 class Sampled(Frame, frozen=True):
@@ -179,14 +181,14 @@ class Sampled(Frame, frozen=True):
 
 
 class Closed(Frame, frozen=True):
-    """One dispatch is closed; `check` judges what its timed launches left, where there is a
-    reference to judge by."""
+    """One dispatch is closed; `check` is the result for its timed launches, if they can be
+    judged."""
 
     id: int
     check: CheckResult | None
     failure: Failure | None
     evidence_path: str | None = None
-    """Of the wrong output, where `check` failed and it could be kept."""
+    """The evidence of the wrong output, if `check` failed and the evidence could be kept."""
 
 
 class Answered(Frame, frozen=True):
@@ -200,18 +202,19 @@ Reply: TypeAlias = (
 
 
 class ChannelClosed(Exception):
-    """The other side is gone, or this process is a copy that may not speak for the worker."""
+    """The other side is gone, or this process is a copy that may not send messages for the
+    worker."""
 
 
 class BadFrame(Exception):
-    """What the other side sent is no message; the text says why."""
+    """The other side sent something that is not a message; the text states why."""
 
 
 class Channel:
-    """One end of the socket pair, of the process that made it.
+    """One end of the socket pair, for the process that created it.
 
-    A kernel that forks and returns twice leaves a copy of the worker that would answer, too. A copy
-    finds its socket closed where Python forked, and is refused by its process number elsewhere.
+    A kernel that forks and returns twice leaves a copy of the worker that would answer too. If
+    Python forked, the copy finds its socket closed; otherwise it is rejected by its process number.
     """
 
     def __init__(self, connection: socket.socket, incoming: Any) -> None:
@@ -222,7 +225,7 @@ class Channel:
         self._decoder = msgspec.msgpack.Decoder(incoming)
         self._buffer = bytearray()
         self._heard = 0.0
-        """When bytes came last."""
+        """The time at which bytes last arrived."""
 
     def send(self, message: Frame) -> None:
         """Send one frame.
@@ -242,8 +245,8 @@ class Channel:
         """The next message.
 
         Raises:
-            ChannelClosed: the other side is gone. TimeoutError: nothing came in time.
-            BadFrame: what came is no message; nothing that follows can be read either.
+            ChannelClosed: the other side is gone. TimeoutError: nothing arrived in time.
+            BadFrame: what arrived is not a message; nothing after it can be read either.
         """
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -258,7 +261,7 @@ class Channel:
             self._fill(ends)
 
     def is_idle(self) -> bool:
-        """True if nothing has come that was not received yet."""
+        """Whether every message that has arrived was received."""
         if not self._buffer:
             try:
                 self._fill(time.monotonic())

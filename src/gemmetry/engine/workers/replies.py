@@ -1,8 +1,8 @@
-"""What a parent takes for an answer: replies that came when they were due and hold what they may.
+"""What a parent accepts as an answer: replies that arrive when they are due, with valid contents.
 
-A worker runs other people's kernels in its own process. Some write to descriptors at random, some
-fork and return twice; what then arrives may decode and still mean nothing. A flaw is the crash of
-the dispatch that ran.
+A worker runs other people's kernels in its own process. Some write to arbitrary descriptors, some
+fork and return twice; what then arrives may decode and still be meaningless. A flawed reply counts
+as a crash of the dispatch that was running.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from gemmetry.verification import after_timing
 from gemmetry.verification.protocol import missing_checks
 
 ON_THE_WAY = (Entered, Trying, LeftBehind)
-"""What comes before an answer."""
+"""Messages before an answer."""
 
 OPENING = (*ON_THE_WAY, Opened)
 SAMPLING = (Sampled,)
 CLOSING = (LeftBehind, Closed)
-"""What answers each request, ``Answered`` apart."""
+"""Messages that answer a request to close, apart from ``Answered``."""
 
 OPENING_STAGES = (Stage.BUILD, Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 MOST_ON_THE_WAY = 16
-"""Fewer come before an answer: three stages, one launch that is tried, one for each sanitizer, and
-the processes that are left."""
+"""The most messages before an answer: three stages, one launch on trial, one for each sanitizer,
+and the processes that are left running are fewer."""
 
 MOST_LEFT = 20
-"""Names of processes of one dispatch that are kept."""
+"""The most names of processes of one dispatch that are kept."""
 
 LONGEST_NS = 1e15
-"""No sample is longer: eleven days."""
+"""The longest sample: eleven days."""
 
 
 def out_of_turn(reply: Frame) -> str:
-    """The flaw of a reply that answers no question."""
+    """Why a reply that answers no request is rejected."""
     return f"an unexpected reply ({type(reply).__name__})"
 
 
@@ -119,7 +119,7 @@ def _are_sane(values: Iterable[float]) -> bool:
 
 
 def _is_inside(path: str | None) -> bool:
-    """Whether `path`, relative to the experiment, stays in it."""
+    """Whether `path`, relative to the experiment, is inside it."""
     if path is None:
         return True
     found = PurePath(path)

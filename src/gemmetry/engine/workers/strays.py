@@ -1,5 +1,5 @@
-"""Processes that a dispatch leaves running in a session of its own, beyond the reach of a kill of
-the worker's process group."""
+"""Processes that a dispatch leaves running in a session of its own, which a kill of the worker's
+process group does not reach."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from gemmetry.engine.workers.guardian import Process, collect, descendants, has_
 
 
 class Strays:
-    """Those of one worker. Each belongs to the dispatch after whose launches it was found first."""
+    """The stray processes of one worker. Each belongs to the dispatch after whose launches it was
+    first found."""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[int, Process]] = {}
         self._others = {process.pid for process in self._running()}
-        """Those that were there before any dispatch."""
+        """Processes that existed before any dispatch."""
 
     def look(self, dispatch: int) -> tuple[str, ...]:
-        """The names of those that are new since the last look; they are of `dispatch`."""
+        """The names of processes that are new since the last call; they belong to `dispatch`."""
         known = self._found.keys() | self._others
         new = [process for process in self._running() if process.pid not in known]
         self._found |= {process.pid: (dispatch, process) for process in new}
         return tuple(map(str, new))
 
     def end(self, dispatch: int) -> None:
-        """End those of `dispatch`."""
+        """End the processes of `dispatch`."""
         mine = [process for owner, process in self._found.values() if owner == dispatch]
         running = {process.pid for process in self._running()} if mine else set()
         for process in mine:

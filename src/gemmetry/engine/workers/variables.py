@@ -22,12 +22,12 @@ _QUIET_WHEN_IDLE = {
     "GOMP_SPINCOUNT": "10000",
     "OPENBLAS_THREAD_TIMEOUT": "20",
 }
-"""Threads of a worker whose turn is over must not spin on the processors that the next one is
-measured on, nor a thread wait spinning for one that another program has pushed aside. Intel's
-OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
-(driver/others/blas_server.c), GNU's for 300,000 turns (libgomp manual, GOMP_SPINCOUNT); here 1 ms,
-2²⁰ cycles and 10,000 turns, which torch's products on an idle machine do not feel. A user's own
-setting has precedence."""
+"""Threads of a worker whose turn is over must not spin on the processors on which the next worker
+is measured, nor must a thread spin while it waits for one that another program has preempted.
+Intel's OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
+(driver/others/blas_server.c), GNU's for 300,000 turns (libgomp manual, GOMP_SPINCOUNT). Here it is
+1 ms, 2²⁰ cycles and 10,000 turns, which does not affect torch's products on an idle machine. The
+user's own settings have precedence."""
 
 
 def thread_variables(threads: int) -> dict[str, str]:
@@ -41,8 +41,8 @@ def default_variables() -> dict[str, str]:
 
 
 def _lasting_caches() -> dict[str, str]:
-    """torch.compile keeps what it compiled below the folder for temporary files, from where other
-    runs take it (torch/_inductor/runtime/cache_dir_utils.py); it is to stay there."""
+    """torch.compile keeps compiled code below the folder for temporary files, where other runs find
+    it (torch/_inductor/runtime/cache_dir_utils.py), so it is to stay there."""
     with contextlib.suppress(OSError, KeyError, ImportError):
         name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
         return {
