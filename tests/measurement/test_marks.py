@@ -141,7 +141,7 @@ def test_threads_that_waited_for_a_processor_in_many_rounds() -> None:
     """A case that others_cpu_share misses: a short measurement in which every barrier waits for a
     slice."""
     [mark] = _rounds(telemetry=lambda index: {"run_delay_share": 0.9 if index % 2 else 0.0})
-    assert mark.startswith("busy: in 6 of 12 rounds threads stood ready without a processor")
+    assert mark.startswith("busy: in 6 of 12 rounds threads waited for a processor")
     assert "90 % of the time" in mark
     assert _rounds(telemetry=lambda index: {"run_delay_share": 0.9 if index == 3 else 0.0}) == ()
 

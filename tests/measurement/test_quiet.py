@@ -43,7 +43,7 @@ def test_a_late_or_interrupted_visit_is_a_disturbance(visit: Visit, is_disturbed
 def test_a_quiet_machine_is_looked_at_once() -> None:
     gate, seen = _gate(1.0, lambda _n: Visit(0.0, 0.0))
     assert gate.wait() < 0.5
-    gate.heed({"run_delay_share": 0.001})
+    gate.observe({"run_delay_share": 0.001})
     assert gate.wait() == 0.0
     assert seen == [5]
 
@@ -60,7 +60,7 @@ def test_waiting_has_a_budget_over_all_rounds(monkeypatch) -> None:
     gate, seen = _gate(0.02, lambda _n: Visit(0.0, 1.0))
     assert gate.wait() >= 0.02
     looked = len(seen)
-    gate.heed({"run_delay_share": 0.9})
+    gate.observe({"run_delay_share": 0.9})
     assert gate.wait() == 0.0
     assert len(seen) == looked
 
@@ -68,7 +68,7 @@ def test_waiting_has_a_budget_over_all_rounds(monkeypatch) -> None:
 def test_a_disturbed_round_makes_it_look_again() -> None:
     gate, seen = _gate(1.0, lambda _n: Visit(0.0, 0.0))
     gate.wait()
-    gate.heed({"run_delay_share": 0.3})
+    gate.observe({"run_delay_share": 0.3})
     gate.wait()
     assert len(seen) == 2
 

@@ -148,7 +148,7 @@ class Kernel:
         """An attribute of the kernel: ``NUM_REGS``, ``SHARED_SIZE_BYTES`` …, without the prefix of
         names in CUfunction_attribute."""
         key = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
-        return int(checked(driver.cuFuncGetAttribute(key, self._function), f"asking {self.name}"))
+        return int(checked(driver.cuFuncGetAttribute(key, self._function), f"querying {self.name}"))
 
     def allow_shared_memory(self, dynamic_bytes: int) -> None:
         """Allow launches to use this much dynamic shared memory; the default limit is 48 KiB."""

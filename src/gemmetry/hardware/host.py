@@ -28,8 +28,8 @@ FALLBACK_MEMORY_BYTES = 2**30
 """Free memory assumed where neither /proc nor sysconf shows it."""
 
 LATELY_S = 0.02
-"""How long an answer of :func:`free_memory_bytes_lately` is given again. Memory is filled at some
-10 GB/s, so that little is taken meanwhile."""
+"""How long a result of :func:`free_memory_bytes_lately` is reused, in seconds. Memory is filled at
+about 10 GB/s, so little of it can be taken in that time."""
 
 _NO_LIMIT_BYTES = 2**62
 """More memory than any machine has; v1 reports nearly 2**63 where a group has no limit."""
@@ -121,8 +121,8 @@ def free_memory_bytes(root: Path = ROOT) -> int:
 
 
 def free_memory_bytes_lately() -> int:
-    """:func:`free_memory_bytes` of at most :data:`LATELY_S` ago, for callers that ask hundreds of
-    times a second: the answer lies in a dozen files."""
+    """A result of :func:`free_memory_bytes` that is at most :data:`LATELY_S` old, for callers that
+    need it hundreds of times per second: computing it reads a dozen files."""
     return _free_memory_in(int(time.monotonic() / LATELY_S))
 
 

@@ -54,8 +54,8 @@ class Surroundings:
     def __init__(self) -> None:
         self._was_limited = self._is_free = False
 
-    def heed(self, telemetry: Mapping[str, object]) -> None:
-        """Shorten the lead if the device reports its power and never that the power limits its
+    def observe(self, telemetry: Mapping[str, object]) -> None:
+        """Shorten the lead if the device reports its power and that power never limits its
         clock."""
         reasons = telemetry.get("throttle_reasons", ())
         if isinstance(reasons, tuple) and not _POWER_REASONS.isdisjoint(reasons):

@@ -15,7 +15,7 @@ from gemmetry.measurement.buffers import CACHE_FACTOR
 from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
 from gemmetry.measurement.rounds import Round
-from gemmetry.measurement.stopping import asked_width, rounds_half_width
+from gemmetry.measurement.stopping import required_width, rounds_half_width
 from gemmetry.statistics.intervals import minimum_samples
 
 BUSY_LOAD_PER_CORE = 1.5
@@ -171,11 +171,11 @@ def _precision(
                 "--benchmark-repetitions"
             )
         return
-    asked = asked_width(settings, target)
-    if width > asked:
+    required = required_width(settings, target)
+    if width > required:
         yield (
             f"noisy: interval ±{format_percent(width)} is wider than the requested "
-            f"±{format_percent(asked)}; rerun on a quiet machine or raise --time-budget"
+            f"±{format_percent(required)}; rerun on a quiet machine or raise --time-budget"
         )
 
 
@@ -212,9 +212,9 @@ def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[
     if delays and len(noisy) > len(delays) * NOISY_ROUNDS:
         holder = "other programs" if share > OTHERS_SHARE else "others, or threads of its own,"
         yield (
-            f"busy: in {len(noisy)} of {len(delays)} rounds threads stood ready without a "
+            f"busy: in {len(noisy)} of {len(delays)} rounds threads waited for a "
             f"processor for {format_percent(float(np.median(noisy)))} of the time, all threads "
-            f"together{waited}, because {holder} held them; {advice}"
+            f"together{waited}, because {holder} occupied them; {advice}"
         )
         return
     if share > OTHERS_SHARE:
@@ -281,7 +281,7 @@ def _drift(rounds: Sequence[Round]) -> Iterator[str]:
 
 def _processes(measurement: Measurement, target: Target, settings: RunSettings) -> Iterator[str]:
     """Whether the processes' medians differ by more than the whole requested interval."""
-    if measurement.process_spread > 2 * asked_width(settings, target):
+    if measurement.process_spread > 2 * required_width(settings, target):
         yield (
             f"processes differ: by {format_percent(measurement.process_spread)} among "
             f"{measurement.processes}, each steady in itself, so that another run may differ as "

@@ -73,8 +73,8 @@ class QuietGate:
         self._left_s -= spent
         return spent
 
-    def heed(self, telemetry: Mapping[str, object]) -> None:
-        """Decide from a round whether the next one needs a check first."""
+    def observe(self, telemetry: Mapping[str, object]) -> None:
+        """Decide from the telemetry of a round whether the next one needs a check first."""
         delay = telemetry.get("run_delay_share")
         self._is_suspicious = isinstance(delay, float) and delay > RUN_DELAY_SHARE
 

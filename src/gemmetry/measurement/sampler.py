@@ -219,8 +219,8 @@ class Sampler:
         telemetry: dict[str, float | str | tuple[str, ...]] = {}
         for observer in self._observers:
             telemetry.update(observer.stop())
-        self._gate.heed(telemetry)
-        self._surroundings.heed(telemetry)
+        self._gate.observe(telemetry)
+        self._surroundings.observe(telemetry)
         load = self._load
         return Round(
             samples_ns=tuple(duration / per_sample for duration in samples),

@@ -53,16 +53,16 @@ dispatch determined it."""
 DELAY_BUDGETS = 3
 """Time that delays take from a dispatch with fewer than :data:`DISTURBED_ROUNDS` rounds does not
 count against its time budget, up to this many budgets. With six busy programs on two processors a
-thread may wait 270 ms for its turn, and a single sample used to be the end of a budget of 300 ms:
-with four rounds or fewer no test among fifty comparisons can show a difference, however large."""
+thread may wait 270 ms for its turn, and a single sample could exhaust a budget of 300 ms: with four
+rounds or fewer no test among fifty comparisons can show a difference, however large."""
 
 _MAX_GROWTH = 2
 """The next rounds together take at most this many times the existing samples: estimates from few
 samples are poor."""
 
 
-def asked_width(settings: RunSettings, target: Target) -> float:
-    """Relative half-width of the median's 95 % interval at which sampling ends."""
+def required_width(settings: RunSettings, target: Target) -> float:
+    """The relative half-width of the median's 95 % interval at which sampling ends."""
     if settings.interval_width is not None:
         return settings.interval_width
     return GPU_INTERVAL_WIDTH if target.is_gpu else CPU_INTERVAL_WIDTH
@@ -93,7 +93,7 @@ class StopPolicy:
 
     def __init__(self, settings: RunSettings, target: Target) -> None:
         self._settings = settings
-        self._width = asked_width(settings, target)
+        self._width = required_width(settings, target)
         requested = settings.repetitions or settings.min_samples or 0
         self._round_s = GPU_ROUND_S if target.is_gpu else ROUND_S
         self._promised = min(requested, settings.max_samples)

@@ -13,17 +13,17 @@ the unit roundoff of the accumulator. Sources:
 * γ_n holds for any order of summation: Higham, "Accuracy and Stability of Numerical Algorithms",
   2nd ed., section 3.1. 2u instead of u because tensor cores truncate instead of rounding
   (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021).
-* λ·√n·u with λ = 6 is exceeded with a chance of 2·exp(-λ²/2) = 3e-8 an element: Higham & Mary,
-  "A new approach to probabilistic rounding error analysis", SISC 2019, theorem 2.4.
+* λ·√n·u with λ = 6 is exceeded with a probability of 2·exp(-λ²/2) = 3e-8 per element: Higham &
+  Mary, "A new approach to probabilistic rounding error analysis", SISC 2019, theorem 2.4.
 * (n/16)·2u is the drift of truncation on same-sign data, one truncation for each block of 16
   products: block FMA, Blanchard, Higham, Lopez, Mary, Pranesh, SISC 2020. In an emulation of
   16-blocks truncated to 24 bits on U[0, 1) the largest error / M was 5.9e-6, 2.3e-5 and 8.4e-5
   at K = 4096, 16384 and 65536, against 5.3e-5, 1.7e-4 and 5.8e-4 from this formula. An H200
   drifts more: at K = 4096 on [0.1, 1.1) the mean error / M of cuBLAS was -1.2e-5 for bf16 and
   -2.8e-5 for tf32, whose instructions add 8 products, so that n/16 is n/8 there.
-* Products of two bf16, f16, tf32 or fp8 numbers are exact in float32 (at most 22 significand
-  bits), so inputs add no term. Inputs of tf32 operations are tf32 numbers already; f32 means
-  f32, and a kernel that rounds f32 inputs to tf32 is not one unless it declares so
+* Products of two bf16, f16, tf32 or fp8 numbers are exact in float32 (at most 22 significand bits),
+  so inputs add no term. Inputs of tf32 operations are already tf32 numbers. A kernel that rounds
+  f32 inputs to tf32 does not compute an f32 operation unless it declares so
   (:func:`tf32_input_error`).
 * Partial sums of a split reduction are rounded once more where they are stored in an accumulator
   narrower than f32: S roundings of partials whose magnitudes sum to at most M.
@@ -60,8 +60,8 @@ FP8_DOUBT = 3.0
 measured error. Sums that are never promoted were measured too; they exceed it from K = 512 on."""
 
 MEANINGLESS = 0.5
-"""No tier allows E above this: an error of half of M leaves nothing of an answer. It binds only
-for 16-bit accumulators, whose γ_n has no finite value beyond n = 1/(2u)."""
+"""No tier allows E above this: an error of half of M leaves nothing of a result. It binds only for
+16-bit accumulators, whose γ_n has no finite value beyond n = 1/(2u)."""
 
 GELU_ROUNDINGS = 16
 """Roundings allowed for an evaluation of gelu in the accumulator's format: CUDA's erff is within 2
@@ -204,7 +204,7 @@ def normwise_error(operation: Operation) -> AccumulationError:
 
     Winograd's variant with L levels of recursion over an inner dimension K errs by at most
     ((4.5^L·K + 6·9^L - 6))·u in these units: Higham 2002, theorem 23.3 with n₀ = K/2^L (theorem
-    23.2, Strassen's own, is smaller). The bound is by norm: small elements may be wholly wrong.
+    23.2, Strassen's own, is smaller). The bound is by norm: small elements may be entirely wrong.
     Convolutions by Winograd's minimal filtering have the same allowance; F(2×2, 3×3) amplifies by
     at most 9 (row sums of its transforms: 3²·1.5²·2² = 81 for nine products), less than 4.5^L.
     """

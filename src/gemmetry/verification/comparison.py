@@ -192,7 +192,7 @@ def _compare_integers(got: Array, piece: Reference, statistics: ErrorStatistics)
     if np.array_equal(got, piece.value):
         return None
     error = np.abs(to_float64(got) - to_float64(piece.value))
-    # There is nothing between integers: an error below one half is no error.
+    # Integers have no values in between, so an error below one half is no error.
     statistics.max_ratio = max(statistics.max_ratio, 2.0 * float(error.max()))
     statistics.largest_error = max(statistics.largest_error, float(error.max()))
     statistics.squared_error += float(np.square(error).sum())

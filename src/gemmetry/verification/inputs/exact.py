@@ -140,8 +140,8 @@ def promoted(
     operation: Operation, seed: int, matmul: Matmul, round_once: bool = True
 ) -> ExactCase | None:
     """Positive fp8 numbers whose whole sum needs more than the 14 bits that Hopper's fp8 sums keep,
-    while sums of 128 products, after which they belong into the accumulator, need no more (sources
-    in :mod:`gemmetry.numerics.accumulation`). None where they do not apply."""
+    while sums of 128 products, after which a kernel must move them to the accumulator, need no more
+    (sources in :mod:`gemmetry.numerics.accumulation`). None where they do not apply."""
     s = operation.signature
     low, high = PROMOTED
     k = operation.matmul_shape.k
@@ -168,8 +168,8 @@ def selects_lhs(
     format, which exposes elements that were read from elsewhere or rounded on the way. Where K > N
     a column has ⌈K/N⌉ ones, so that every k is used, and A's integers are smaller by that factor.
     As far as the formats have the range, every third row is large and every third small
-    (:data:`SPREAD`), and one row is zero: what is divided by the largest number of a row is not a
-    number there."""
+    (:data:`SPREAD`), and one row is zero, so that a division by the largest number of a row gives
+    NaN there."""
     return _selection(operation, seed, matmul, round_once, codes="lhs")
 
 
