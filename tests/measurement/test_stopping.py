@@ -19,7 +19,7 @@ from gemmetry.measurement.stopping import (
     MOST_ROUNDS,
     ROUND_S,
     StopPolicy,
-    asked_width,
+    required_width,
     process_count,
     rounds_half_width,
 )
@@ -58,9 +58,9 @@ def test_processes_share_rounds_on_a_gpu_by_default() -> None:
 
 
 def test_the_requested_width_depends_on_the_device_unless_it_is_given() -> None:
-    assert asked_width(RunSettings(), GPU) == 0.005
-    assert asked_width(RunSettings(), CPU) == asked_width(RunSettings(), NULL) == 0.02
-    assert asked_width(RunSettings(interval_width=0.1), GPU) == 0.1
+    assert required_width(RunSettings(), GPU) == 0.005
+    assert required_width(RunSettings(), CPU) == required_width(RunSettings(), NULL) == 0.02
+    assert required_width(RunSettings(interval_width=0.1), GPU) == 0.1
 
 
 def test_width_is_infinite_where_there_is_no_interval() -> None:

@@ -214,7 +214,7 @@ def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[
         yield (
             f"busy: in {len(noisy)} of {len(delays)} rounds threads waited for a "
             f"processor for {format_percent(float(np.median(noisy)))} of the time, all threads "
-            f"together{waited}, because {holder} occupied them; {advice}"
+            f"together{waited}, because {holder} occupied the processors; {advice}"
         )
         return
     if share > OTHERS_SHARE:
