@@ -19,8 +19,8 @@ from gemmetry.measurement.stopping import (
     MOST_ROUNDS,
     ROUND_S,
     StopPolicy,
-    required_width,
     process_count,
+    required_width,
     rounds_half_width,
 )
 from gemmetry.statistics.comparison import Difference, compare_rounds
