@@ -97,3 +97,9 @@ def stress_host():
         assert threading.active_count() == before
 
     return stress
+
+
+@pytest.fixture(scope="session")
+def sweeps() -> ModuleType:
+    """Makes synthetic sweeps: the module ``sweeps.py``."""
+    return sys.modules.get("sweeps") or _load("sweeps")

@@ -61,7 +61,7 @@ def rank_trace(trace: Trace) -> RankTrace:
     rows = trace.rows
     rank, source = rows.rank, "trace"
     if rank is None:
-        rank, source = _rank_of_path(trace.file)
+        rank, source = rank_of_path(trace.file)
     gpu = rows.gpu
     span = (0, 0)
     if len(gpu.start_ns):
@@ -120,7 +120,7 @@ def _shared_identifications(traces: Sequence[RankTrace]) -> set[str | None]:
     return {job for job, found in ranks.items() if len(found) > 1}
 
 
-def _rank_of_path(path: Path) -> tuple[int | None, str]:
+def rank_of_path(path: Path) -> tuple[int | None, str]:
     """The rank from the file's name, else from the nearest folder that contains one."""
     for part in (path.name, *reversed(path.absolute().parent.parts)):
         found = _RANK.findall(part)

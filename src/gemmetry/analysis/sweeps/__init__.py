@@ -1,0 +1,1 @@
+"""What training sweeps show: points, GEMMs under communication, steps and causes."""
