@@ -23,8 +23,8 @@ from gemmetry.providers.mutant_provider.triton.catalogue import PLANTED as ON_TR
 
 NOT_PLANTED: Mapping[int, str] = {
     53: (
-        "a kernel that calls a vendor's library is correct, and no operation promises  "
-        "a kernel of one's own; counting names of kernels is a profiler's job"
+        "a kernel that calls a vendor's library gives correct results, and operations do not "
+        "require a kernel of one's own; a profiler's list of kernel names shows such calls"
     ),
 }
 """Number in the list of bugs -> why there is no mutant for it."""
