@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,14 @@ def gpu() -> Target:
     if not targets:
         pytest.skip("torch sees no GPU on this machine")
     return targets[0]
+
+
+@pytest.fixture(scope="session")
+def device(gpu: Target) -> Any:
+    """That GPU, opened by torch."""
+    from gemmetry.devices.torch import open_device
+
+    return open_device(gpu)
 
 
 @pytest.fixture

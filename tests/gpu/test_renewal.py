@@ -17,7 +17,6 @@ from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.editing import fill_plausibly
 from gemmetry.numerics.inputs import make_inputs
@@ -31,13 +30,6 @@ pytestmark = pytest.mark.gpu
 SHORT = "matmul_512x384x256_bf16t_bf16t_bf16t"
 LONG = "matmul_4096x4096x8192_f32t_f32t_f32t"
 """A few milliseconds in f32 without tf32."""
-
-
-@pytest.fixture
-def device(gpu: Target) -> Any:
-    from gemmetry.devices.torch import open_device
-
-    return open_device(gpu)
 
 
 class Kernel:

@@ -55,13 +55,6 @@ extern "C" __global__ void look(int words, unsigned pattern, unsigned* counts, u
 """
 
 
-@pytest.fixture(scope="module")
-def device(gpu: Target) -> Any:
-    from gemmetry.devices.torch import open_device
-
-    return open_device(gpu)
-
-
 class Probe:
     """Two kernels that use shared memory, one block on each multiprocessor at a time."""
 

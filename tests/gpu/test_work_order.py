@@ -25,13 +25,6 @@ SPEC = TensorSpec("result", (512, 512), F32)
 
 
 @pytest.fixture
-def device(gpu: Any) -> Any:
-    from gemmetry.devices.torch import open_device
-
-    return open_device(gpu)
-
-
-@pytest.fixture
 def operands(device: Any) -> Any:
     """A and B of a product that takes long enough to be raced with."""
     array = np.ones((512, 512), np.float32)

@@ -139,13 +139,15 @@ def test_it_does_not_stop_the_others(read, command, kind):
     if command == "report":
         assert all(Path(f"r.{suffix}").stat().st_size for suffix in SUFFIXES)
         assert "could not be read" in Path("r.md").read_text()
-        (failed,) = json.loads(Path("r.json").read_text())["errors"]
-        assert failed["file"] == str(path)
+        report = json.loads(Path("r.json").read_text())
+        assert [one["file"] for one in report["errors"]] == [str(path)]
+        assert len(report["sheets"]["summary"]) == 1
     else:
         document = json.loads(read(command, path, GOOD, words=("--json",)).stdout)
         failed = document["errors"]
         files = [one["file"] for one in failed] if isinstance(failed, list) else list(failed)
         assert files == [str(path)]
+        assert str(path) in (failed[0]["error"] if isinstance(failed, list) else failed[str(path)])
 
 
 @commands
@@ -372,7 +374,8 @@ def test_without_work_on_a_gpu(read, command):
     for file in ("cpu.json", "none.json"):
         ended = read(command, file)
         assert ended.status == 0, ended.stderr
-        assert "no work on a GPU" in ended.stdout + ended.stderr or command == "collectives"
+        shown = ended.stdout if command == "summary" else ended.stdout + ended.stderr
+        assert "no work on a GPU" in shown or command == "collectives"
     if command == "collectives":
         assert "no communication kernel" in ended.stdout
 
@@ -404,6 +407,7 @@ def test_with_the_same_rank_twice(read, command):
     shutil.copy(RANKS / "rank1.pt.trace.json.gz", "a/rank1-again.pt.trace.json.gz")
     ended = read(command, "a")
     assert ended.status == 2
+    assert ended.stdout == ""
     assert re.search(r"error: rank 1 occurs twice in one job: a/rank1\S* and a/rank1", ended.stderr)
     assert "hint: Give one recording of each rank" in ended.stderr
     assert not list(Path().glob("r.*"))

@@ -58,25 +58,6 @@ def test_short_kernels_are_those_below_the_threshold(cli, tmp_path):
     assert counts[1] == kernels
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_the_others(cli, tmp_path):
-    broken = tmp_path / "broken.json"
-    broken.write_text("{")
-    ended = cli("trace", "report", str(broken), MATMUL, "-o", str(tmp_path / "r.json"))
-    assert ended.status == 1
-    assert str(broken) in ended.stderr
-    document = json.loads((tmp_path / "r.json").read_text())
-    assert [error["file"] for error in document["errors"]] == [str(broken)]
-    assert len(document["sheets"]["summary"]) == 1
-
-
-def test_if_no_file_can_be_read_nothing_is_written(cli, tmp_path):
-    broken = tmp_path / "broken.json"
-    broken.write_text("{")
-    ended = cli("trace", "report", str(broken), "-o", str(tmp_path / "r.xlsx"))
-    assert ended.status == 2
-    assert not (tmp_path / "r.xlsx").exists()
-
-
 def test_a_trace_that_ends_early_is_reported_and_marked(cli, tmp_path):
     text = gzip.decompress(Path(RANK0).read_bytes())
     cut = tmp_path / "cut.json"
