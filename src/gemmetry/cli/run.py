@@ -39,7 +39,7 @@ def default_html(experiment: Path) -> Path | None:
     try:
         check_libraries(".html")
     except RequestError as error:
-        note(f"no HTML report: {error.message}")
+        note(f"note: no HTML report is written: {error.message}")
         return None
     return experiment / "report.html"
 

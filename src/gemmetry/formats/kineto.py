@@ -283,7 +283,7 @@ class _Builder:
         outer, damaged = outer_object(reader.head, reader.tail, _METADATA)
         for half in damaged:
             place = 0 if half == "before" else reader.text.offset
-            reader.text.note(place, f"what stands {half} the events is damaged")
+            reader.text.note(place, f"the part {half} the events is damaged")
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)

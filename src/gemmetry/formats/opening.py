@@ -196,7 +196,9 @@ class _Unzstd(io.RawIOBase):
         self._missing -= len(got)
         self._given += len(got)
         if self._given > max(_BOMB_BYTES, _ZSTD_BOMB_FACTOR * self._file.tell()):
-            raise OSError(f"it expands more than {_ZSTD_BOMB_FACTOR} times, like a bomb")
+            raise OSError(
+                f"it expands more than {_ZSTD_BOMB_FACTOR} times, like a decompression bomb"
+            )
         if not got and size != 0 and self._missing > 0:
             raise OSError("the compressed data are cut short")
         return got

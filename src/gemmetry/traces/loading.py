@@ -74,5 +74,5 @@ def all_failed(errors: Mapping[str, RequestError]) -> RequestError:
     texts = "".join(f"\n  {error.message}" for error in errors.values())
     return RequestError(
         f"none of {len(errors)} traces can be read{texts}" if errors else "no trace was given",
-        hint="Give paths of Kineto or rocprofv3 traces, or folders that hold some.",
+        hint="Give paths of Kineto or rocprofv3 traces, or folders that contain some.",
     )

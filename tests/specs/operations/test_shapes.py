@@ -108,6 +108,13 @@ def test_refuses_files_without_shapes(tmp_path, name, text):
         ("a.yaml", b"- [1, 2\n- 3", r"a.yaml:\d:\d: not YAML: "),
         ("a.yaml", b"- \x01", r"a.yaml:1:1: not YAML: "),
         ("a.yaml", b"# nothing", "a.yaml contains no shapes"),
+        ("a.csv", b"m,n,k\n8,8,8\n64,32\n", r"a.csv:3:1: .*\(m 64, n 32\): k is missing\n"),
+        (
+            "a.csv",
+            b"k,b,m,n\n8,2,,1.5\n",
+            "m is missing; n is '1.5', which is not a whole number\n",
+        ),
+        ("a.yaml", b"- {m: 64, k: 32}", r"a.yaml:1:1: .*\(m 64, k 32\): n is missing\n"),
     ],
 )
 def test_what_a_format_cannot_hold_is_named_with_its_place(tmp_path, name, content, cause):

@@ -234,7 +234,7 @@ class Objects(Generic[T]):
         if strange:
             text.left_out += 1
             at = text.offset + end - len(between)
-            text.note(at, f"left out, as it is no event: {_shown(strange)}")
+            text.note(at, f"left out because it is not an event: {_shown(strange)}")
 
     def _skip_damage(self) -> bool:
         """Handle an object at the beginning of the buffer that has no end. Returns whether nothing
@@ -244,10 +244,10 @@ class Objects(Generic[T]):
         here = text.offset + len(text.buffer) - len(left)
         if not left:
             if not text.at_end:
-                what = f"{len(text.buffer)} bytes of white space before it: not read any further"
+                what = f"{len(text.buffer)} bytes of white space before it; the rest is not read"
                 text.note(here, what)
             else:
-                text.note(here, "the file ends within the list of events")
+                text.note(here, "the file ends inside the list of events")
             text.is_partial = True
             text.advance(len(text.buffer))
             return True
@@ -256,16 +256,18 @@ class Objects(Generic[T]):
         after = _BOUNDARY.search(text.buffer) if self._breaks <= MOST_BREAKS else None
         if after is None:
             if self._breaks > MOST_BREAKS:
-                what = "damaged at too many places: not read any further"
+                what = "damaged in too many places; the rest is not read"
             else:
                 ends = text.at_end
-                what = "the file ends within this event" if ends else "this event has no end"
+                what = "the file ends inside this event" if ends else "this event has no end"
             text.note(here, what)
             text.advance(len(text.buffer))
             return True
         text.left_out += 1
         there = text.offset + after.end()
-        text.note(here, f"this event has no end: left out, read on at byte {there}")
+        text.note(
+            here, f"this event has no end: it is left out, and reading continues at byte {there}"
+        )
         text.advance(after.end())
         return False
 

@@ -45,7 +45,7 @@ class SectionReader:
             if match is None:
                 if len(self.frame) + len(text.buffer) > MOST_HEAD_BYTES + text.chunk_bytes:
                     text.note(
-                        text.offset, "too much text between the records: the rest is not read"
+                        text.offset, "too much text between the records; the rest is not read"
                     )
                     text.is_partial = True
                     break

@@ -90,5 +90,5 @@ def read_stream(path: Path, read: Callable[[BinaryIO], TraceRows | None]) -> Tra
             raise StorageError(
                 f"{path} is too large for memory, and a temporary file for it cannot be "
                 f"written: {error}",
-                hint="Free some disk, or set TMPDIR to a folder on another one.",
+                hint="Free some disk space, or set TMPDIR to a folder on another disk.",
             ) from error

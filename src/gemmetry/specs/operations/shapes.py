@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -148,7 +148,7 @@ def read_shapes(path: Path) -> list[Shape]:
     mistakes: list[str] = []
     for line, row in reader(text, path):
         try:
-            shapes.append(parse_shape(row))
+            shapes.append(parse_shape(row if isinstance(row, str) else _named_shape(row)))
         except RequestError as error:
             mistakes.append(f"{path}:{line}:1: {error.message}")
     if mistakes:
@@ -158,8 +158,12 @@ def read_shapes(path: Path) -> list[Shape]:
     return shapes
 
 
-def _text_rows(text: str, _path: Path) -> list[tuple[int, str]]:
-    rows = []
+_Row: TypeAlias = str | Mapping[str, str]
+"""A shape as text, or the texts of its sizes by name."""
+
+
+def _text_rows(text: str, _path: Path) -> list[tuple[int, _Row]]:
+    rows: list[tuple[int, _Row]] = []
     for number, line in enumerate(text.splitlines(), 1):
         content = line.split("#", 1)[0].strip()
         if content:
@@ -167,9 +171,9 @@ def _text_rows(text: str, _path: Path) -> list[tuple[int, str]]:
     return rows
 
 
-def _csv_rows(text: str, path: Path) -> list[tuple[int, str]]:
+def _csv_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
     reader = csv.reader(text.splitlines())
-    rows: list[tuple[int, str]] = []
+    rows: list[tuple[int, _Row]] = []
     header: list[str] = []
     for cells in _csv_lines(reader, path):
         cells = [cell.strip() for cell in cells]
@@ -183,7 +187,10 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, str]]:
                     [f"{path}:{reader.line_num}:1: no column {', '.join(missing)}"], hint=_HINT
                 )
             continue
-        rows.append((reader.line_num, _csv_shape(header, cells)))
+        if header:
+            rows.append((reader.line_num, dict(zip(header, cells, strict=False))))
+        else:
+            rows.append((reader.line_num, "x".join(filter(None, cells))))
     return rows
 
 
@@ -194,20 +201,29 @@ def _csv_lines(reader: Any, path: Path) -> Iterator[list[str]]:
         raise SpecError([f"{path}:{reader.line_num}:1: not CSV: {error}"], hint=_HINT) from error
 
 
-def _csv_shape(header: list[str], cells: list[str]) -> str:
-    if not header:
-        return "x".join(cell for cell in cells if cell)
-    named = dict(zip(header, cells, strict=False))
+def _named_shape(named: Mapping[str, str]) -> str:
+    """The text of a shape whose sizes are given by name.
+
+    Raises:
+        RequestError: a size is missing or not a whole number.
+    """
     if "shape" in named:
         return named["shape"]
-    return _join(named.get("batch") or named.get("b") or "1", *(named.get(d, "") for d in "mnk"))
-
-
-def _join(batch: str, m: str, n: str, k: str) -> str:
+    sizes = {"batch": named.get("batch") or named.get("b") or "1"}
+    sizes |= {name: named.get(name, "") for name in "mnk"}
+    problems = [
+        f"{name} is {value!r}, which is not a whole number" if value else f"{name} is missing"
+        for name, value in sizes.items()
+        if not value.isdecimal()
+    ]
+    if problems:
+        shown = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+        raise RequestError(f"cannot read the shape ({shown}): {'; '.join(problems)}", hint=_HINT)
+    batch, m, n, k = sizes.values()
     return f"{m}x{n}x{k}" if batch == "1" else f"{batch}x{m}x{n}x{k}"
 
 
-def _yaml_rows(text: str, path: Path) -> list[tuple[int, str]]:
+def _yaml_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -223,17 +239,15 @@ def _yaml_rows(text: str, path: Path) -> list[tuple[int, str]]:
     return [(node.start_mark.line + 1, _yaml_shape(node)) for node in root.value]
 
 
-def _yaml_shape(node: yaml.Node) -> str:
+def _yaml_shape(node: yaml.Node) -> _Row:
     if isinstance(node, yaml.MappingNode):
-        named = {str(key.value).lower(): str(value.value) for key, value in node.value}
-        batch = named.get("batch") or named.get("b") or "1"
-        return _join(batch, *(named.get(d, "") for d in "mnk"))
+        return {str(key.value).lower(): str(value.value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
         return "x".join(str(item.value) for item in node.value)
     return str(node.value)
 
 
-_READERS: dict[str, Callable[[str, Path], list[tuple[int, str]]]] = {
+_READERS: dict[str, Callable[[str, Path], list[tuple[int, _Row]]]] = {
     ".csv": _csv_rows,
     ".yaml": _yaml_rows,
     ".yml": _yaml_rows,

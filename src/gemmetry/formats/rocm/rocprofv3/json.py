@@ -131,7 +131,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         document = json.loads(reader.frame.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         document = None
-        reader.text.note(reader.text.offset, "what stands around the records is damaged")
+        reader.text.note(reader.text.offset, "the part around the records is damaged")
     processes = document.get(KEY) if isinstance(document, dict) else None
     if not isinstance(processes, list) and not builder.events:
         return None
