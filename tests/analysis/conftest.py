@@ -15,3 +15,6 @@ small_result_set = _MODULE.small_result_set
 make_record = _MODULE.make_record_fixture
 report_of = _MODULE.report_of_fixture
 job_report = _MODULE.job_report_fixture
+kernels = _MODULE.kernels_fixture
+trace = _MODULE.trace_fixture
+found = _MODULE.found_fixture

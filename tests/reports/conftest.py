@@ -351,3 +351,46 @@ def hostile_report_fixture(report_of, tmp_path):
     path = tmp_path / f"{FORMULA.replace('/', '')}<b>.json"
     path.write_text(json.dumps({"traceEvents": events}))
     return report_of(path)
+
+
+@pytest.fixture(name="kernels")
+def kernels_fixture():
+    """Makes the all-reduces of one rank of two, which begin `shift` ns later than another's."""
+    from gemmetry.traces.collectives.summary import Collective, Group
+
+    def make(shift, durations=(2000, 2000)):
+        group = Group("0", (0, 1), 2)
+        return tuple(
+            Collective(
+                row=i, op="all_reduce", dtype="Half", elements=1000, in_elements=1000,
+                out_elements=1000, group=group, algorithm="tree", protocol=None, source="kernel",
+                name="nccl", stream=1, device=0, start_ns=10**18 + i * 10**6 + shift,
+                duration_ns=duration,
+            )
+            for i, duration in enumerate(durations)
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture(name="trace")
+def trace_fixture():
+    """Makes a rank of a job of two, with its communication kernels."""
+    from gemmetry.traces.jobs import RankTrace
+
+    def make(rank, ones, folder="job"):
+        return RankTrace(
+            file=Path(f"{folder}/rank{rank}.json"), rank=rank, rank_source="trace", world_size=2,
+            job=None, host=None, base_ns=10**18, span=(0, 0), collectives=ones, partial=False,
+            problems=(),
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture(name="found")
+def found_fixture(kernels, trace):
+    """Makes a job of two ranks, the second of which begins `shift` ns later."""
+    from gemmetry.traces.collectives.jobs import analyse_jobs
+
+    return lambda shift=500: analyse_jobs([trace(0, kernels(0)), trace(1, kernels(shift))])

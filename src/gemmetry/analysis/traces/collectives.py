@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gemmetry.analysis.traces.columns import (
@@ -23,6 +23,7 @@ from gemmetry.traces import TRACE_SCHEMA_VERSION
 from gemmetry.traces.collectives.clock_offset import ClockOffset
 from gemmetry.traces.collectives.jobs import JobCollectives, JobKind, Straggler
 from gemmetry.traces.collectives.matched import Matched
+from gemmetry.traces.collectives.summary import Collective
 from gemmetry.traces.jobs import RankTrace
 
 Row = dict[str, Any]
@@ -294,6 +295,31 @@ def kernels_table(jobs: Iterable[JobCollectives]) -> Table:
                 head = (found.job.name, rank, place)
                 rows.append([*head, *values(_KERNELS, kernel), in_microseconds(wait)])
     return Table("collectives_kernels", columns, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDurations:
+    """Communication kernels of one operation, type and size; None where it is not recorded."""
+
+    op: str | None
+    dtype: str | None
+    bytes: int | None
+    count: int
+    sum_ns: int
+    min_ns: int
+    median_ns: float
+
+
+def kernel_durations(kernels: Iterable[Collective]) -> list[KernelDurations]:
+    """Durations of `kernels` by kind, those with the most time first."""
+    groups: dict[tuple[str | None, str | None, int | None], list[int]] = {}
+    for one in kernels:
+        groups.setdefault((one.op, one.dtype, one.bytes), []).append(one.duration_ns)
+    kinds = [
+        KernelDurations(*key, len(times), sum(times), min(times), statistics.median(times))
+        for key, times in groups.items()
+    ]
+    return sorted(kinds, key=lambda kind: -kind.sum_ns)
 
 
 def ranks_table(jobs: Iterable[JobCollectives]) -> Table:

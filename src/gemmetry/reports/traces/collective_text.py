@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmetry.analysis.traces.collectives import Row, kind_row
+from gemmetry.analysis.traces.collectives import Row, kernel_durations, kind_row
 from gemmetry.reports.texts import printable
 from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.summary import Collective
@@ -90,15 +89,11 @@ def _kinds(found: JobCollectives) -> Table:
 
 def _kernels(kernels: Sequence[Collective]) -> Table:
     """The table of a single rank, without bandwidths, as durations include waits for others."""
-    groups: dict[tuple[str, str, int | None], list[int]] = {}
-    for one in kernels:
-        key = (one.op or "-", one.dtype or "", one.bytes)
-        groups.setdefault(key, []).append(one.duration_ns)
     table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
-    for (op, dtype, size), times in sorted(groups.items(), key=lambda item: -sum(item[1])):
+    for one in kernel_durations(kernels):
         table.add_row(
-            op, _plain(dtype), size_text(size), f"x{len(times)}", f"{sum(times) / 1e6:.3f}",
-            f"{min(times) / 1e3:.1f}", f"{statistics.median(times) / 1e3:.1f}",
+            one.op or "-", _plain(one.dtype), size_text(one.bytes), f"x{one.count}",
+            f"{one.sum_ns / 1e6:.3f}", f"{one.min_ns / 1e3:.1f}", f"{one.median_ns / 1e3:.1f}",
         )  # fmt: skip
     return table
 

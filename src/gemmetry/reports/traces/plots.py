@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from gemmetry.analysis.traces.totals import window_parts
 from gemmetry.domain.units import format_ns
 from gemmetry.reports.texts import printable
 from gemmetry.traces.summary import Summary
@@ -72,16 +73,7 @@ def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
         window = summary.window_ns
         if not window:
             continue
-        sums = summary.gemm_kernel_ns
-        gemm = min(sums, summary.compute_union_ns)
-        copies = max(0, summary.busy_ns - summary.compute_union_ns - summary.exposed_comm_ns)
-        parts = (
-            ("gemm", gemm / window),
-            ("other", (summary.compute_union_ns - gemm) / window),
-            ("communication", summary.exposed_comm_ns / window),
-            ("copy", copies / window),
-            ("idle", summary.idle_ns / window),
-        )
+        parts = tuple((colour, ns / window) for colour, ns in window_parts(summary).items())
         names = ("GEMM", "other kernels", "exposed communication", "exposed copies", "idle")
         hint = ", ".join(f"{n} {part:.1%}" for n, (_, part) in zip(names, parts, strict=True))
         label = labels[summary.file] + (f" {summary.of}" if summary.of else "")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from gemmetry.analysis.traces.steps import step_windows, steps_overlap
 from gemmetry.reports.texts import printable
 from gemmetry.reports.traces.tables import milliseconds, print_line
 from gemmetry.traces.summary import Outside, Summary
@@ -48,25 +48,17 @@ def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
     The sum of windows that overlap exceeds the time they span, and idle time in several of them
     would count several times; then the text gives the windows only.
     """
-    names = {s.file for s in steps}
-    wholes = [one for one in files if one.file in names]
-    spanned = sum(_span(s for s in steps if s.file == name) for name in names)
-    added, whole = (sum(s.window_ns for s in found) for found in (steps, wholes))
-    whose = "trace's" if len(wholes) == 1 else "traces'"
-    of_whole = f"{milliseconds(spanned)} of the {whose} {milliseconds(whole)} ms"
-    if added > spanned:
-        return f"windows overlap: {milliseconds(added)} ms added up, but {of_whole} together"
-    idle, of_idle = (milliseconds(sum(s.idle_ns for s in found)) for found in (steps, wholes))
+    found = step_windows(files, steps)
+    whose = "trace's" if found.files == 1 else "traces'"
+    of_whole = (
+        f"{milliseconds(found.spanned_ns)} of the {whose} {milliseconds(found.files_window_ns)} ms"
+    )
+    if found.added_ns > found.spanned_ns:
+        return (
+            f"windows overlap: {milliseconds(found.added_ns)} ms added up, but {of_whole} together"
+        )
+    idle, of_idle = milliseconds(found.idle_ns), milliseconds(found.files_idle_ns)
     return f"windows: {of_whole}; idle in them: {idle} of {of_idle} ms"
-
-
-def _span(steps: Iterable[Summary]) -> int:
-    """The length in ns of the union of the windows of one file's steps."""
-    spanned, reached = 0, 0
-    for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
-        spanned += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return spanned
 
 
 def print_steps(
@@ -79,7 +71,7 @@ def print_steps(
     relate to the window of the file, and the kernels that are in no step."""
     if not steps:
         return
-    overlap = _overlap(steps)
+    overlap = steps_overlap(steps, _SHOWN_SHARE)
     heads = ["step", "mark", "window", "kernels", "busy", "comp.", "comm.", "exposed"]
     units = ["", "ms", "ms", "", "%", "%", "%", "%"]
     if overlap:
@@ -105,16 +97,6 @@ def print_steps(
             print_line(console, f"  {text}", style="dim")
     text = _OVERLAP if overlap else f"{ABOUT_STEPS[0].upper()}{ABOUT_STEPS[1:]}."
     console.print(text, style="dim")
-
-
-def _overlap(steps: Sequence[Summary]) -> bool:
-    """Whether other work ran in any step's window, or the windows of a file's steps overlap."""
-    if any(s.others_ns >= _SHOWN_SHARE * s.window_ns > 0 for s in steps):
-        return True
-    windows = sorted((s.file, s.step.start_ns, s.step.end_ns) for s in steps if s.step)
-    return any(
-        file == after and start < end for (file, _, end), (after, start, _) in pairwise(windows)
-    )
 
 
 def _cells(s: Summary, overlap: bool) -> list[str]:

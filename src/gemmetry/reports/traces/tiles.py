@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gemmetry.analysis.traces.report import TraceReport
+from gemmetry.analysis.traces.totals import gpu_totals, host_totals, job_times
 from gemmetry.domain.units import format_gflops, format_ns
 from gemmetry.reports.traces.tables import shape_text
-from gemmetry.traces.collectives.jobs import JobCollectives
 
 Tile = dict[str, str]
 
@@ -15,9 +13,8 @@ Tile = dict[str, str]
 def gpu_tiles(report: TraceReport) -> list[Tile]:
     """The time of the job (of several jobs the shortest and the longest), and shares of the windows
     of all its ranks; the times given with the shares are means over the ranks."""
-    summaries = [one for one in report.summaries if one.window_ns] or report.summaries
-    window = sum(one.window_ns for one in summaries)
-    count = len(summaries)
+    totals = gpu_totals(report.summaries)
+    window, count = totals.window_ns, totals.traces
     in_jobs = any(len(job.job.ranks) > 1 for job in report.jobs)
     each = f" per {'rank' if in_jobs else 'trace'}" if count > 1 else ""
 
@@ -34,11 +31,9 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
         ("exposed communication", "exposed_comm_ns", "nothing was computed at the same time"),
         ("idle", "idle_ns", "nothing ran"),
     ):
-        ns = sum(getattr(summary, name) for summary in summaries)
+        ns = getattr(totals, name)
         tiles.append({"label": label, "value": share(ns), "detail": f"{detail(ns)}, {what}"})
-    ns, kernels = (
-        sum(getattr(one, name) for one in summaries) for name in ("gemm_kernel_ns", "gemm_kernels")
-    )
+    ns, kernels = totals.gemm_kernel_ns, totals.gemm_kernels
     what = f"sum of {kernels:,}" if count < 2 else f"{kernels:,} kernels in all"
     tiles.append({"label": "GEMM kernels", "value": share(ns), "detail": f"{detail(ns)}, {what}"})
     return tiles
@@ -46,16 +41,16 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
 
 def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
     kernels = f"{sum(one.kernels for one in report.summaries):,} kernels"
-    jobs = [job for job in report.jobs if any(_windows(job))]
-    times = [_time(job) for job in jobs]
+    found = job_times(report.jobs)
+    times = [time for _, time in found]
     value = format_ns(min(times, default=0))
     if len(times) > 1:
         value = f"{value} – {format_ns(max(times))}"
         name = f"times of {len(times)} jobs" if in_jobs else f"windows of {len(times)} traces"
         return {"label": name, "value": value, "detail": kernels}
-    if not in_jobs or not jobs:
+    if not in_jobs or not found:
         return {"label": "window", "value": value, "detail": kernels}
-    (job,) = jobs
+    ((job, _),) = found
     ranks, size = len(job.job.ranks), job.job.world_size or 0
     of = f"{ranks} of {size} ranks" if size > ranks else f"{ranks} ranks"
     if job.span_ns is None:
@@ -64,37 +59,25 @@ def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
     return {"label": "time of the job", "value": value, "detail": f"{of}, {kernels}"}
 
 
-def _time(job: JobCollectives) -> int:
-    return max(_windows(job)) if job.span_ns is None else job.span_ns
-
-
-def _windows(job: JobCollectives) -> Sequence[int]:
-    return [one.span[1] - one.span[0] for one in job.job.ranks]
-
-
 def host_tiles(report: TraceReport) -> list[Tile]:
     """Sums over all traces; shares are those of the time in operators."""
-    operators, products = report.host_operators, report.host_products
-    spent = sum(row.self_ns for row in operators)
-    of_products = sum(row.sum_ns for row in products)
-    files = len(report.summaries)
+    totals = host_totals(report.host_operators, report.host_products)
+    spent, files = totals.self_ns, len(report.summaries)
     tiles = [
         {"label": "work on a GPU", "value": "none",
          "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
         {"label": "time in operators", "value": format_ns(spent),
-         "detail": f"{sum(row.count for row in operators):,} calls, on all threads"},
+         "detail": f"{totals.calls:,} calls, on all threads"},
     ]  # fmt: skip
-    if products:
-        calls = sum(row.count for row in products)
+    if report.host_products:
         tiles.append({
             "label": "matrix products",
-            "value": f"{of_products / spent:.1%}" if spent else "–",
-            "detail": f"{format_ns(of_products)}, {calls:,} calls",
+            "value": f"{totals.product_ns / spent:.1%}" if spent else "–",
+            "detail": f"{format_ns(totals.product_ns)}, {totals.product_calls:,} calls",
         })  # fmt: skip
-    timed = [(row.tflops, row) for row in products if row.tflops is not None]
-    if timed:
-        tflops, row = max(timed, key=lambda pair: pair[0])
+    row = totals.fastest
+    if row is not None and row.tflops is not None:
         shape = shape_text(row.shape, row.dtype, row.layout)
         tiles.append({"label": "fastest product, by its median",
-                      "value": format_gflops(tflops * 1000), "detail": shape})  # fmt: skip
+                      "value": format_gflops(row.tflops * 1000), "detail": shape})  # fmt: skip
     return tiles

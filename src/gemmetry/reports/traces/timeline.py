@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gemmetry.analysis.traces.report import TraceReport
+from gemmetry.analysis.traces.timeline import CollectiveMessage, JobLanes, RankLanes, job_lanes
 from gemmetry.reports.traces.collective_text import size_text
 from gemmetry.reports.traces.html_tables import cut
 from gemmetry.reports.traces.plots import short_paths
 from gemmetry.reports.traces.tables import shape_text
-from gemmetry.traces.collectives.jobs import JobCollectives
-from gemmetry.traces.collectives.matched import Matched
-from gemmetry.traces.jobs import RankTrace
-from gemmetry.traces.summary import Summary
 from gemmetry.traces.timeline import KINDS, TimelineLane, Work
 
 MOST_LANES = 128
@@ -28,112 +25,47 @@ _Text = tuple[str, str, str, int | None]
 """Name, operator, shape or message, and FLOPs of a piece of work."""
 
 
-class _Message(NamedTuple):
-    """What a communication kernel exchanged."""
-
-    text: str
-    bus_bandwidth: float | None
-    """10⁹ bytes/s. None also if a rank of its group has no file, because it would be a bound."""
-
-
 def timeline_groups(report: TraceReport) -> list[dict[str, Any]]:
     """A group of lanes for each job, on one time axis."""
-    by_file: dict[str, list[TimelineLane]] = {}
-    for lane in report.lanes:
-        by_file.setdefault(lane.file, []).append(lane)
-    steps: dict[Path, list[Summary]] = {}
-    for step in report.steps:
-        steps.setdefault(step.file, []).append(step)
-    groups = []
     names = {job.job.name: Path(job.job.name) for job in report.jobs}
     labels = short_paths(list(names.values())) if len(names) > 1 else {}
-    for job in report.jobs:
-        ranks = [
-            _Rank(one, by_file[str(one.file)], steps.get(one.file, []))
-            for one in job.job.ranks
-            if str(one.file) in by_file
-        ]
-        if ranks:
-            name = job.job.name
-            groups.append(_group(labels.get(names[name], name), ranks, _messages(job)))
-    return groups
+    return [
+        _group(labels.get(names[job.name], job.name), job) for job in job_lanes(report, MOST_LANES)
+    ]
 
 
-class _Rank(NamedTuple):
-    trace: RankTrace
-    lanes: list[TimelineLane]
-    steps: list[Summary]
-
-
-def _messages(found: JobCollectives) -> dict[tuple[int | None, int], _Message]:
-    """The messages of the communication kernels, by rank and row of ``TraceRows.gpu``."""
-    matched: dict[tuple[int | None, int], Matched] = {
-        (rank, kernel.row): one for one in found.matching.matched for rank, kernel in one.members
-    }
-    messages = {}
-    for rank in found.job.ranks:
-        for kernel in rank.collectives:
-            one = matched.get((rank.rank, kernel.row))
-            size = one.group_size if one else kernel.group.size if kernel.group else None
-            count, dtype = one.bytes if one else kernel.bytes, kernel.dtype
-            amount = size_text(count) if count is not None else ""
-            parts = (
-                kernel.op, " ".join(filter(None, (amount, dtype))), f"{size} ranks" if size else "",
-            )  # fmt: skip
-            bandwidth = one.bus_bandwidth if one and one.is_complete else None
-            messages[rank.rank, kernel.row] = _Message(" · ".join(filter(None, parts)), bandwidth)
-    return messages
-
-
-def _group(
-    label: str, ranks: Sequence[_Rank], messages: Mapping[tuple[int | None, int], _Message]
-) -> dict[str, Any]:
-    lanes = [lane for rank in ranks for lane in rank.lanes]
-    longest = sorted(lanes, key=lambda lane: -int(lane.duration_ns.sum()))[:MOST_LANES]
-    kept = {id(lane) for lane in longest}
-    base = min(int(lane.start_ns.min()) for lane in longest)
-    end = max(int((lane.start_ns + lane.duration_ns).max()) for lane in longest)
+def _group(label: str, job: JobLanes) -> dict[str, Any]:
+    shown = [lane for rank in job.ranks for lane in rank.lanes]
     labels = _Labels(
-        ranks=len({rank.trace.rank for rank in ranks}) > 1,
-        devices=len({lane.device for lane in longest}) > 1,
-        processes=len({lane.thread.rpartition("/")[0] for lane in longest}) > 1,
+        ranks=len({rank.trace.rank for rank in job.ranks}) > 1,
+        devices=len({lane.device for lane in shown}) > 1,
+        processes=len({lane.thread.rpartition("/")[0] for lane in shown}) > 1,
     )
     works: dict[_Text, int] = {}
     drawn: list[dict[str, Any]] = []
-    order = _order(lanes)
-    for rank in ranks:
+    for rank in job.ranks:
         number = rank.trace.rank
-        own = sorted((lane for lane in rank.lanes if id(lane) in kept), key=order)
-        if rank.steps and own:
-            drawn.append(_steps(rank, labels.text(number, "steps"), base, len(own)))
-        sent = {row: message for (of, row), message in messages.items() if of == number}
-        drawn += [_lane(lane, labels.of(number, lane), base, works, sent) for lane in own]
+        if rank.steps and rank.lanes:
+            drawn.append(_steps(rank, labels.text(number, "steps"), job.base_ns))
+        drawn += [
+            _lane(lane, labels.of(number, lane), job.base_ns, works, rank.messages)
+            for lane in rank.lanes
+        ]
     return {
         "label": cut(label),
-        "window": end - base,
-        "left_out": len(lanes) - len(kept),
+        "window": job.end_ns - job.base_ns,
+        "left_out": job.left_out,
         "lanes": drawn,
         "works": list(works),
     }
 
 
-def _order(lanes: Sequence[TimelineLane]) -> Any:
-    """A sort key that puts the lanes of each rank in the same order: streams with the most work
-    over all ranks first."""
-    spent: dict[tuple[int, str], int] = {}
-    for lane in lanes:
-        key = (lane.stream, lane.thread)
-        spent[key] = spent.get(key, 0) + int(lane.duration_ns.sum())
-    return lambda lane: (lane.device, -spent[lane.stream, lane.thread], lane.stream, lane.thread)
-
-
-def _steps(rank: _Rank, label: str, base: int, rows: int) -> dict[str, Any]:
-    """The number, start, length and mark length of each step, drawn above the `rows` lanes of its
-    rank."""
+def _steps(rank: RankLanes, label: str, base: int) -> dict[str, Any]:
+    """The number, start, length and mark length of each step, drawn above the lanes of its rank."""
     shift = rank.trace.base_ns - base
     return {
         "label": label,
-        "rows": rows,
+        "rows": len(rank.lanes),
         "steps": [
             [one.step.number, one.step.start_ns + shift, one.window_ns, one.step.mark_ns]
             for one in rank.steps
@@ -147,7 +79,7 @@ def _lane(
     label: str,
     base: int,
     works: dict[_Text, int],
-    messages: Mapping[int, _Message],
+    messages: Mapping[int, CollectiveMessage],
 ) -> dict[str, Any]:
     texts = [_text(work) for work in lane.works]
     own = {
@@ -164,7 +96,7 @@ def _lane(
     bandwidths: list[float | None] = [None] * len(numbers)
     for piece, message in own.items():
         name, operator, _, _ = texts[lane.work[piece]]
-        numbers[piece] = works.setdefault((name, operator, message.text, None), len(works))
+        numbers[piece] = works.setdefault((name, operator, _sent(message), None), len(works))
         speed = message.bus_bandwidth
         bandwidths[piece] = None if speed is None else round(speed, 2)
     return {
@@ -177,6 +109,13 @@ def _lane(
         "count": lane.count.tolist() if int(lane.count.max()) > 1 else None,
         "bandwidth": bandwidths if any(one is not None for one in bandwidths) else None,
     }
+
+
+def _sent(message: CollectiveMessage) -> str:
+    amount = "" if message.bytes is None else size_text(message.bytes)
+    size = f"{message.ranks} ranks" if message.ranks else ""
+    parts = (message.op, " ".join(filter(None, (amount, message.dtype))), size)
+    return " · ".join(filter(None, parts))
 
 
 def _text(work: Work) -> _Text:

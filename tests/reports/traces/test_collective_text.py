@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from gemmetry.analysis.traces.collectives import collectives_document
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, print_jobs, size_text
+from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.traces.collectives.summary import Group
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.model import Trace
+from gemmetry.traces.reading import read_trace
+
+SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
+
+
+def shown(jobs, width=80):
+    console = Console(width=width, record=True, file=io.StringIO())
+    with console.file:
+        print_jobs(jobs, console)
+    return console.export_text()
+
+
+def test_the_console_shows_kinds_ranks_and_notes(found):
+    text = shown(found(shift=3_000_000))
+    assert "2 of 2 ranks, 4 communication kernels: 2 collectives matched, 0 kernels not" in text
+    assert "all_reduce" in text
+    assert "2.0 kB" in text
+    assert "clocks differ from rank 0's: rank 1 by -3000.0 µs" in " ".join(text.split())
+    assert "corrected for the offsets of clocks" in text
+
+
+@pytest.mark.parametrize(
+    "dtype", ["[/]", "[bold]x[/bold]", "\x1b[31mx", "x" * 500, "a\nb", "\ud800"]
+)
+def test_types_that_no_one_knows_are_neither_markup_nor_long(dtype, kernels, trace):
+    ones = kernels(0)
+    for ranks in (1, 2):
+        traces = [trace(r, [replace(one, dtype=dtype) for one in ones]) for r in range(ranks)]
+        text = shown(analyse_jobs(traces))
+        assert "\x1b" not in text and "\ud800" not in text
+        assert max(map(len, text.splitlines())) <= 80
+    if dtype.startswith("["):
+        assert dtype in text
+
+
+def test_a_rank_alone_shows_durations_and_no_bandwidth(kernels, trace):
+    text = shown(analyse_jobs([trace(0, kernels(0))]))
+    assert "busbw" not in text
+    assert re.search(r"total +min +median\n.* ms +µs +µs", text)
+    assert "no file of rank 1 (of 2)" in text
+
+
+def test_values_of_incomplete_groups_are_bounds_as_on_the_page(kernels, trace):
+    whole = shown(analyse_jobs([trace(0, kernels(0)), trace(1, kernels(1))]))
+    assert "≤" not in whole and "≥" not in whole
+    of_four = [replace(one, group=Group("g", (0, 1, 2, 3), 4)) for one in kernels(0)]
+    text = shown(analyse_jobs([trace(0, of_four), trace(1, of_four)]))
+    assert re.search(r"x2 +≤ 2\.0 +0\.0 +≥ 1\.0 +≥ 1\.5\n", text)
+    assert ABOUT_BOUNDS in " ".join(text.split())
+    assert bounded("2.0", "latency_us_median", complete=False) == "≤ 2.0"
+    assert bounded("2.0", "latency_us_median", complete=True) == "2.0"
+    assert bounded("", "busbw_gbps_median", complete=False) == ""
+    assert bounded("7", "count", complete=False) == "7"
+
+
+def test_durations_are_written_alike_everywhere(found):
+    text = shown(found(shift=3_000_000))
+    assert "µs" in text
+    assert not re.search(r"\bus\b", text)
+
+
+def test_nothing_to_show(trace):
+    text = shown(analyse_jobs([trace(0, ()), trace(1, ())]))
+    assert text.splitlines() == ["job", "2 of 2 ranks, no communication kernel"]
+
+
+def test_names_with_markup_are_text(kernels, trace):
+    jobs = analyse_jobs([trace(0, kernels(0), "[bold]x[/bold]")])
+    assert "[bold]x[/bold]" in shown(jobs)
+
+
+@pytest.mark.parametrize("folder", ["h200x4", "hta_2of128"])
+def test_real_jobs_fit_80_columns(folder):
+    files = sorted((SAMPLES / folder).glob("*.json.gz"))
+    jobs = analyse_jobs(
+        rank_trace(Trace(Path(file.name), read_trace(file, use_cache=False))) for file in files
+    )
+    for line in shown(jobs).splitlines():
+        assert len(line) <= 80
+        assert "…" not in line
+
+
+ODD = st.one_of(
+    st.none(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=5),
+    st.sampled_from(["[0, 1]", "[1, 0]", "[]", "[0, ..., 1]", "Float", "send", "_allgather_base"]),
+)  # fmt: skip
+KEYS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size",
+        "Process Group Name", "Process Group Ranks", "In split size", "Out split size", "Dst Rank",
+        "Src Rank", "Seq")  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.integers(0, 50), st.dictionaries(st.sampled_from(KEYS), ODD)
+        ),
+        max_size=10,
+    )
+)
+def test_whatever_the_metadata_there_is_a_document(reported):
+    by_rank = {}
+    for rank, ts, args in reported:
+        by_rank.setdefault(rank, []).append({
+            "ph": "X", "cat": "kernel", "name": "ncclDevKernel_Generic()", "ts": ts, "dur": 3,
+            "pid": 0, "tid": 1, "args": {"device": rank, "stream": 1, **args},
+        })  # fmt: skip
+    traces = []
+    for rank, events in by_rank.items():
+        head = {"distributedInfo": {"rank": rank, "world_size": 3}, "traceEvents": events}
+        rows = read_kineto(io.BytesIO(json.dumps(head).encode()))
+        traces.append(rank_trace(Trace(Path(f"job/{rank}.json"), rows)))
+    jobs = analyse_jobs(traces)
+    json.dumps(collectives_document(jobs), allow_nan=False)
+    shown(jobs)
+    for found in jobs:
+        counts = {one.rank: len(one.collectives) for one in found.job.ranks}
+        matched = [rank for one in found.matching.matched for rank, _ in one.members]
+        for rank, left in found.matching.unmatched.items():
+            assert 0 <= left <= counts[rank] - matched.count(rank)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (402726912, "402.7 MB"),
+     (2 * 10**9, "2.0 GB")],
+)  # fmt: skip
+def test_sizes(size, text):
+    assert size_text(size) == text
