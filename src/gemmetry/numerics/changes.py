@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -255,7 +256,14 @@ def take_lines(operation: Operation, whole: Array, change: InputChange) -> Array
 def lines_of(array: Array, lines: Sequence[int], axis: int) -> Array:
     """A copy of some lines along `axis`. ``np.take`` would first copy the whole array where it is
     not C-contiguous, as for a transposed matrix."""
-    return np.moveaxis(np.moveaxis(array, axis, 0)[list(lines)], 0, axis)
+    taken: Array = array[_along(axis, list(lines))]
+    return taken
+
+
+def _along(axis: int, part: list[int] | slice) -> tuple[Any, ...]:
+    """The index of a part along `axis`, which counts from the end. ``np.moveaxis`` would take
+    several times as long for the small arrays of most checks."""
+    return (..., part, *(slice(None),) * (-1 - axis))
 
 
 def split_lines(
@@ -265,7 +273,7 @@ def split_lines(
     start, axis = 0, line_axis(operation, changes[0].place)
     for change in changes:
         stop = start + len(change.lines)
-        yield change, lines_of(result, range(start, stop), axis)
+        yield change, result[_along(axis, slice(start, stop))]
         start = stop
 
 
@@ -283,6 +291,6 @@ def _line_edits(
     for number, line in enumerate(lines):
         index = [slice(None)] * len(spec.shape)
         index[stored_axis] = slice(line, line + 1)
-        part = lines_of(contents, [number], axis)
+        part = contents[_along(axis, slice(number, number + 1))]
         found.append(Edit(place, tuple(index), to_storage(part, spec)))
     return found

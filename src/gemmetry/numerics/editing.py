@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypeGuard
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def prepared_edits(
 
 
 def _prepared(device: Device, spec: TensorSpec, buffer: Buffer, edit: Edit) -> Callable[[], None]:
-    if isinstance(device, EditableDevice):
+    if _is_editable(device):
         return device.prepared_edit(buffer, edit.index, edit.contents)
 
     def rewrite() -> None:
@@ -42,11 +43,22 @@ def _prepared(device: Device, spec: TensorSpec, buffer: Buffer, edit: Edit) -> C
     return rewrite
 
 
+def _is_editable(device: Device) -> TypeGuard[EditableDevice]:
+    return _has_edits(type(device))
+
+
+@cache
+def _has_edits(kind: type) -> bool:
+    # Tested once per class: a test against a protocol looks at every attribute.
+    return issubclass(kind, EditableDevice)
+
+
 def fill_plausibly(device: Device, buffer: Buffer, spec: TensorSpec, number: int) -> None:
     """Fill a buffer with plausible result values that differ between neighbouring elements and
     between calls with different `number`."""
-    values = np.roll(_plausible_values(spec.dtype), 101 * number)
-    if isinstance(device, EditableDevice):
+    start = -101 * number % PERIOD
+    values = _plausible_values(spec.dtype)[start : start + PERIOD]
+    if _is_editable(device):
         device.fill_repeating(buffer, values)
     else:
         device.write(buffer, np.resize(values, spec.storage_shape), spec)
@@ -54,6 +66,11 @@ def fill_plausibly(device: Device, buffer: Buffer, spec: TensorSpec, number: int
 
 @cache
 def _plausible_values(dtype: DType) -> Array:
+    """Two periods, so that a period may begin at any element of the first."""
+    return np.tile(_one_period(dtype), 2)
+
+
+def _one_period(dtype: DType) -> Array:
     rng = np.random.default_rng(PERIOD)
     if dtype.is_integer:
         return rng.integers(-100, 100, PERIOD).astype(numpy_dtype(dtype))

@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from gemmetry.domain.contracts import Buffer, Device, Executable, RedZoneDevice
 from gemmetry.domain.operation import Operation, TensorSpec
-from gemmetry.numerics.changes import Edit, InputChange, edits, undoing
+from gemmetry.numerics.changes import Edit
 from gemmetry.numerics.editing import fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
+from gemmetry.verification.inputs.small_changes import ChangeStep
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
 """Bytes that form NaN (f64, f32, f16, bf16, e4m3, e5m2), then NaN or the largest numbers: any sum
@@ -280,7 +281,7 @@ class Launcher:
                 yield self._launch(placed, output, result, input_zones=input_zones)
 
     def queue_changes(
-        self, placed: Placed, changes: Sequence[InputChange]
+        self, placed: Placed, changes: Sequence[ChangeStep]
     ) -> Generator[tuple[Launch, Buffer | None], None, None]:
         """One launch for each of `changes`, which is applied in place before it, on top of the
         earlier ones, without waiting in between, as far as memory allows. All launches write one
@@ -295,13 +296,13 @@ class Launcher:
         size = self._output.bytes * (1 if self.executable.writes_output else 2)
         fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
         at_once = max(1, min(len(changes), fitting))
-        operation, output = self.operation, self.output_of(placed)
+        output = self.output_of(placed)
 
         def prepared(edits: Sequence[Edit]) -> list[Callable[[], None]]:
             return prepared_edits(self.device, placed.specs, placed.buffers, edits)
 
-        undo = [prepared(undoing(operation, placed.arrays, change)) for change in changes]
-        plan = [prepared(edits(operation, change)) for change in changes]
+        undo = [prepared(change.undoing) for change in changes]
+        plan = [prepared(change.edits) for change in changes]
         fill_plausibly(self.device, output, self._output, 0)
         try:
             for start in range(0, len(changes), at_once):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.changes import (
+    Edit,
     InputChange,
     changed_inputs,
     changed_reference,
@@ -57,14 +59,11 @@ def check_follows_changes(context: Context) -> CheckResult:
     if run is not None and not run.is_right:
         return not_applicable(NAME, "the result is wrong before anything changes")
     inputs = context.inputs if run is None else run.case.inputs
-    # The places are the same in every process, and differ between operations.
-    rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
     wanted = changes_of(context.operation)
-    wanted = wanted[: calls(context.first.seconds, len(wanted), FEWEST_CHANGES)]
-    steps = draw_steps(context.operation, inputs, wanted, rng)
-    answer = _Answer(context, run, steps)
+    plan = _plan(context, run, calls(context.first.seconds, len(wanted), FEWEST_CHANGES))
+    steps, answer = plan.steps, _Answer(context, run, plan)
     before = context.first if run is None else run.launch
-    queued = context.launcher.queue_changes(context.put(inputs), [step.change for step in steps])
+    queued = context.launcher.queue_changes(context.put(inputs), steps)
     with closing(queued) as launches:
         for number, (step, (launch, returned)) in enumerate(
             zip(steps, launches, strict=True), start=1
@@ -90,6 +89,80 @@ def check_follows_changes(context: Context) -> CheckResult:
     return passed(NAME)
 
 
+@dataclass
+class _Plan:
+    """What is the same for all dispatches of an operation."""
+
+    key: tuple[object, ...]
+    case: ExactCase | None
+    steps: Sequence[ChangeStep]
+    lines: Mapping[InputChange, ExactCase]
+    """Maps each change to the lines of the result to check; none without a case."""
+    answers: Mapping[InputChange, Sequence[Edit]]
+    """Where every bit is known: what writes these lines to the result of the unchanged inputs."""
+    restoring: Sequence[Edit]
+    """What undoes these, in any order."""
+
+
+_KEPT_BYTES = 64 << 20
+"""A plan for larger inputs is not kept for the next dispatch: it would take as much memory again,
+and such launches take longer than drawing the changes."""
+
+_kept: list[_Plan] = []
+"""The last plan, for the next dispatch of the same operation."""
+
+
+def _plan(context: Context, run: ExactRun | None, count: int) -> _Plan:
+    """The first `count` changes of the operation, and the exact results, if there are any."""
+    operation, case = context.operation, None if run is None else run.case
+    key = operation, count, context.seed, context.declared
+    # Cases are kept as well, so that one that was made again is another.
+    if case is not None and _kept and _kept[0].key == key and _kept[0].case is case:
+        return _kept[0]
+    # The places are the same in every process, and differ between operations.
+    rng = np.random.default_rng([context.seed % 2**64, *operation.matmul_shape])
+    inputs = context.inputs if case is None else case.inputs
+    steps = draw_steps(operation, inputs, changes_of(operation)[:count], rng)
+    lines = {} if case is None else _exact_lines(context, case, steps)
+    answers, restoring = {}, []
+    if case is not None and case.expected is not None:
+        for step in steps:
+            expected = lines[step.change].expected
+            if step.change.lines and expected is not None:
+                answers[step.change] = result_edits(operation, step.change, expected)
+                old = take_lines(operation, case.expected, step.change)
+                restoring += result_edits(operation, step.change, old)
+    plan = _Plan(key, case, steps, lines, answers, restoring)
+    _kept[:] = [plan] if sum(array.nbytes for array in inputs) <= _KEPT_BYTES else []
+    return plan
+
+
+def _exact_lines(
+    context: Context, case: ExactCase, steps: Sequence[ChangeStep]
+) -> dict[InputChange, ExactCase]:
+    """Maps each change to the lines of the result to check. Where every bit is known, a single
+    product computes the lines of all changes of an operand, as widening the other operand takes
+    longer than the product."""
+    operation = context.operation
+
+    def lines_of(some: Sequence[ChangeStep]) -> ExactCase:
+        part = part_with_lines(operation, some[0].inputs, [step.seen for step in some])
+        return context.case_of(*part)
+
+    if case.expected is None:
+        return {step.change: lines_of([step]) for step in steps}
+    found: dict[InputChange, ExactCase] = {}
+    for place in range(len(operation.inputs)):
+        of_place = [step for step in steps if step.change.place == place]
+        expected = lines_of(of_place).expected if of_place else None
+        if expected is not None:
+            seen = [step.seen for step in of_place]
+            parts = split_lines(operation, seen, expected)
+            for step, (_, lines) in zip(of_place, parts, strict=True):
+                found[step.change] = _known(lines)
+    return found
+
+
 class _Answer:
     """The expected results, one after the other.
 
@@ -97,21 +170,20 @@ class _Answer:
     unchanged inputs; zeros of either sign are correct, and are checked on the host.
     """
 
-    def __init__(self, context: Context, run: ExactRun | None, steps: Sequence[ChangeStep]) -> None:
+    def __init__(self, context: Context, run: ExactRun | None, plan: _Plan) -> None:
         self._context = context
         self._run = run
-        self._steps = steps
-        self._lines = {} if run is None else self._exact_lines(run.case)
+        self._plan = plan
         self._reference = context.reference if run is None else run.case.reference
         """Reference with all changes so far; None where every bit of the results is known."""
 
     def judge(self, number: int, launch: Launch) -> CheckResult:
         """Verify `launch`, which followed the change with this number, counted from 1; to be called
         in order."""
-        step, context = self._steps[number - 1], self._context
-        case = self._lines.get(step.change)
+        step, context = self._plan.steps[number - 1], self._context
+        case = self._plan.lines.get(step.change)
         if self._run is not None and case is not None and case.expected is not None:
-            if step.change.lines and self._is_as_on_device(step, case.expected, launch):
+            if step.change.lines and self._is_as_on_device(step, launch):
                 return passed(NAME)
             launch.inputs = self._inputs(number)
             expected = self._expected(number, launch)
@@ -136,58 +208,30 @@ class _Answer:
 
     def restore(self) -> None:
         """Restore the result of the unchanged inputs."""
-        if self._run is None or self._run.case.expected is None:
-            return
-        for step in self._steps:
-            if step.change.lines:
-                lines = take_lines(self._context.operation, self._run.case.expected, step.change)
-                self._put(step, lines)
+        self._put(self._plan.restoring)
 
-    def _exact_lines(self, case: ExactCase) -> dict[InputChange, ExactCase]:
-        """Maps each change to the lines of the result to check. Where every bit is known, a single
-        product computes the lines of all changes of an operand, as widening the other operand takes
-        longer than the product."""
-        operation, steps = self._context.operation, self._steps
-
-        def lines_of(some: Sequence[ChangeStep]) -> ExactCase:
-            part = part_with_lines(operation, some[0].inputs, [step.seen for step in some])
-            return self._context.case_of(*part)
-
-        if case.expected is None:
-            return {step.change: lines_of([step]) for step in steps}
-        found: dict[InputChange, ExactCase] = {}
-        for place in range(len(operation.inputs)):
-            of_place = [step for step in steps if step.change.place == place]
-            expected = lines_of(of_place).expected if of_place else None
-            if expected is not None:
-                seen = [step.seen for step in of_place]
-                parts = split_lines(operation, seen, expected)
-                for step, (_, lines) in zip(of_place, parts, strict=True):
-                    found[step.change] = _known(lines)
-        return found
-
-    def _is_as_on_device(self, step: ChangeStep, lines: Array, launch: Launch) -> bool:
+    def _is_as_on_device(self, step: ChangeStep, launch: Launch) -> bool:
         assert self._run is not None
-        self._put(step, lines)
+        self._put(self._plan.answers[step.change])
         return self._context.launcher.device.same_bytes(launch.result, self._run.launch.result)
 
-    def _put(self, step: ChangeStep, lines: Array) -> None:
-        assert self._run is not None
-        operation, device = self._context.operation, self._context.launcher.device
-        edits = result_edits(operation, step.change, lines)
-        for edit in prepared_edits(device, (operation.output,), (self._run.launch.result,), edits):
+    def _put(self, edits: Sequence[Edit]) -> None:
+        if self._run is None:
+            return
+        device, output = self._context.launcher.device, self._context.operation.output
+        for edit in prepared_edits(device, (output,), (self._run.launch.result,), edits):
             edit()
 
     def _expected(self, number: int, launch: Launch) -> Array:
         """The whole result after the given number of changes. After the change of a scalar factor
         it is `launch`'s own result except for the checked line."""
         assert self._run is not None and self._run.case.expected is not None
-        operation, steps = self._context.operation, self._steps[:number]
+        operation, steps = self._context.operation, self._plan.steps[:number]
         whole = self._run.case.expected
         if not steps[-1].change.lines:
             whole, steps = to_logical(launch.output, operation.output), steps[-1:]
         for step in steps:
-            lines = self._lines[step.change].expected
+            lines = self._plan.lines[step.change].expected
             assert lines is not None
             whole = with_lines(operation, whole, step.seen, lines)
         return whole
@@ -196,7 +240,7 @@ class _Answer:
         """The inputs of the launch with this number."""
         context, run = self._context, self._run
         inputs = tuple(context.inputs if run is None else run.case.inputs)
-        for step in self._steps[:number]:
+        for step in self._plan.steps[:number]:
             inputs = changed_inputs(context.operation, inputs, step.change)
         return inputs
 

@@ -34,7 +34,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmetry.domain.operation import Conv2dShape, Operation
-from gemmetry.numerics.changes import ChangeKind, InputChange, changeable, edits, line_axis
+from gemmetry.numerics.changes import (
+    ChangeKind,
+    Edit,
+    InputChange,
+    changeable,
+    edits,
+    line_axis,
+    undoing,
+)
 from gemmetry.numerics.drawing import (
     draw_change,
     draw_exchange,
@@ -61,6 +69,10 @@ class ChangeStep:
     seen: InputChange
     """The lines of the result to check: those of `change`, or for a scalar factor some other
     line."""
+    edits: Sequence[Edit]
+    """What makes the change."""
+    undoing: Sequence[Edit]
+    """What restores the inputs before all changes."""
 
     @property
     def inputs(self) -> tuple[Array, ...]:
@@ -109,16 +121,28 @@ def draw_steps(
         before = tuple(current)
         if place not in lined:
             change = negated_factor(operation, current, place)
-            steps.append(ChangeStep(change, before, unchanged_line(operation, current, 1, rng)))
+            seen = unchanged_line(operation, current, 1, rng)
+            steps.append(_step(operation, inputs, change, before, seen))
             current[place] = change.contents
             continue
         current[place] = np.array(current[place])
         kinds = sorted({kind for kind, of in wanted if of == place}, key=_ORDER.index)
         for change in _drawn(operation, current, kinds, place, rng):
-            steps.append(ChangeStep(change, before, change))
-            for edit in edits(operation, change):
+            steps.append(_step(operation, inputs, change, before, change))
+            for edit in steps[-1].edits:
                 current[place][edit.index] = edit.contents
     return steps
+
+
+def _step(
+    operation: Operation,
+    inputs: Sequence[Array],
+    change: InputChange,
+    before: tuple[Array, ...],
+    seen: InputChange,
+) -> ChangeStep:
+    undo = undoing(operation, inputs, change)
+    return ChangeStep(change, before, seen, edits(operation, change), undo)
 
 
 def _drawn(
