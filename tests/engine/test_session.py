@@ -229,14 +229,14 @@ def test_a_prediction_alone_leaves_nothing_out(make_plan, run_plan, settings):
 
 def test_what_was_tried_is_not_tried_again_in_further_workers(make_plan, run_plan, monkeypatch):
     tried = []
-    hear = WorkerProcess.hear
+    expect = WorkerProcess.expect
 
     def count(self, kinds, ids):
-        reply = hear(self, kinds, ids)
+        reply = expect(self, kinds, ids)
         tried.extend([self.pid] * isinstance(reply, Trying))
         return reply
 
-    monkeypatch.setattr(WorkerProcess, "hear", count)
+    monkeypatch.setattr(WorkerProcess, "expect", count)
     plan = make_plan(options={"predicted_seconds": 81.8}, verify=False, processes=2)
     assert {str(record.outcome) for record in run_plan(plan).records} == {"ok"}
     assert len(tried) == 2, "each dispatch once"

@@ -24,8 +24,8 @@ count as settled although they are not (torch on two processors with another bus
 WARM_SHARE = 0.1
 """Share of the time budget that a warm-up may use."""
 
-_LOOK_NS = 1e6
-_MOST_A_LOOK = 100
+_CHECK_NS = 1e6
+_MOST_PER_CHECK = 100
 """Launches between two checks of the threads, which take tenths of a millisecond."""
 
 _MOST_LAUNCHES = 1000
@@ -49,7 +49,7 @@ def warm_up(
     """
     limit_ns, spent_ns, launches = min(SETTLE_NS, WARM_SHARE * budget_ns), 0.0, 0
     while spent_ns + launch_ns <= limit_ns and launches < _MOST_LAUNCHES:
-        count = max(1, min(_MOST_A_LOOK, int(_LOOK_NS / max(launch_ns, 1.0))))
+        count = max(1, min(_MOST_PER_CHECK, int(_CHECK_NS / max(launch_ns, 1.0))))
         ran_before, waited_before = running_times(), waiting_times()
         durations, _ = device.time_calls(calls(count))
         took_ns = max(sum(durations), 1.0)

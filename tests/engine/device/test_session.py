@@ -376,17 +376,17 @@ def test_a_worker_that_continues_after_its_answer_costs_the_last_it_answered(
 
 
 def test_what_a_sample_takes_sizes_the_first_round(measure, monkeypatch):
-    hear, next_count, counts = WorkerProcess.hear, StopPolicy.next_count, []
+    expect, next_count, counts = WorkerProcess.expect, StopPolicy.next_count, []
 
-    def hear_opened(self, kinds, keys):
-        reply = hear(self, kinds, keys)
+    def expect_opened(self, kinds, keys):
+        reply = expect(self, kinds, keys)
         return msgspec.structs.replace(reply, sample_s=0.25) if type(reply) is Opened else reply
 
     def counted(self, rounds, seconds_spent, sample_s):
         counts.append((len(rounds), sample_s))
         return next_count(self, rounds, seconds_spent, sample_s)
 
-    monkeypatch.setattr(WorkerProcess, "hear", hear_opened)
+    monkeypatch.setattr(WorkerProcess, "expect", expect_opened)
     monkeypatch.setattr(StopPolicy, "next_count", counted)
     measure(["default"])
     assert counts[0] == (0, 0.25)

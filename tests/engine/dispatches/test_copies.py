@@ -153,7 +153,7 @@ def test_a_slow_copy_is_waited_for(look, monkeypatch):
             os.write(gone_on, b"x")
         return [replace(one, state="R") if one.is_alive else one for one in found]
 
-    monkeypatch.setattr(copies, "MOST_IDLE_LOOKS", 1)
+    monkeypatch.setattr(copies, "MOST_IDLE_CHECKS", 1)
     monkeypatch.setattr(copies, "descendants", waiting_for_a_processor)
     with pytest.raises(LaunchError, match="returns twice"):
         look(forks_and_comes_back_when_let)
@@ -164,7 +164,7 @@ def test_a_slow_copy_is_waited_for(look, monkeypatch):
 
 @pytest.mark.parametrize("how", STAYING)
 def test_a_copy_that_stays_is_refused_and_ended(look, monkeypatch, how):
-    monkeypatch.setattr(copies, "MOST_IDLE_LOOKS", 5)
+    monkeypatch.setattr(copies, "MOST_IDLE_CHECKS", 5)
     monkeypatch.setattr(copies, "MOST_CPU_S", 0.05)
     with pytest.raises(LaunchError, match="leaves a copy of the process"):
         look(STAYING[how])
@@ -179,7 +179,7 @@ def test_what_ends_in_the_kernel_or_executes_a_program_is_none(look, does):
 
 
 def test_processes_of_multiprocessing_may_stay(look, monkeypatch):
-    monkeypatch.setattr(copies, "MOST_IDLE_LOOKS", 1)
+    monkeypatch.setattr(copies, "MOST_IDLE_CHECKS", 1)
     process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
     look(process.start)
     assert process.is_alive()
@@ -200,7 +200,7 @@ def test_a_copy_of_a_later_launch_is_found_at_the_next_look(look):
     kernel.run((), None)
     with pytest.raises(LaunchError, match="the kernel forks and"):
         kernel.run((), None)
-        found.look()
+        found.wait_and_check()
 
 
 def test_a_look_costs_little_where_nothing_was_started(monkeypatch):
@@ -208,5 +208,5 @@ def test_a_look_costs_little_where_nothing_was_started(monkeypatch):
     scans = []
     monkeypatch.setattr(copies, "has_children", lambda: False)
     monkeypatch.setattr(copies, "descendants", lambda *args: scans.append(args) or [])
-    found.look()
+    found.wait_and_check()
     assert scans == []

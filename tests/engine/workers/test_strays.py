@@ -37,12 +37,12 @@ def started():
 def test_each_dispatch_answers_for_what_it_left(started):
     before = started(2000, own=True)
     strays = Strays()
-    assert strays.look(1) == ()
+    assert strays.find_new(1) == ()
     first = started(2001, own=True)
     mine = started(2002, own=False)
-    assert strays.look(1) == (f"sleep 2001 (process {first.pid})",)
+    assert strays.find_new(1) == (f"sleep 2001 (process {first.pid})",)
     second = started(2003, own=True)
-    assert strays.look(2) == (f"sleep 2003 (process {second.pid})",)
+    assert strays.find_new(2) == (f"sleep 2003 (process {second.pid})",)
     strays.end(3)
     strays.end(1)
     assert not is_running(first)
@@ -50,7 +50,7 @@ def test_each_dispatch_answers_for_what_it_left(started):
     assert is_running(second)
     strays.end(2)
     assert not is_running(second)
-    assert strays.look(2) == ()
+    assert strays.find_new(2) == ()
     assert is_running(before), "it is no dispatch's"
 
 
@@ -61,8 +61,8 @@ def is_running(process):
 def test_what_has_ended_by_itself_is_no_obstacle(started):
     strays = Strays()
     process = started(2004, own=True)
-    assert len(strays.look(1)) == 1
+    assert len(strays.find_new(1)) == 1
     process.kill()
     process.wait()
     strays.end(1)
-    assert strays.look(2) == ()
+    assert strays.find_new(2) == ()

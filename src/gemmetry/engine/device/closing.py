@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from gemmetry.domain.outcome import Stage
-from gemmetry.engine.device.conversation import enter, hear, note_left, refuse
+from gemmetry.engine.device.conversation import enter, expect, note_left, refuse
 from gemmetry.engine.device.grouping import by_lane
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.dispatches.candidate import Candidate
@@ -49,7 +49,7 @@ class Closer:
                 waiting = deque(one for one in members if number in one.workers)
                 if waiting:
                     worker.send(Close(tuple(candidate.id for candidate in waiting)))
-                    self._hear_closed(worker, waiting)
+                    self._receive_closed(worker, waiting)
         except WorkerLost as lost:
             if waiting and waiting[0].id in still_open:
                 self._standing.blame(waiting[0], lost.ending)
@@ -61,10 +61,10 @@ class Closer:
             if candidate.id in still_open:
                 self._results.complete(candidate)
 
-    def _hear_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
+    def _receive_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
         while True:
             enter(worker, Stage.VERIFY)
-            match hear(worker, CLOSING, waiting):
+            match expect(worker, CLOSING, waiting):
                 case Answered():
                     return
                 case LeftBehind() as left:

@@ -22,15 +22,15 @@ def enter(worker: WorkerProcess, stage: Stage) -> None:
     worker.set_deadline(stage, DOING[stage])
 
 
-def hear(
+def expect(
     worker: WorkerProcess, kinds: tuple[type[Frame], ...], waiting: Sequence[Candidate]
 ) -> Reply:
     """A reply of one of `kinds` about the first of `waiting`, or the end of the replies.
 
     Raises:
-        WorkerLost, RunStopped: see :meth:`gemmetry.engine.workers.process.WorkerProcess.hear`.
+        WorkerLost, RunStopped: see :meth:`gemmetry.engine.workers.process.WorkerProcess.expect`.
     """
-    return worker.hear(kinds, (waiting[0].id,) if waiting else ())
+    return worker.expect(kinds, (waiting[0].id,) if waiting else ())
 
 
 def refuse(worker: WorkerProcess, flaw: str) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.engine.device.conversation import enter, hear, note_left, refuse
+from gemmetry.engine.device.conversation import enter, expect, note_left, refuse
 from gemmetry.engine.device.grouping import Budget
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.device.verification_progress import VerificationProgress
@@ -57,7 +57,7 @@ class Opener:
                         line = deque(one for one in requested if one.id in self._standing.open)
                     if line:
                         worker.send(Open(tuple(candidate.wire for candidate in line)))
-                        self._hear_opened(worker, number, line)
+                        self._receive_opened(worker, number, line)
             except WorkerLost as lost:
                 culprit = self._standing.blame_for_loss(line, lost.ending)
                 if line:
@@ -68,10 +68,12 @@ class Opener:
                 # After those that have not been opened yet, of which the next may cost a worker.
                 waiting.extend(self._standing.drop_crew(lane))
 
-    def _hear_opened(self, worker: WorkerProcess, number: int, waiting: deque[Candidate]) -> None:
+    def _receive_opened(
+        self, worker: WorkerProcess, number: int, waiting: deque[Candidate]
+    ) -> None:
         enter(worker, Stage.BUILD)
         while True:
-            match hear(worker, OPENING, waiting):
+            match expect(worker, OPENING, waiting):
                 case Answered():
                     return
                 case Entered() as entered:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Stage
-from gemmetry.engine.device.conversation import enter, hear, refuse
+from gemmetry.engine.device.conversation import enter, expect, refuse
 from gemmetry.engine.device.opening import Opener
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.dispatches.candidate import Candidate
@@ -84,7 +84,7 @@ class RoundRobin:
             worker.send(Sample(tuple(requests)))
             while True:
                 enter(worker, Stage.MEASURE)
-                match hear(worker, SAMPLING, waiting):
+                match expect(worker, SAMPLING, waiting):
                     case Answered():
                         return
                     case Sampled() as sampled:

@@ -109,7 +109,7 @@ class Bench:
     def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
         """Answer, and end the processes that a completed dispatch left running."""
         if not isinstance(answer, Sampled):
-            left = self._strays.look(dispatch_id)
+            left = self._strays.find_new(dispatch_id)
             if left:
                 self._channel.send(LeftBehind(dispatch_id, left))
         if dispatch_id not in self._open:
@@ -146,7 +146,7 @@ class Bench:
             prepared = self._job.prepare(self, wire, dispatch, executable)
             sampler = prepared.sampler
             is_verified = verdict is not None or not wire.verify
-            self._copies.look()
+            self._copies.wait_and_check()
             self._open[wire.id] = OpenDispatch(
                 dispatch, executable, sampler, is_verified, right_output or wire.right_output
             )
@@ -215,7 +215,7 @@ class Bench:
             on_failure=self._evidence.keeper(dispatch),
             on_right=note_right,
         )
-        self._copies.look()
+        self._copies.wait_and_check()
         verdict = with_accumulator_hint(
             verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
         )
@@ -255,7 +255,7 @@ class Bench:
         try:
             assert item.sampler is not None
             taken = item.sampler.sample_round(count)
-            self._copies.look()
+            self._copies.wait_and_check()
             return Sampled(dispatch_id, taken, None)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             failure = self._failure(error, item.executable)
@@ -269,7 +269,7 @@ class Bench:
             if item.sampler is not None:
                 item.sampler.close()
             item.executable.close()
-            self._copies.look()
+            self._copies.wait_and_check()
             return Closed(dispatch_id, check, None, evidence_path)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             return Closed(dispatch_id, None, self._failure(error, item.executable))

@@ -27,10 +27,10 @@ from gemmetry.engine.workers.guardian import (
     own_image,
 )
 
-LOOK_S = 0.01
+CHECK_S = 0.01
 """The time between two checks of a copy, in seconds."""
 
-MOST_IDLE_LOOKS = 50
+MOST_IDLE_CHECKS = 50
 """A copy that is found asleep this often (half a second) will not end soon. Checks that find it
 waiting for a processor do not count, so that a busy machine decides nothing."""
 
@@ -80,7 +80,7 @@ class Copies:
         if self._seen[0]:
             raise self._refusal("forks and returns twice, once from the copy of the process")
 
-    def look(self) -> None:
+    def wait_and_check(self) -> None:
         """Like :meth:`check`, after waiting for existing copies. It takes microseconds if this
         process has no children.
 
@@ -93,14 +93,14 @@ class Copies:
             self.check()
             idle.update(process.pid for process in running if process.state in _IDLE_STATES)
             if any(
-                idle[process.pid] >= MOST_IDLE_LOOKS or process.cpu_s >= MOST_CPU_S
+                idle[process.pid] >= MOST_IDLE_CHECKS or process.cpu_s >= MOST_CPU_S
                 for process in running
             ):
                 raise self._refusal(
                     "forks and leaves a copy of the process that neither ends nor executes "
                     "another program"
                 )
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
         self.check()
 
     def _running(self) -> list[Process]:
@@ -164,7 +164,7 @@ class ReturnsOnce:
             self._copies.end_copy()
         if self._is_new:
             self._is_new = False
-            self._copies.look()
+            self._copies.wait_and_check()
         else:
             self._copies.check()
         return result

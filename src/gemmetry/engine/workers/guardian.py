@@ -33,7 +33,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-LOOK_S = 0.02
+POLL_S = 0.02
 """The time between checks of the worker if the system has no descriptors of processes."""
 
 LAST_S = 10.0
@@ -206,7 +206,7 @@ def _wait(control: socket.socket, worker: int) -> int | None:
     try:
         poller.register(os.pidfd_open(worker), select.POLLIN)
     except (AttributeError, OSError):
-        pause_ms = 1000 * LOOK_S
+        pause_ms = 1000 * POLL_S
     while True:
         ready = [descriptor for descriptor, _ in poller.poll(pause_ms)]
         ended, status = os.waitpid(worker, os.WNOHANG)

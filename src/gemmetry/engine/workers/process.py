@@ -159,7 +159,7 @@ class WorkerProcess:
         self._deadline = time.monotonic() + seconds
         self._late = late
 
-    def hear(self, kinds: tuple[type[Frame], ...], ids: Collection[int]) -> Reply:
+    def expect(self, kinds: tuple[type[Frame], ...], ids: Collection[int]) -> Reply:
         """The next reply, which must be one of `kinds` about one of `ids` or, if all are answered,
         report that.
 
@@ -214,7 +214,7 @@ class WorkerProcess:
             except BadFrame as error:
                 raise self.distrust(str(error)) from None
             except TimeoutError:
-                self._look_after(left)
+                self._raise_if_lost(left)
 
     def mark_output(self) -> None:
         """Output from here on belongs to the next dispatch."""
@@ -260,7 +260,7 @@ class WorkerProcess:
         found = self._process.left_running()
         return [name for name in found if name.rpartition(" ")[2] not in owned]
 
-    def _look_after(self, left_s: float) -> None:
+    def _raise_if_lost(self, left_s: float) -> None:
         if left_s <= 0:
             raise self._lost(self._late.outcome, self._late.reason)
         if self._process.wait(0) is not None:

@@ -224,7 +224,7 @@ class Channel:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(incoming)
         self._buffer = bytearray()
-        self._heard = 0.0
+        self._received_s = 0.0
         """The time at which bytes last arrived."""
 
     def send(self, message: Frame) -> None:
@@ -285,14 +285,14 @@ class Channel:
             self._socket.settimeout(left if left is None else max(left, 0.0))
             data = self._socket.recv(_CHUNK)
         except (TimeoutError, BlockingIOError):
-            if self._buffer and time.monotonic() - self._heard > FRAME_PAUSE_S:
+            if self._buffer and time.monotonic() - self._received_s > FRAME_PAUSE_S:
                 raise BadFrame(f"{len(self._buffer)} bytes of an incomplete frame") from None
             raise TimeoutError from None
         except OSError as error:
             raise ChannelClosed from error
         if not data:
             raise ChannelClosed
-        self._heard = time.monotonic()
+        self._received_s = time.monotonic()
         self._buffer += data
 
     def _refuse_copies(self) -> None:

@@ -17,7 +17,7 @@ class Strays:
         self._others = {process.pid for process in self._running()}
         """Processes that existed before any dispatch."""
 
-    def look(self, dispatch: int) -> tuple[str, ...]:
+    def find_new(self, dispatch: int) -> tuple[str, ...]:
         """The names of processes that are new since the last call; they belong to `dispatch`."""
         known = self._found.keys() | self._others
         new = [process for process in self._running() if process.pid not in known]
