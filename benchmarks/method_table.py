@@ -37,7 +37,7 @@ EVERYWHERE: dict[str, dict[str, Any]] = {
 ON_A_GPU: dict[str, dict[str, Any]] = {
     "graphs": {"timing_method": "graph"},
     "events": {"timing_method": "events"},
-    "events, one launch a sample": {"timing_method": "events", "dispatch_repeat_count": 1},
+    "events, one launch per sample": {"timing_method": "events", "dispatch_repeat_count": 1},
 }
 
 DEFAULT = "default"

@@ -1,4 +1,4 @@
-"""The command `gemmetry`, one file a command: parse, call, print.
+"""The command `gemmetry`, one file per command: parse, call, print.
 
 Start at ``main.py`` (commands by name), then ``options.py``.
 """
