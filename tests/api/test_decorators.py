@@ -57,7 +57,7 @@ KERNEL = """
 """
 
 
-def test_the_function_stays_what_it_was(module):
+def test_the_function_is_unchanged(module):
     function = module(KERNEL).my_gemm
     assert np.array_equal(function(np.eye(2), np.ones((2, 2)), tile=8), np.ones((2, 2)))
     assert function.__doc__ == "Doc."
@@ -100,7 +100,7 @@ def test_overrides_replace_what_the_decorator_specified(module, requests):
     assert how == {"experiment": "x", "fresh": True}
 
 
-def test_explicit_configurations_are_taken_as_they_are(module, requests):
+def test_explicit_configurations_are_used_unchanged(module, requests):
     text = KERNEL.replace("tile=[16, 32]", 'configurations=[{"tile": 1, "fast": True}]')
     module(text).my_gemm.run(against="numpy")
     assert requests[0][0]["providers"] == [

@@ -62,7 +62,7 @@ def test_a_cells_function_runs_from_the_written_file(cells, tmp_path):
     assert np.array_equal(_import(path).kernel(np.eye(2), np.ones((2, 2))), np.full((2, 2), 2.0))
 
 
-def test_the_same_source_is_the_same_file_and_another_is_another(cells, tmp_path):
+def test_each_source_has_its_own_file(cells, tmp_path):
     kernel = cells("def kernel(a, b):\n    return a @ b")["kernel"]
     first = write_notebook_kernel(kernel, tmp_path)
     assert write_notebook_kernel(kernel, tmp_path) == first

@@ -11,7 +11,7 @@ from gemmetry.domain.events import DispatchFinished, PlanReady
 from gemmetry.specs.model import ProfileSpec
 
 
-def test_keyword_values_in_results_out(tmp_path):
+def test_keyword_values_give_results(tmp_path):
     events = []
     results = profile(
         providers="null", shapes="64x64x64", experiment=tmp_path / "x", listener=events.append
@@ -24,7 +24,7 @@ def test_keyword_values_in_results_out(tmp_path):
     assert [r.measurement for r in again] == [r.measurement for r in results]
 
 
-def test_a_spec_file_and_values_on_top(tmp_path):
+def test_values_override_a_spec_file(tmp_path):
     (tmp_path / "shapes.txt").write_text("32x32x32\n")
     spec = tmp_path / "spec.yaml"
     spec.write_text("providers: null\nshapes: shapes.txt\ndtypes: f32\n")

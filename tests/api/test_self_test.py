@@ -29,7 +29,7 @@ def test_every_planted_kernel_is_in_the_plan_or_absent_with_a_reason():
     assert reasons == {"this machine has no CUDA device that torch can use"}
 
 
-def test_a_cpu_carries_enough_of_the_list():
+def test_enough_bugs_of_the_list_run_on_a_cpu():
     (names,) = prepare_self_test().plan.document["planted"].values()
     assert sum(name.startswith("m") for name in names) >= 40
     assert sum(name.startswith("ok") for name in names) >= 14
@@ -57,7 +57,7 @@ def test_bugs_that_only_the_highest_level_looks_for_are_left_to_it():
     assert late.isdisjoint(prepare_self_test(level="paranoid").absent)
 
 
-def test_the_plan_is_short_of_time_but_not_of_checks():
+def test_the_plan_has_little_time_but_all_checks():
     settings = prepare_self_test(level="paranoid").plan.settings
     assert settings.verification_level == "paranoid"
     assert settings.verify
@@ -108,7 +108,7 @@ def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
     assert kept[0].kept == 4
 
 
-def test_bugs_that_need_stress_die_of_nothing_else(tmp_path):
+def test_bugs_that_need_stress_are_killed_by_no_other_check(tmp_path):
     chosen = ["m55*_host", "m56*_host"]
     found = self_test(level="paranoid", mutants=chosen, experiment=tmp_path / "e")
     killed_by = {result.planted.number: result.killed_by for result in found.mutants}

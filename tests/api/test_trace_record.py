@@ -51,7 +51,7 @@ def test_by_default_the_documents_grid():
     assert gpu.matrix_sizes == ("512x512x512", "1024x1024x1024", "2048x2048x2048")
 
 
-def test_naming_one_axis_leaves_the_others_as_they_were():
+def test_naming_one_axis_keeps_the_defaults_of_the_others():
     assert len(operations(precisions="fp32")) == 9
     assert len(operations(matrix_sizes="8x8x8,16x16x16")) == 32
     assert len(operations(enable_batch_search=False, precisions="fp32")) == 3

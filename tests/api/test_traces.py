@@ -67,7 +67,7 @@ def test_tables_without_rows_have_their_columns(tmp_path):
         assert (tuple(frame.columns), len(frame)) == (table.names, 0)
 
 
-def test_without_keeping_files_are_read_one_by_one(tmp_path):
+def test_without_keep_files_are_read_one_by_one(tmp_path):
     (tmp_path / "a.json").write_text('{"traceEvents": []}')
     kept = load(MATMUL, tmp_path / "a.json", use_cache=False)
     passing = Traces([MATMUL, tmp_path / "a.json"], use_cache=False)

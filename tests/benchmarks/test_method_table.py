@@ -58,7 +58,7 @@ def test_first_row_is_a_time_and_others_are_ratios() -> None:
     assert method_table.resolution(found) == pytest.approx(10 / 2000)
 
 
-def test_methods_are_settings_that_a_spec_knows() -> None:
+def test_methods_are_settings_of_a_spec() -> None:
     for device in ("cpu", "cuda:0"):
         found = method_table.methods(device)
         names = list(found)

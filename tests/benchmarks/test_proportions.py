@@ -47,6 +47,8 @@ def test_bounds_enclose_the_share_and_mirror_each_other(count: tuple[int, int]) 
 @pytest.mark.parametrize(
     ("successes", "trials", "confidence"), [(0, 0, 0.9), (3, 2, 0.9), (-1, 2, 0.9), (1, 2, 1.0)]
 )
-def test_refuses_what_is_not_a_share(successes: int, trials: int, confidence: float) -> None:
+def test_values_that_are_not_shares_are_refused(
+    successes: int, trials: int, confidence: float
+) -> None:
     with pytest.raises(ValueError, match=r"share|confidence"):
         upper_bound(successes, trials, confidence)

@@ -46,7 +46,7 @@ def test_old_ways_of_writing(line, expected):
     assert message(line) == expected.split()
 
 
-def test_words_behind_a_list_stay_arguments_where_there_are_some():
+def test_words_after_a_list_remain_arguments():
     assert message("--columns a b", has_arguments=True) == ["--columns=a", "b"]
     assert message("--append true", has_arguments=True) == ["--append", "true"]
 
@@ -69,7 +69,7 @@ def test_every_alias_leads_to_an_option():
 @given(st.lists(st.sampled_from(
     ["--append", "--append=true", "--problem-m", "--problem_n=3", "64", "a,b", "-j", "--", "-5"]
 ), max_size=8))  # fmt: skip
-def test_nothing_that_was_written_is_lost(words):
+def test_no_written_word_is_lost(words):
     text = " ".join(normalize(words, OPTIONS))
     for word in words:
         assert word.split("=")[-1].removeprefix("--problem_") in text or word.endswith("=true")

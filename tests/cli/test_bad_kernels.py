@@ -164,7 +164,7 @@ def records(tmp_path_factory):
     return by_name, ended.status, folder
 
 
-def test_the_right_one_is_measured_all_the_same(records):
+def test_the_right_kernel_is_measured_nevertheless(records):
     by_name, status, _ = records
     assert by_name["right"]["outcome"] == "ok", by_name["right"]["reason"]
     assert by_name["right"]["median_ns"] > 0
@@ -180,7 +180,7 @@ def test_each_is_an_outcome_with_its_reason(records, name):
     assert record["median_ns"] is None
 
 
-def test_evidence_is_kept_and_its_command_does_it_again(records):
+def test_evidence_is_kept_and_its_command_repeats_the_failure(records):
     by_name, _, folder = records
     record = by_name["writes_later"]
     place = folder / "e" / record["evidence_path"]
@@ -351,7 +351,7 @@ def test_a_kernel_alongside_hostile_ones_is_measured(hostile):
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_hostile_kernel_costs_its_own_row(hostile, name):
+def test_a_hostile_kernel_costs_only_its_own_row(hostile, name):
     record = hostile[0][name]
     outcome, words = ENDS[name]
     assert record["outcome"] in outcome.split(), record["reason"]

@@ -49,7 +49,7 @@ def test_clear_of_a_folder_whose_caches_others_made(cli, trace, monkeypatch, tmp
     assert caches_of(trace) == []
 
 
-def test_clear_of_a_path_that_is_not_there(cli, trace, tmp_path):
+def test_clear_of_a_missing_path(cli, trace, tmp_path):
     ended = cli("cache", "clear", str(tmp_path / "lost"))
     assert ended.status == 2
     assert "lost does not exist" in ended.stderr

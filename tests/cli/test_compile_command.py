@@ -13,7 +13,7 @@ TOO_LARGE = "tile_config_64x128_vector64x128x1"
 USES = ("profile", "verify")
 
 
-def test_compiling_times_nothing(cli):
+def test_compiling_measures_no_times(cli):
     arguments = ("compile", "--providers", "null", "--device", "null", "--shapes", "8x8x8")
     ended = cli(*arguments, "--json")
     assert ended.status == 0
@@ -24,14 +24,14 @@ def test_compiling_times_nothing(cli):
     assert Path("gemmetry-out").is_dir()
 
 
-def test_where_no_code_was_made_none_is_named(cli):
+def test_without_code_no_file_is_named(cli):
     for request in (("compile", "--device", "null"), ("profile",)):
         ended = cli(*request, "--providers", "null", "--shapes", "8x8x8")
         assert ended.status == 0
         assert "code:" not in ended.stderr and "show it:" not in ended.stderr
 
 
-def test_it_has_an_experiment_of_its_own(cli):
+def test_it_has_a_separate_experiment(cli):
     common = ("--providers", "null", "--device", "null", "--shapes", "8x8x8", "--dry-run", "--json")
     compiled = json.loads(cli("compile", *common).stdout)
     profiled = json.loads(cli("profile", *common).stdout)

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_results_and_notes_go_apart(capsys):
+def test_results_and_notes_go_to_different_streams(capsys):
     stdout_console().print("result")
     stderr_console().print("progress")
     note("note")
@@ -55,6 +55,6 @@ def test_piped_tables_are_wide_unless_a_width_is_given(monkeypatch):
     assert stdout_console().width == 160
 
 
-def test_the_command_line_can_be_pasted(monkeypatch):
+def test_the_command_line_can_be_copied(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/bin/gemmetry", "profile", "--dispatches", "a* b"])
     assert command_line() == "gemmetry profile --dispatches 'a* b'"

@@ -83,7 +83,7 @@ def test_values_arrive():
     assert given["save_cmds"] is given["append"] is given["default_config"] is True
 
 
-def test_what_has_no_effect_says_why(cli):
+def test_options_without_effect_explain_why(cli):
     ended = cli(
         "profile", "--dry-run", "--providers", "null", "--build-dir", "x", "--use-wmma=false"
     )

@@ -29,7 +29,7 @@ def commands():
     return found
 
 
-def test_every_command_has_three_that_are_about_it():
+def test_every_command_has_three_examples_of_its_own():
     assert set(EXAMPLES) == commands()
     for name, examples in EXAMPLES.items():
         assert len({line for _, line in examples}) == 3
@@ -49,7 +49,7 @@ def test_every_line_parses(line, name):
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_help_begins_with_them_and_fits(cli, monkeypatch, name):
+def test_help_begins_with_examples_and_fits(cli, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     ended = cli(*name.split(), "--help")
     assert ended.status == 0

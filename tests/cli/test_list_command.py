@@ -25,7 +25,7 @@ def test_providers_show_where_they_work_or_why_not(cli):
     assert "--kernel" in by_name["user"]["reason"]
 
 
-def test_dtypes_and_columns_are_all_there(cli):
+def test_all_dtypes_and_columns_are_listed(cli):
     assert [row["dtype"] for row in rows(cli, "dtypes")] == list(DTYPES)
     assert [row["column"] for row in rows(cli, "columns")] == [column.name for column in COLUMNS]
 

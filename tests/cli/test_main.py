@@ -160,7 +160,7 @@ def test_version(cli):
          "Add --problem-k"),
     ],
 )  # fmt: skip
-def test_every_mistake_has_one_form(cli, line, what, next_step):
+def test_all_mistakes_have_the_same_form(cli, line, what, next_step):
     """The object, the cause and the next step, whichever code finds the mistake; no frames, no
     usage lines."""
     ended = cli(*line.split())

@@ -73,7 +73,7 @@ def test_files_by_their_suffix(cli):
     assert [row["configuration"] for row in rows] == ["default", "fast"]
 
 
-def test_the_old_csv_with_tags_in_front(cli):
+def test_the_old_csv_begins_with_tags(cli):
     arguments = (*NULL, "--columns", "dispatch-profiler", "--output=data.csv", "--tags=Commit:abc")
     assert cli(*arguments).status == 0
     assert cli(*arguments, "--append").status == 0

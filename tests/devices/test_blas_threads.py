@@ -19,7 +19,7 @@ def test_the_number_of_threads_can_be_set_and_read():
         blas_threads.set_blas_threads(before)
 
 
-def test_the_blas_has_a_name():
+def test_the_blas_is_named():
     assert blas_threads.blas_name()
 
 

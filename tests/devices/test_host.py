@@ -133,7 +133,7 @@ def test_the_real_machine_gives_plausible_numbers(device):
     assert device.float64_matmul() is None
 
 
-def test_any_thread_and_any_address_will_do(device):
+def test_any_thread_and_any_address_can_be_used(device):
     assert isinstance(device, ThreadDevice)
     device.enter_thread()
     assert device.alignment_bytes == 1

@@ -19,7 +19,7 @@ def test_work_that_is_done_is_not_late():
     assert watch(lambda: state.append(1), state) == ""
 
 
-def test_nobody_is_waited_for_where_nobody_else_ran(monkeypatch):
+def test_nothing_is_waited_for_where_no_other_thread_ran(monkeypatch):
     """A thread that sleeps all the time is not waited for; one that runs meanwhile is."""
     naps: list[float] = []
     monkeypatch.setattr(_late_work.time, "sleep", naps.append)

@@ -106,7 +106,7 @@ def test_typed_shares_are_parsed(text, share):
 
 
 @pytest.mark.parametrize("text", ["", "%", "-1%", "2 percent", "1.2.3", "..", "nan", "inf"])
-def test_what_is_not_a_share_is_refused(text):
+def test_a_text_that_is_not_a_share_is_refused(text):
     with pytest.raises(RequestError, match="is not a relative difference"):
         parse_share(text)
 
@@ -118,13 +118,13 @@ def test_a_share_of_all_or_more_needs_its_unit(text):
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1 fortnight", "1.2.3s", "..", "1e3s", "1s 2s"])
-def test_what_is_not_a_duration_is_refused(text):
+def test_a_text_that_is_not_a_duration_is_refused(text):
     with pytest.raises(RequestError, match="is not a duration"):
         parse_duration_s(text)
 
 
 @pytest.mark.parametrize("text", ["", "B", "-1", "1 PB", "1.2.3", "1ib", "nan", "inf"])
-def test_what_is_not_a_size_is_refused(text):
+def test_a_text_that_is_not_a_size_is_refused(text):
     with pytest.raises(RequestError, match="is not a memory size"):
         parse_bytes(text)
 

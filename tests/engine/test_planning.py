@@ -47,7 +47,7 @@ class Matching:
         return all(part in f"{provider}:{name}" for part in self.include)
 
 
-def test_operations_come_outermost_so_that_candidates_of_one_stand_together(make_plan):
+def test_candidates_of_one_operation_follow_each_other(make_plan):
     plan = make_plan(("wrong",), sizes=(8, 16))
     names, refused, _ = enumerated(plan)
     assert names == [

@@ -47,7 +47,7 @@ def test_of_several_kernels_the_one_of_the_dispatch_is_named(configuration, kern
     assert words[words.index("--dispatches") + 1] == f"{PRODUCT}_{alone}"
 
 
-def test_a_kernel_done_again_without_the_others_is_the_same(tmp_path, planned):
+def test_a_kernel_repeated_without_the_others_is_the_same(tmp_path, planned):
     path = tmp_path / "mine.py"
     path.write_text("def f(a, b):\n    return a @ b\ndef g(a, b):\n    return a @ b\n")
     lane = Lane(1, "user", {"kernel": [f"{path}:f", f"{path}:g"]}, Target(TargetKind.CPU))
@@ -127,7 +127,7 @@ def test_a_kernel_with_configurations_of_a_spec_is_done_again_as_it_was(tmp_path
             assert (tuple(found_value) if isinstance(wanted, tuple) else found_value) == wanted
 
 
-def test_options_of_a_provider_are_given_again(planned):
+def test_options_of_a_provider_are_repeated(planned):
     lane = Lane(1, "null", {"configurations": ["factor_2"]}, Target(TargetKind.NULL, "", 0))
     name = "matmul_8x8x8_f32t_f32t_f32t_factor_2"
     settings = RunSettings(verify=False)

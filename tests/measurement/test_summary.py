@@ -86,7 +86,7 @@ def test_equal_samples_are_an_interval_without_width() -> None:
     assert found.marks == ()
 
 
-def test_no_samples_is_a_mistake_of_the_caller() -> None:
+def test_no_samples_are_an_error_of_the_caller() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         _summarize(Round(samples_ns=(), method="wall_clock"))
 

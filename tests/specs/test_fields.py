@@ -72,7 +72,7 @@ def test_reads(kind, value, expected):
         (f.CudaArchitecture, "90", "Write sm_90"),
     ],
 )
-def test_refuses_with_our_words(kind, value, message):
+def test_invalid_values_are_refused_in_our_wording(kind, value, message):
     with pytest.raises(ValidationError, match=message):
         read(kind, value)
 

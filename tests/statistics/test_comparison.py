@@ -78,7 +78,7 @@ def test_few_samples_are_undecided(count):
     assert comparison.note.startswith(f"{samples} a side: at least 6 are needed; raise")
 
 
-def test_same_samples_say_the_same_twice():
+def test_the_same_samples_give_the_same_result_twice():
     rng = np.random.default_rng(3)
     a, b = durations(rng, 5.0), durations(rng, 5.01)
     assert compare_medians(a, b) == compare_medians(a, b)

@@ -19,7 +19,7 @@ def test_median_of_odd_and_even_counts():
     assert median([5.0]) == 5.0
 
 
-def test_refuses_what_has_no_quantile():
+def test_samples_without_a_quantile_are_refused():
     with pytest.raises(ValueError, match="no samples"):
         median([])
     with pytest.raises(ValueError, match="share"):

@@ -198,7 +198,7 @@ def test_a_forged_cache_is_rejected(trace, rows, change):
     assert load(trace, "key") is None
 
 
-def test_what_is_not_a_file_is_not_a_cache(trace):
+def test_only_a_file_is_a_cache(trace):
     others = trace.with_name(f"trace.json.gz{CACHE_SUFFIX}")
     os.mkfifo(others)
     assert load(trace, "key") is None

@@ -59,6 +59,6 @@ def test_sizes_that_cannot_be():
     assert elements(()) == 1
 
 
-def test_what_is_not_a_list_is_empty():
+def test_a_value_that_is_not_a_list_is_empty():
     assert decoded_list("{") == decoded_list('{"a": 1}') == decoded_list("") == []
     assert decoded_list("[" * 100_000) == []

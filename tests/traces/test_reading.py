@@ -286,7 +286,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_json_file_of_a_folder_that_is_none_is_not_passed_over(tmp_path, bad):
+def test_an_invalid_json_file_in_a_folder_is_not_skipped(tmp_path, bad):
     content, reason = BAD[bad]
     path = tmp_path / "rank1.json"
     path.write_bytes(content)
@@ -296,7 +296,7 @@ def test_a_json_file_of_a_folder_that_is_none_is_not_passed_over(tmp_path, bad):
         read_trace(path)
 
 
-def test_files_of_a_folder_that_are_something_else_are_passed_over(tmp_path):
+def test_other_files_in_a_folder_are_skipped(tmp_path):
     shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", tmp_path / "a.json.gz")
     (tmp_path / "manifest.json").write_text('{"runs": 3}')
     (tmp_path / "list.json").write_text("[1, 2]")
@@ -307,7 +307,7 @@ def test_files_of_a_folder_that_are_something_else_are_passed_over(tmp_path):
     assert find_traces([tmp_path]) == [tmp_path / "a.json.gz"]
 
 
-def test_what_may_not_be_opened_is_not_passed_over(tmp_path, locked):
+def test_files_that_may_not_be_opened_are_not_skipped(tmp_path, locked):
     good = tmp_path / "rank0.json.gz"
     shutil.copy(SAMPLES / "h200_matmul.pt.trace.json.gz", good)
     names = ("rank1.json", "9_kernel_trace.csv", "9_results.db", "rank2", "broken.json")

@@ -62,7 +62,7 @@ def test_failed_dispatches_are_never_the_fastest(make_record):
     assert fastest_per_provider([wrong]) == {}
 
 
-def test_the_same_dispatch_in_two_environments_keeps_two_ratios(make_record):
+def test_a_dispatch_in_two_environments_has_two_ratios(make_record):
     base = make_record(SQUARE, provider="torch", gflops=100.0)
     old = make_record(SQUARE, provider="iree", gflops=50.0, environment_id="old")
     new = make_record(SQUARE, provider="iree", gflops=200.0, environment_id="new")
@@ -87,7 +87,7 @@ def test_unknown_baseline_names_the_nearest(make_record):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20))
-def test_geometric_mean_lies_between_and_turns_around_with_its_values(values):
+def test_geometric_mean_lies_between_its_values_and_inverts_with_them(values):
     mean = geometric_mean(values)
     assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
     assert math.isclose(geometric_mean([1 / v for v in values]), 1 / mean, rel_tol=1e-9)
@@ -97,7 +97,7 @@ def test_geometric_mean_of_nothing_is_nothing():
     assert geometric_mean([]) is None
 
 
-def test_a_configuration_as_baseline_rates_its_own_provider_too(make_record):
+def test_a_configuration_as_baseline_is_compared_with_its_own_provider_too(make_record):
     records = [
         make_record(SQUARE, "default", provider="iree", gflops=100.0, marks=("noisy: x",)),
         make_record(SQUARE, "tile", provider="iree", gflops=150.0),

@@ -121,7 +121,7 @@ def test_without_samples_a_ratio_is_reported_but_nothing_is_decided(make_record)
     assert comparison.has_undecided
 
 
-def test_devices_are_joined_one_by_one_where_there_are_several(make_record):
+def test_several_devices_are_joined_separately(make_record):
     def on(device, gflops):
         return make_record(SQUARE, target="cuda-sm_90", device=device, gflops=gflops)
 
@@ -166,7 +166,7 @@ def test_disturbed_samples_show_a_difference_only_if_the_fastest_do(make_record,
     assert compare([after, slower]).has_regression
 
 
-def test_a_difference_within_that_between_processes_is_none(make_record):
+def test_a_difference_smaller_than_that_between_processes_does_not_count(make_record):
     """Unless the reader requests another threshold."""
     before = _experiment("a", [make_record(SQUARE, gflops=100.0)])
     record = make_record(SQUARE, gflops=95.0)

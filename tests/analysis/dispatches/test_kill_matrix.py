@@ -59,7 +59,7 @@ def test_a_failed_check_kills(record_of):
 @pytest.mark.parametrize(
     "outcome", [Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY]
 )
-def test_an_end_without_a_verdict_kills_under_its_own_name(record_of, outcome):
+def test_an_outcome_without_a_verdict_kills_under_its_own_name(record_of, outcome):
     item = planted(17, killed_by=())
     matrix = kill_matrix([item], [record_of(item, outcome)])
     assert matrix.results[0].killed_by == (str(outcome),)
@@ -157,7 +157,7 @@ def test_a_kernel_that_the_run_did_not_reach_is_broken_not_killed(record_of):
         (Outcome.CRASH, "passed", (), True),
     ],
 )
-def test_a_right_kernel_must_come_through(record_of, outcome, text, declared, is_alarm):
+def test_a_right_kernel_must_pass(record_of, outcome, text, declared, is_alarm):
     item = planted(2, is_bug=False, declared=declared)
     matrix = kill_matrix([item], [record_of(item, outcome, repeat=text)])
     assert (matrix.correct_total, len(matrix.false_alarms)) == (1, int(is_alarm))
@@ -176,7 +176,7 @@ def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(reco
     assert [result.record.device for result in matrix.survivors] == ["cuda:0"]
 
 
-def test_death_of_something_else_than_planned_is_reported(record_of):
+def test_a_mutant_killed_by_an_unexpected_check_is_reported(record_of):
     item = planted(9, killed_by=("tail_shapes",))
     matrix = kill_matrix([item], [record_of(item, Outcome.CRASH, form="passed")])
     assert matrix.results[0].is_killed
@@ -193,7 +193,7 @@ def test_checks_keep_the_order_in_which_they_run(record_of):
     assert kill_matrix(items, records).checks == ("form", "written", "values", "repeat")
 
 
-def test_other_harnesses_are_scored_on_the_results_that_there_were(record_of):
+def test_other_harnesses_are_scored_on_the_available_results(record_of):
     bugs = [planted(number) for number in (1, 2, 3)]
     right = planted(1, is_bug=False)
     records = [

@@ -47,7 +47,7 @@ def test_who_is_fastest_most_often_and_by_how_much(make_record, leader_of):
     assert found.ratio == pytest.approx((2 * 1 * 0.5) ** (1 / 3))
 
 
-def test_of_equally_many_wins_those_over_all_operations_count(make_record, leader_of):
+def test_equal_wins_are_decided_over_all_operations(make_record, leader_of):
     records = speeds(make_record, {
         "torch": (900, 10, 100), "iree": (100, 100, 90), "numpy": (10, 9, 101)})  # fmt: skip
     found = leader_of(records)
@@ -71,7 +71,7 @@ def test_equal_speeds_show_nothing(make_record, leader_of):
     assert found.ratio == pytest.approx(1.0, rel=0.01)
 
 
-def test_what_too_little_was_measured_of_is_undecided(make_record):
+def test_too_few_measurements_are_undecided(make_record):
     records = speeds(make_record, {"torch": (400, 100, 100), "iree": (10, 100, 100)})
     few = ResultSet(title="x", records=records, rounds=lambda r: dict(list(rounds(r).items())[:3]))
     found = find_leader(few, find_run_marks(records))

@@ -36,7 +36,7 @@ def test_a_mark_of_most_rows_is_a_state_of_the_run(noisy):
     assert marks.counts(records) == {}
 
 
-def test_what_stands_out_from_its_neighbours_keeps_its_mark(noisy):
+def test_a_row_that_stands_out_from_its_neighbours_keeps_its_mark(noisy):
     records = [noisy(0.05 + 0.001 * i, number=i) for i in range(9)]
     worse = noisy(0.5)
     drifts = noisy(0.05, "drift: the last third")
@@ -46,7 +46,7 @@ def test_what_stands_out_from_its_neighbours_keeps_its_mark(noisy):
     assert marks.counts([*records, worse, drifts]) == {"drift": 1, "noisy": 1}
 
 
-def test_an_interval_that_says_little_is_a_mark_of_its_row(noisy):
+def test_a_very_wide_interval_is_a_mark_of_its_row(noisy):
     """Where a third of the rows have wide intervals, no row lies beyond the fence."""
     usual = [noisy(0.1 + 0.01 * i, number=i) for i in range(8)]
     wide = [noisy(width, number=9 + i) for i, width in enumerate((3.0, 8.0, 9.0, 13.18))]
@@ -63,7 +63,7 @@ def test_small_differences_of_a_steady_run_do_not_stand_out(noisy):
     assert not any(map(find_run_marks(records).of, records))
 
 
-def test_marks_of_half_of_the_rows_or_of_few_rows_stay_where_they_are(noisy):
+def test_marks_of_half_of_the_rows_or_of_few_rows_stay_in_their_rows(noisy):
     half = [noisy(0.05, marked=i < 4, number=i) for i in range(8)]
     marks = find_run_marks(half)
     assert not marks.has_common

@@ -51,7 +51,7 @@ def test_each_dispatch_is_compared_with_the_baseline_of_its_problem(results):
     assert len(reads) == 4, "one reading each"
 
 
-def test_speeds_come_with_what_was_shown(results):
+def test_speeds_come_with_their_verdicts(results):
     result_set, _ = results
     found = judged_speedups(result_set, "torch")
     base, slower, _, same, crashed = result_set.records

@@ -165,7 +165,7 @@ def test_a_trace_of_nothing_is_reported(report_of, tmp_path):
     assert "no work on a GPU; and no operators either" in note
 
 
-def test_what_few_ranks_run_is_named_with_them(job_report, report_of):
+def test_work_of_few_ranks_is_named_with_them(job_report, report_of):
     files = [one.file for one in job_report.jobs[0].job.ranks]
     assert job_report.only_on(set(files)) == ""
     assert job_report.only_on({files[3]}) == "rank 3"

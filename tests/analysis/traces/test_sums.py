@@ -55,7 +55,7 @@ def test_kernels_of_several_files_keep_their_mean():
     assert second["Parent cpu_op"] is None
 
 
-def test_rows_of_few_files_say_which():
+def test_rows_of_few_files_name_the_files():
     headings = ("file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)")
     rows = [("a", "both", 1, 3.0, 50.0), ("b", "both", 1, 3.0, 50.0), ("b", "one", 1, 1.0, 9.0)]
     table = _table("ops_summary", headings, rows)

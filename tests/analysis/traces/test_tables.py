@@ -86,7 +86,7 @@ def test_summaries_have_every_time_in_microseconds(traces):
             assert round(row[f"{name}_us"] * 1000) == getattr(summary, f"{name}_ns")
 
 
-def test_gemms_share_out_all_time(traces):
+def test_shares_of_gemms_add_up(traces):
     names = ("v100_resnet50_2021_part.json.gz", "mi350_aorta_misc.json.gz")
     others = read_all([DATA / "traces" / name for name in names], {}, use_cache=False)
     found = gemm_table([*traces, *others])

@@ -203,7 +203,7 @@ def test_a_database_that_vanishes_meanwhile(read, command, monkeypatch):
 
 
 @commands
-def test_a_damaged_trace_in_a_folder_is_not_passed_over(read, command):
+def test_a_damaged_trace_in_a_folder_is_not_skipped(read, command):
     Path("job").mkdir()
     shutil.copy(GOOD, "job/rank0.pt.trace.json.gz")
     Path("job/rank1.pt.trace.json.gz").write_bytes(b"")

@@ -240,7 +240,7 @@ def test_a_cache_whose_writing_is_killed_is_never_read(run, tmp_path, moment):
 # gemmetry cache clear
 
 
-def test_caches_that_are_none_stay(cli, monkeypatch, tmp_path):
+def test_files_that_only_look_like_caches_stay(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     folder = tmp_path / "traces"
     folder.mkdir()
@@ -260,7 +260,7 @@ def test_caches_that_are_none_stay(cli, monkeypatch, tmp_path):
     assert cli("cache", "clear").status == 0
 
 
-def test_a_path_that_is_not_there(cli):
+def test_a_missing_path(cli):
     for path in ("lost", "x" * 300):
         ended = cli("cache", "clear", path)
         assert ended.status == 2

@@ -53,7 +53,7 @@ def test_a_spec_that_is_wrong_is_refused_at_its_place(cli, what):
     assert not Path("e").exists()
 
 
-def test_a_product_that_nobody_can_hold_is_a_row_with_the_reason(cli):
+def test_a_product_too_large_for_any_memory_is_a_row_with_the_reason(cli):
     ended = cli(*RECORD, "--matrix-sizes", "1000000000", "--experiment", "e", "--json")
     assert ended.status == 1
     (record,) = json.loads(ended.stdout)["records"]
@@ -62,7 +62,7 @@ def test_a_product_that_nobody_can_hold_is_a_row_with_the_reason(cli):
 
 
 @pytest.mark.parametrize("place", ["a-file", "a-file/e", "/proc/nowhere"])
-def test_an_experiment_where_none_can_be(cli, place):
+def test_an_experiment_in_an_impossible_place(cli, place):
     Path("a-file").write_text("mine")
     ended = cli(*RECORD, *SMALL, "--experiment", place)
     assert ended.status == 3

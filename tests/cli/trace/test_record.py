@@ -64,7 +64,7 @@ def test_a_grid_is_recorded_and_what_the_device_cannot_do_is_a_row(cli):
         assert record["verification"] == "passed"
 
 
-def test_a_grid_of_which_nothing_can_be_recorded_is_a_failure(cli):
+def test_a_grid_without_any_recording_is_a_failure(cli):
     ended = cli("trace", "record", "--device", "cpu", "--precisions", "int8", "--format", "none",
                 "--matrix-sizes", "16", "--batch-sizes", "2")  # fmt: skip
     assert ended.status == 1

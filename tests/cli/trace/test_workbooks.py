@@ -87,7 +87,7 @@ def test_tables_as_files(cli, command, suffix):
 
 
 @pytest.mark.parametrize("words", [("collectives",), ("report", "-o", "r.xlsx")])
-def test_what_needs_the_trace_itself_says_so(cli, words):
+def test_commands_that_need_the_trace_itself_state_so(cli, words):
     ended = cli("trace", *words, MATMUL)
     assert ended.status == 2
     assert f"error: {MATMUL} is not a trace: it is a workbook" in ended.stderr

@@ -52,7 +52,7 @@ def candidate(number):
     return Candidate(number, lane, parse_operation(NAME), NAME, Configuration("default"))
 
 
-def test_what_is_known_is_stored_together_and_once(collected, journal):
+def test_results_are_stored_together_and_once(collected, journal):
     ended, going_on = candidate(1), candidate(2)
     for one in (ended, going_on):
         collected.add_verdict(one, PASSED)
@@ -68,7 +68,7 @@ def test_what_is_known_is_stored_together_and_once(collected, journal):
     assert not collected.has_ended(ended), "it is stored"
 
 
-def test_what_comes_quickly_shares_a_transaction(collected, journal, monkeypatch):
+def test_quick_results_share_a_transaction(collected, journal, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(results.time, "monotonic", lambda: now[0])
     for wait in (1.0, results.STORE_EVERY_S / 2, results.STORE_EVERY_S):

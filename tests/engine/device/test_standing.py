@@ -45,7 +45,9 @@ def worker():
     return found
 
 
-def test_what_may_be_anothers_doing_gets_one_second_chance_alone(standing, ended, make_candidate):
+def test_a_failure_that_another_may_have_caused_gets_a_second_chance_alone(
+    standing, ended, make_candidate
+):
     one, other = make_candidate(1), make_candidate(2)
     standing.open[2] = other
     standing.blame(one, FULL)
@@ -57,7 +59,7 @@ def test_what_may_be_anothers_doing_gets_one_second_chance_alone(standing, ended
     assert ended == {1: FULL}
 
 
-def test_what_nobody_else_can_have_done_ends(standing, ended, make_candidate):
+def test_a_failure_that_no_other_can_have_caused_ends(standing, ended, make_candidate):
     standing.blame(make_candidate(1), FULL)
     standing.open[2] = make_candidate(2)
     standing.blame(make_candidate(3), DIED)
@@ -65,7 +67,7 @@ def test_what_nobody_else_can_have_done_ends(standing, ended, make_candidate):
     assert standing.take_second_chances() == []
 
 
-def test_the_first_without_an_answer_is_to_blame_for_a_loss(standing, ended, make_candidate):
+def test_the_first_dispatch_without_an_answer_is_blamed_for_a_loss(standing, ended, make_candidate):
     one, other = make_candidate(1), make_candidate(2)
     standing.open.update({1: one, 2: other})
     assert standing.blame_for_loss([one, other], DIED) is one
@@ -96,7 +98,7 @@ def test_a_lost_worker_takes_its_lanes_dispatches_along(standing, dropped, make_
     assert mine.workers == []
 
 
-def test_a_device_that_is_lost_twice_is_the_dispatchs_doing(
+def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(
     standing, ended, worker, make_candidate
 ):
     one = make_candidate(1)

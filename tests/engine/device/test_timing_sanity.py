@@ -68,7 +68,7 @@ def test_a_dispatch_faster_than_its_device_is_wrong(make_plan, run_plan, slow_de
     assert ran.summary.exit_status == 1
 
 
-def test_also_where_nothing_was_verified(make_plan, run_plan, slow_device):
+def test_it_also_holds_without_verification(make_plan, run_plan, slow_device):
     ran = run_plan(make_plan(verify=False))
     assert ran["fast"].outcome is Outcome.WRONG
     assert ran["fast"].verdict.status is Verification.NOT_VERIFIED

@@ -174,7 +174,7 @@ def test_a_copy_that_stays_is_refused_and_ended(look, monkeypatch, how):
 @pytest.mark.parametrize(
     "does", [a_dozen_ends, executes, lambda: subprocess.run(["true"]) and None, int]
 )
-def test_what_ends_in_the_kernel_or_executes_a_program_is_none(look, does):
+def test_a_process_that_ends_in_the_kernel_or_executes_a_program_is_not_a_copy(look, does):
     look(does)
 
 

@@ -59,7 +59,7 @@ def test_a_long_name_fits_a_file_system(folders):
     assert all(len(part) < 255 for part in one.split("/"))
 
 
-def test_what_is_too_large_leaves_the_recipe(folders, tmp_path, monkeypatch):
+def test_arrays_that_are_too_large_leave_the_recipe(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(evidence_folders, "MAX_DISPATCH_BYTES", 100)
     path = folders.keeper(dispatch_of())(evidence_of())
     assert not (tmp_path / path / ARRAYS_NAME).exists()

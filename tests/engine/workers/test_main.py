@@ -93,7 +93,7 @@ def test_an_exception_about_a_single_dispatch_is_its_answer():
     assert "test_main.py" in only.failure.trace
 
 
-def test_a_worker_whose_parent_was_gone_already_ends():
+def test_a_worker_whose_parent_has_already_ended_ends():
     ours, theirs = socket.socketpair()
     ours.close()
     done = subprocess.run(

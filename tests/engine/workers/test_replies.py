@@ -197,7 +197,7 @@ def frame(payload: bytes) -> bytes:
         frame(b"\x94\xa7Entered\xa2\xff\xff\x00"),
     ],
 )
-def test_what_is_not_a_frame_is_reported(pair, sent):
+def test_bytes_that_are_not_a_frame_are_reported(pair, sent):
     channel, theirs = pair
     theirs.sendall(sent)
     with pytest.raises(BadFrame):

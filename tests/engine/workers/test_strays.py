@@ -34,7 +34,7 @@ def started():
         process.wait()
 
 
-def test_each_dispatch_answers_for_what_it_left(started):
+def test_each_dispatch_is_blamed_for_the_processes_it_left(started):
     before = started(2000, own=True)
     strays = Strays()
     assert strays.find_new(1) == ()
@@ -58,7 +58,7 @@ def is_running(process):
     return process.pid in [found.pid for found in guardian.descendants(os.getpid())]
 
 
-def test_what_has_ended_by_itself_is_no_obstacle(started):
+def test_processes_that_have_already_ended_do_no_harm(started):
     strays = Strays()
     process = started(2004, own=True)
     assert len(strays.find_new(1)) == 1

@@ -42,7 +42,7 @@ def test_the_console_shows_kinds_ranks_and_notes(found):
 @pytest.mark.parametrize(
     "dtype", ["[/]", "[bold]x[/bold]", "\x1b[31mx", "x" * 500, "a\nb", "\ud800"]
 )
-def test_types_that_no_one_knows_are_neither_markup_nor_long(dtype, kernels, trace):
+def test_unknown_types_are_escaped_and_shortened(dtype, kernels, trace):
     ones = kernels(0)
     for ranks in (1, 2):
         traces = [trace(r, [replace(one, dtype=dtype) for one in ones]) for r in range(ranks)]
@@ -118,7 +118,7 @@ KEYS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group si
         max_size=10,
     )
 )
-def test_whatever_the_metadata_there_is_a_document(reported):
+def test_any_metadata_give_a_document(reported):
     by_rank = {}
     for rank, ts, args in reported:
         by_rank.setdefault(rank, []).append({

@@ -38,7 +38,7 @@ def test_reads_a_shape(text, shape):
 @pytest.mark.parametrize(
     "text", ["768x512", "0x2x3", "-1x2x3", "axbxc", "1x2x3_4", "", "1x2x3x4x5"]
 )
-def test_refuses_what_is_not_a_shape(text):
+def test_texts_that_are_not_shapes_are_refused(text):
     with pytest.raises(RequestError) as caught:
         parse_shape(text)
     assert repr(text) in caught.value.message

@@ -69,5 +69,5 @@ def test_first_wrong_member_of_a_batch_is_drawn():
     assert [line for line in lines if "#" in line] == [lines[3]]
 
 
-def test_nothing_wrong_draws_nothing():
+def test_without_errors_no_map_is_drawn():
     assert error_map(SMALL, marked(SMALL)) == ()

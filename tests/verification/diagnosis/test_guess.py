@@ -80,7 +80,7 @@ def test_a_part_of_k(kept, phrase, sign):
         assert phrase in guessed
 
 
-def test_a_few_products_of_a_long_k_are_not_a_factor():
+def test_a_few_products_of_a_long_k_are_not_called_a_factor():
     operation = parse_operation("matmul_64x48x4096_f32t_f32t_f32t")
     random = np.random.default_rng(2)
     a, b = random.uniform(0.5, 1.5, (64, 4096)), random.uniform(0.5, 1.5, (4096, 48))
