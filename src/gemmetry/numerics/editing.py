@@ -49,7 +49,7 @@ def _is_editable(device: Device) -> TypeGuard[EditableDevice]:
 
 @cache
 def _has_edits(kind: type) -> bool:
-    # Tested once per class: a test against a protocol looks at every attribute.
+    # Tested once per class: a test against a protocol checks every attribute.
     return issubclass(kind, EditableDevice)
 
 

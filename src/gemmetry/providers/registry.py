@@ -26,7 +26,7 @@ ENTRY_POINT_GROUP = "gemmetry.providers"
 
 class ProviderNames(Collection[str]):
     """Names of providers: all that exist are in it, and iteration gives those that are listed, in
-    alphabetical order. An unlisted provider must be named by whoever wants it."""
+    alphabetical order. An unlisted provider must be requested by name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._all = frozenset(names)

@@ -42,6 +42,14 @@ def test_every_number_of_the_list_is_planted_on_the_host_or_has_a_reason() -> No
     assert right == set(range(1, max(right) + 1))
 
 
+def test_descriptions_are_phrases_that_need_no_other_row() -> None:
+    for item in planted():
+        verb, _, rest = item.bug.partition(" ")
+        assert re.fullmatch(r"[a-z]+s", verb), item.configuration  # "skips a partial tile"
+        assert not rest.startswith("so "), item.configuration  # "does so with"
+        assert not item.bug.endswith("."), item.configuration
+
+
 def test_configurations_are_unique() -> None:
     assert len(planted_by_configuration()) == len(planted())
 

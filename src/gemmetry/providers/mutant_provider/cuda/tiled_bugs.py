@@ -15,7 +15,7 @@ from gemmetry.providers.mutant_provider.cuda.recipe import (
 
 TILED_BUGS = (
     bug(1, "zeros", "stores zeros", "values"),
-    bug(2, "never_writes", "never stores the result", "written"),
+    bug(2, "never_writes", "stores nothing", "written"),
     bug(3, "m_tail_skipped", "does not store a partial tile of rows", "tail_shapes"),
     bug(4, "n_tail_skipped", "does not store a partial tile of columns", "tail_shapes"),
     bug(5, "k_tail_dropped", "leaves out a partial step along K", "tail_shapes"),

@@ -54,7 +54,7 @@ class MissingBarrier(Racing):
             self.ring_a[step % self.stages, self.fragment] = earlier
 
 
-@bug(11, "barrier_in_branch", "half of the warps skip a barrier in tiles at the right edge",
+@bug(11, "barrier_in_branch", "lets half of the warps skip a barrier in tiles at the right edge",
      ON_BF16, "tail_shapes")  # fmt: skip
 class BarrierInBranch(TiledGemm):
     """In tiles at the right edge, half of the warps skip a barrier. All later barriers then pair up

@@ -58,7 +58,7 @@ def start(thread: threading.Thread) -> None:
     thread.start()
 
 
-@bug(24, "joins_at_next_launch", "may write the last tiles after the launch has returned", ON_F32)
+@bug(24, "joins_at_next_launch", "returns before the last tiles are written", ON_F32)
 class JoinsAtNextLaunch(TiledGemm):
     """A thread computes the last tiles while the host continues; the next launch waits for it."""
 
