@@ -4,6 +4,7 @@ and a ring of bulk copies."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from gemmetry.domain.traits import Trait
 from gemmetry.providers.mutant_provider.cuda.recipe import (
@@ -17,6 +18,8 @@ from gemmetry.providers.mutant_provider.cuda.recipe import (
     CudaRecipe,
     bug,
 )
+
+_ring = partial(bug, recipe=RING)
 
 SPLIT_BUGS = (
     bug(
@@ -53,45 +56,36 @@ SPLIT_BUGS = (
 
 
 HOPPER_BUGS = (
-    bug(
+    _ring(
         9,
         "stage_counted_twice",
         "adds the first stage twice when the ring of buffers wraps around",
         "values",
-        recipe=RING,
     ),
-    bug(
-        15,
-        "wrong_phase",
-        "waits for the phase before the one it needs",
-        "launch_error",
-        "values",
-        recipe=RING,
+    _ring(
+        15, "wrong_phase", "waits for the phase before the one it needs", "launch_error", "values"
     ),
-    bug(
+    _ring(
         16,
         "expects_too_few_bytes",
         "expects too few bytes, so the barrier opens before all of B has arrived",
         "launch_error",
         "values",
         operation=HOPPER_LARGE,
-        recipe=RING,
     ),
-    bug(
+    _ring(
         17,
         "expects_too_many_bytes",
         "expects too many bytes, so the barrier waits forever",
         "timeout",
-        recipe=RING,
     ),
-    bug(
+    _ring(
         18,
         "too_few_arrivals",
         "refills a stage when only half of its readers are done",
         "launch_error",
         "values",
         operation=HOPPER_LARGE,
-        recipe=RING,
     ),
     bug(
         19,
@@ -101,28 +95,15 @@ HOPPER_BUGS = (
         operation=HOPPER_SHALLOW,
         recipe=CudaRecipe(HOPPER_SOURCE, blocks=264, chunk=64),
     ),
-    bug(
+    _ring(
         20,
         "staging_reused",
         "overwrites staging memory while a bulk store still reads it",
         "values",
         operation=HOPPER_SHALLOW,
-        recipe=RING,
     ),
-    bug(
-        23,
-        "wrong_descriptor",
-        "has half of the row stride in its matrix descriptor",
-        "values",
-        recipe=RING,
-    ),
-    bug(
-        24,
-        "rows_swapped",
-        "swaps the upper and lower eight rows of a fragment",
-        "values",
-        recipe=RING,
-    ),
+    _ring(23, "wrong_descriptor", "has half of the row stride in its matrix descriptor", "values"),
+    _ring(24, "rows_swapped", "swaps the upper and lower eight rows of a fragment", "values"),
     bug(
         26,
         "stale_tensor_map",
@@ -144,12 +125,11 @@ HOPPER_BUGS = (
         "written",
         recipe=PAIRS,
     ),
-    bug(
+    _ring(
         29,
         "last_wave_skipped",
         "leaves out a last wave that consists of a single tile",
         "written",
         operation="matmul_128x4160x128_bf16t_bf16n_f32t",
-        recipe=RING,
     ),
 )
