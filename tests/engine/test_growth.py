@@ -148,7 +148,7 @@ def test_another_provider_keeps_what_is_measured(make_plan, grown, tmp_path, mon
 def test_more_repeats_are_added_to_those_that_are_there(grown):
     _, _, first, samples = grown(repetitions=5)
     summary, _, records, after = grown(repetitions=12)
-    assert summary.kept == 0, "all of them go on"
+    assert summary.kept == 0, "all of them continue"
     assert summary.samples_kept == 10
     for key in first:
         assert records[key].measurement.sample_count == 12
@@ -231,7 +231,7 @@ def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypa
         m.setattr(store, "write_manifest", die)
         grown(sizes=(8, 16))
     summary, *_ = grown()
-    assert (summary.total, summary.kept) == (4, 2), "the first command goes on with all"
+    assert (summary.total, summary.kept) == (4, 2), "the first command continues with all"
     summary, _, records, _ = grown(sizes=(8, 16))
     assert (summary.total, summary.kept) == (4, 4)
     manifest = json.loads((tmp_path / "e" / "manifest.json").read_text())
@@ -277,7 +277,7 @@ def test_a_grid_of_traces_grows_in_its_journal(grid, tmp_path):
     assert (tmp_path / "e" / "journal.sqlite").stat().st_ino == inode
     assert not (tmp_path / "e" / "previous").exists()
     summary, _ = grid(16)
-    assert (summary.total, summary.kept) == (2, 2), "every command goes on with all"
+    assert (summary.total, summary.kept) == (2, 2), "every command continues with all"
 
 
 def test_another_provider_of_traces_keeps_what_is_recorded(grid):

@@ -206,7 +206,7 @@ def test_a_slow_dispatch_is_skipped_when_a_launch_of_it_was_tried(make_plan, run
     record = ran["slow_20000"]
     assert (record.outcome, record.stage) == (Outcome.SKIPPED, Stage.BUILD)
     assert "one launch did not end within 0.5 s, more than the 0.5 s allowed" in record.reason
-    assert ran["default"].outcome is Outcome.OK, "the others go on in another worker"
+    assert ran["default"].outcome is Outcome.OK, "the others continue in another worker"
     verified = [(e.done, e.total) for e in ran.of(StageProgress) if e.stage is Stage.VERIFY]
     assert verified == [(1, 3), (2, 3), (2, 2)], "what is skipped is not verified"
     assert ran.summary.exit_status == 0

@@ -1,4 +1,4 @@
-"""Arguments as the dispatch profiler's documents write them, made into what typer parses.
+"""Converts arguments as the dispatch profiler's documents write them to the form that typer parses.
 
 ``--flag=true``, ``--flag true``, ``--flag a b c``, ``--under_scores`` and old names.
 """
@@ -24,7 +24,7 @@ _NEGATIVE_NUMBER = re.compile(r"-\d")
 OPTION_ALIASES: dict[str, str] = {
     f"--{alias.replace('_', '-')}": key.option for key in KEYS.values() for alias in key.aliases
 }
-"""Old option -> the option that it is another name of."""
+"""Alias -> the option that it names."""
 
 
 class WorkbenchCommand(PlainHelp, TyperCommand):

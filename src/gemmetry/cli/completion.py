@@ -1,4 +1,4 @@
-"""What the shell offers after an option; each imports only what its answer needs."""
+"""Shell completion of options' values; each completer imports only what it needs."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 _INDENT = 4
-"""Columns before what of a line does not fit the terminal's width."""
+"""Columns by which the continuation of a line that exceeds the terminal's width is indented."""
 
 
 def stdout_console() -> Console:
-    """The console of results. Not a terminal: as wide as COLUMNS says, else 160 columns, so that
-    piped tables keep their rows on one line each."""
+    """The console of results. If it is not a terminal, it is as wide as COLUMNS specifies, or else
+    160 columns, so that each row of a piped table stays on one line."""
     from rich.console import Console
 
     is_given = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
@@ -34,12 +34,12 @@ def stderr_console() -> Console:
 
 
 def note(text: str, *, command: str = "") -> None:
-    """A line for the person who typed the command, on stderr; on a terminal broken between words.
-    Names of files that are found in folders may hold anything.
+    """Print a line for the user on stderr; a terminal breaks it between words. Control characters,
+    which names of files may contain, are replaced.
 
     Args:
-        command: what `text` ends with, which can be copied: it gets lines of its own where the
-            terminal is too narrow.
+        command: a command after `text` that can be copied: it gets lines of its own if the terminal
+            is too narrow.
     """
     from gemmetry.reports.texts import printable
 

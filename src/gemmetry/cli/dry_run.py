@@ -1,4 +1,4 @@
-"""``--dry-run``: what a plan holds."""
+"""``--dry-run``: the contents of a plan."""
 
 from __future__ import annotations
 

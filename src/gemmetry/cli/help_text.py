@@ -1,7 +1,7 @@
 """Help as plain text, for commands and for groups of them.
 
-Typer's own tables cut what is wider than its column, and a name that is cut cannot be typed; to
-load what draws them takes longer than all else that ``gemmetry --help`` does.
+Typer's own tables cut names that are wider than their column, so that they cannot be typed, and
+loading the library that draws them takes longer than everything else in ``gemmetry --help``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gemmetry.cli.examples import Example, examples_of
 from gemmetry.domain.errors import RequestError, UnknownNameError
 
 _WIDEST_NAME = 30
-"""Characters that the column of names takes in a help text; longer ones have a line."""
+"""The widest column of names in a help text, in characters; longer names get their own line."""
 
 
 class PlainHelp:
-    """Before a command class of typer's among the bases: what its ``--help`` shows."""
+    """The plain ``--help`` of a command; it precedes typer's class among the bases."""
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
-        """Usage, examples, what it does, options, and what else there is to say."""
+        """Write usage, examples, description, options and epilog."""
         self.format_usage(ctx, formatter)
         _write_examples(examples_of(ctx.command_path), formatter)
         self.format_help_text(ctx, formatter)
@@ -32,7 +32,7 @@ class PlainHelp:
         self.format_epilog(ctx, formatter)
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
-        """Arguments, then options under the headings of their panels."""
+        """Write arguments, then options under the headings of their panels."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -51,7 +51,7 @@ class PlainGroup(PlainHelp, TyperGroup):
     """A group of commands; its help lists them with the first paragraph of what each does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse to do nothing: without arguments the help, and an error that names the commands.
+        """Parse the arguments; without any, show the help and an error that names the commands.
 
         Raises:
             RequestError: there are no arguments.
@@ -77,12 +77,12 @@ class PlainGroup(PlainHelp, TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Options, then commands."""
+        """Write options, then commands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Every command with a line or more; nothing is cut."""
+        """Write every command with its description, uncut."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         records = [
             (name, " ".join((command.help or "").split("\n\n")[0].split()))
@@ -103,8 +103,8 @@ def _write_examples(examples: Sequence[Example], formatter: Any) -> None:
 
 
 def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
-    """Names, and next to them what they mean. Unlike in the formatter's own lists names in the text
-    stay whole: their hyphens are no places to break at."""
+    """Write names with their meanings next to them. Unlike in the formatter's own lists, hyphenated
+    names in the text are not broken."""
     indent = formatter.current_indent
     column = min(max(len(name) for name, _ in records), _WIDEST_NAME) + 2
     room = formatter.width - indent - column

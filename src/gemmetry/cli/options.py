@@ -1,4 +1,4 @@
-"""Options that commands share, made from the table of spec keys."""
+"""Options that commands share, created from the table of spec keys."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def with_request(
     its other parameters are options of its own.
 
     Args:
-        defaults: of keys whose default is another in this command than in a spec, for its help.
+        defaults: defaults of keys that differ in this command from those in specs, for its help.
     """
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values()
            if p.name != "given"]  # fmt: skip

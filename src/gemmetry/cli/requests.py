@@ -1,4 +1,4 @@
-"""From options to a request: spec file, ``--set``, options on top; then the plan."""
+"""From options to a request and its plan: the spec file, overridden by ``--set`` and options."""
 
 from __future__ import annotations
 

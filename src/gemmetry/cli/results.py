@@ -1,4 +1,4 @@
-"""Results of an experiment to stdout and files, as the options ask."""
+"""Prints and writes the results of an experiment as the options request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITH_COLUMNS = frozenset((".csv", ".parquet", ".xlsx", ".md"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """What is printed and written."""
+    """What to print and which files to write."""
 
     outputs: tuple[Path, ...] = ()
     append: bool = False
@@ -32,7 +32,7 @@ class Rendering:
 
 
 def rendering_of(spec: ProfileSpec, *, json: bool) -> Rendering:
-    """The rendering that a spec's keys ask for."""
+    """The rendering that a spec's keys request."""
     return Rendering(
         outputs=tuple(Path(path) for path in spec.output),
         append=spec.append,
@@ -51,7 +51,7 @@ def columns_of(names: tuple[str, ...] | list[str] | None) -> tuple[str, ...]:
 
 
 def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) -> None:
-    """Refuse, before anything runs, what could not be written after it.
+    """Check, before anything runs, that the results can be written.
 
     `tags` are the names of the results' tags, where they are known.
 

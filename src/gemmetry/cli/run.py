@@ -1,4 +1,4 @@
-"""Running a plan and rendering its results, for every command that does."""
+"""Runs a plan and renders its results, for every command that does so."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def reporting_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
 
 
 def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
-    """What an interrupted run left in `folder`, and how to go on."""
+    """What an interrupted run left in `folder`, and how to continue."""
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.store.experiment import Experiment
 

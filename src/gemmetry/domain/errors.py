@@ -14,7 +14,7 @@
     │   ├── StorageError        disk full, folder not writable
     │   ├── JournalDamagedError the experiment's database cannot be read
     │   └── DeviceLostError     the device disappeared in the middle of a run
-    └── DispatchError           one dispatch cannot go on; becomes its Outcome, never ends a run
+    └── DispatchError           one dispatch cannot continue; becomes its Outcome, never ends a run
         ├── UnsupportedError    the provider cannot do this operation on this target
         ├── CompileError        a compiler rejected the configuration
         ├── LaunchError         the device rejected the launch

@@ -1,4 +1,4 @@
-"""Reads the cells of xlsx workbooks, whoever made them: what they take is bounded by what they
+"""Reads the cells of xlsx workbooks of any origin: what they take is bounded by what they
 hold, not by what they say of their sizes.
 
 Source: ECMA-376 part 1, 18.3 (worksheets), 18.4 (shared strings), 18.2 (workbook). Formulas are
@@ -96,7 +96,7 @@ class Workbook:
         part = "xl/sharedStrings.xml"
         texts: list[str] = []
         pieces: list[str] = []
-        # Readings aloud of East Asian texts stand next to them.
+        # Phonetic readings of East Asian texts are stored next to them.
         inside = {"t": 0, "rPh": 0}
 
         def begin(tag: str, _attributes: dict[str, str]) -> None:

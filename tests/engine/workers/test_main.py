@@ -120,7 +120,7 @@ def serve(channel, hello):
         channel.send(Answered())
     else:
         channel.send(Entered(1, "build"))
-        print("the copy goes on")
+        print("the copy continues")
 worker._serve = serve
 sys.exit(worker.main(sys.argv[1:]))
 """

@@ -62,7 +62,7 @@ def _make(name: str) -> Any:
 
 def _import_numpy_alone() -> None:
     """Import numpy without the threads that OpenBLAS starts at its import, which take as long as
-    half of it: whoever reads a trace multiplies no matrices."""
+    half of it: reading a trace multiplies no matrices."""
     if "numpy" in sys.modules:
         return
     before = os.environ.get(_THREADS)

@@ -31,7 +31,7 @@ class Closer:
         """Complete every open candidate with a record.
 
         Raises:
-            DeviceLostError, StorageError, RunStopped: the run cannot go on.
+            DeviceLostError, StorageError, RunStopped: the run cannot continue.
         """
         standing = self._standing
         for lane, members in by_lane([*standing.open.values(), *standing.stale.values()]):

@@ -40,7 +40,7 @@ class Opener:
         """Open candidates in the lane's workers, which are replaced whenever one is lost.
 
         Raises:
-            DeviceLostError, StorageError, RunStopped: the run cannot go on.
+            DeviceLostError, StorageError, RunStopped: the run cannot continue.
         """
         waiting = deque(members)
         while waiting:

@@ -42,7 +42,7 @@ class RoundRobin:
         """Sample all open candidates until the policy stops; store each round.
 
         Raises:
-            DeviceLostError, StorageError, RunStopped: the run cannot go on.
+            DeviceLostError, StorageError, RunStopped: the run cannot continue.
         """
         number = 0
         total = len(self._standing.open)

@@ -36,7 +36,7 @@ class Standing:
         self._second_chances: list[Candidate] = []
 
     def take_second_chances(self) -> list[Candidate]:
-        """Return the candidates that are to be tried once more, alone."""
+        """Return the candidates to try once more, alone."""
         found, self._second_chances = self._second_chances, []
         for candidate in found:
             candidate.runs_alone = True
@@ -52,9 +52,9 @@ class Standing:
             self.results.end(candidate, ending)
 
     def blame_for_loss(self, waiting: Sequence[Candidate], ending: Ending) -> Candidate | None:
-        """Blame a candidate for the loss of a worker that was to answer for `waiting`: the first of
-        these or, after its last answer, the candidate that it answered for, unless that has already
-        ended. Returns the candidate that is blamed."""
+        """Blame a candidate for the loss of a worker that should have answered for `waiting`: the
+        first of these or, after its last answer, the candidate that it answered for, unless that
+        has already ended. Returns the candidate that is blamed."""
         candidate = waiting[0] if waiting else self.answered
         if candidate is not None and not self.results.has_ended(candidate):
             self.open.pop(candidate.id, None)
@@ -67,7 +67,7 @@ class Standing:
         """Handle a failure of `candidate` that affects more than itself.
 
         Raises:
-            DeviceLostError, StorageError: the run cannot go on. WorkerLost: its worker cannot
+            DeviceLostError, StorageError: the run cannot continue. WorkerLost: its worker cannot
                 continue.
         """
         if failure is None:
