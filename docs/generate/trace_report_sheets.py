@@ -6,10 +6,13 @@ A test asserts that the page is up to date.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
+from gemmetry.analysis.traces.collectives import kernels_table
+from gemmetry.analysis.traces.report import own_tables
+from gemmetry.domain.tables import Column
 from gemmetry.reports.tables.markdown import escape
 from gemmetry.reports.traces.workbook import NOTES, OUR_SHEETS
-from gemmetry.traces.tracelens.columns import SheetKind
 from gemmetry.traces.tracelens.sheets import SHEETS
 
 _HEAD = """\
@@ -28,9 +31,16 @@ names are the keys of `sheets` in a json report and the names of the csv files i
 _OURS = """\
 ## Gemmetry's own sheets
 
-| sheet | contents |
-| --- | --- |
+`gemmetry trace summary`, `gemms`, `shapes` and `collectives` write the same columns with
+`--output`.
+
 """
+
+_WHAT = {
+    **OUR_SHEETS,
+    "collectives_kernels": "Every kernel that communicates: no sheet of the report, but what "
+    "`gemmetry trace collectives --rows kernels` writes.",
+}
 
 _THEIRS = """\
 With several files, sheets of single traces begin with a column `file`, and with several jobs,
@@ -42,18 +52,19 @@ sheets of jobs begin with a column `job`.
 def sheets_page() -> str:
     """The whole page as Markdown."""
     notes = "".join(f"- **{escape(about)}**: {escape(note)}\n" for about, note in NOTES)
-    ours = "".join(f"| `{name}` | {escape(what)} |\n" for name, what in OUR_SHEETS.items())
-    theirs = "\n".join(map(_section, SHEETS))
+    own = [*own_tables(), kernels_table(())]
+    ours = "\n".join(_section(t.name, _WHAT[t.name], t.columns) for t in own)
+    theirs = "\n".join(_section(sheet.name, sheet.what, sheet.columns) for sheet in SHEETS)
     return f"{_HEAD}{notes}\n{_OURS}{ours}\n## Sheets with TraceLens' names\n\n{_THEIRS}{theirs}"
 
 
-def _section(sheet: SheetKind) -> str:
+def _section(name: str, what: str, columns: Iterable[Column]) -> str:
     rows = "".join(
         f"| `{column.name}` | {escape(column.unit)} | {escape(column.description)} |\n"
-        for column in sheet.columns
+        for column in columns
     )
     head = "| column | unit | meaning |\n| --- | --- | --- |\n"
-    return f"### {sheet.name}\n\n{sheet.what}\n\n{head}{rows}"
+    return f"### {name}\n\n{what}\n\n{head}{rows}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.analysis.traces.collectives import kernels_table
+from gemmetry.analysis.traces.report import own_tables
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.reports.dispatches.records import PRESETS
 from gemmetry.reports.traces.workbook import OUR_SHEETS
@@ -58,8 +60,12 @@ def test_every_sheet_and_column_of_a_trace_report_is_explained():
         assert f"### {sheet.name}\n" in page
         for column in sheet.columns:
             assert f"| `{column.name}` |" in page
-    for name in OUR_SHEETS:
-        assert f"| `{name}` |" in page
+    assert {table.name for table in own_tables()} == set(OUR_SHEETS)
+    for table in (*own_tables(), kernels_table(())):
+        section = page.partition(f"### {table.name}\n")[2].partition("\n##")[0]
+        for column in table.columns:
+            assert column.description, (table.name, column.name)
+            assert f"| `{column.name}` | {column.unit} | {column.description} |" in section
 
 
 def test_every_sheet_that_tracelens_wrote_is_written():

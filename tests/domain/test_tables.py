@@ -71,3 +71,9 @@ def test_a_label_leaves_out_the_unit_that_cells_carry():
     assert COLUMNS[2].label == "sum"
     assert Column("sum_ns", ColumnType.NUMBER, "ns").label == "sum_ns"
     assert Column("gflops", heading="speed").label == "speed"
+
+
+def test_the_meaning_of_a_column_has_the_unit_of_its_values():
+    assert Column("sum_us", unit="µs", description="total time").meaning == "total time (in µs)"
+    assert Column("count", description="Calls.").meaning == "Calls"
+    assert Column("x", unit="B").meaning == ""

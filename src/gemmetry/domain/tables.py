@@ -71,6 +71,13 @@ class Column:
         has_unit = self.format is not None and self.unit
         return _UNIT_SUFFIX.sub("", self.name) if has_unit else self.name
 
+    @property
+    def meaning(self) -> str:
+        """What its values are, with their unit as they are stored: ``total time (in µs)``; "" where
+        no description is declared."""
+        unit = f" (in {self.unit})" if self.unit else ""
+        return f"{self.description.removesuffix('.')}{unit}" if self.description else ""
+
     def text(self, value: Any) -> str:
         """`value` formatted for display: as text, ``yes``/``no``, or the items of a list."""
         if value is None:

@@ -93,7 +93,7 @@ def test_without_collectives_there_is_a_header(cli, tmp_path, rows):
     assert header == list(getattr(tables, f"{rows}_table")(()).names)
     assert polars.read_parquet(tmp_path / "x.parquet").columns == header
     assert (tmp_path / "x.md").read_text().startswith("| job | ")
-    assert "<th>job</th>" in (tmp_path / "x.html").read_text()
+    assert ">job</th>" in (tmp_path / "x.html").read_text()
 
 
 def test_a_missing_rank_is_named_and_not_fatal(cli):

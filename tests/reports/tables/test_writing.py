@@ -103,3 +103,13 @@ def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         write_tables([THINGS], tmp_path / "file" / "t.csv")
+
+
+def test_headings_explain_themselves_on_hovering(tmp_path):
+    times = Column("sum_us", ColumnType.NUMBER, "µs", 'total "busy" time')
+    write_tables([Table("t", (times, Column("one|")), [(1.0, "a")])], tmp_path / "t.html")
+    page = (tmp_path / "t.html").read_text()
+    assert '<th title="total &quot;busy&quot; time (in µs)">sum_us</th><th>one|</th>' in page
+    write_tables([Table("t", (times, Column("one|")), [(1.0, "a")])], tmp_path / "t.xlsx")
+    book = zipfile.ZipFile(tmp_path / "t.xlsx")
+    assert 'total "busy" time (in µs)' in book.read("xl/comments1.xml").decode()

@@ -123,3 +123,10 @@ def test_long_names_are_made_short_and_texts_cut(hostile_report):
 def test_cut(text, shown):
     found = cut(text, 4)
     assert found == shown if shown else "\x1b" not in found
+
+
+def test_headings_explain_themselves_on_hovering(report_of):
+    headings = _tables(report_of(RANKS[0]))["gemms"]["headings"]
+    titles = {heading["column"]: heading["title"] for heading in headings}
+    assert titles["sum_us"] == "sum_us: total time (in µs)"
+    assert titles["peak_fraction"].startswith("peak_fraction: speed as a share")

@@ -155,3 +155,15 @@ def test_temporary_files_that_cannot_be_written_are_reported(report_of, monkeypa
     with pytest.raises(StorageError, match="No space left") as caught:
         trace_workbook(report)
     assert "TMPDIR" in caught.value.hint
+
+
+def test_every_column_is_explained_on_a_sheet_and_in_its_heading(report_of):
+    report = report_of(RANK0)
+    parts = _parts(trace_workbook(report))
+    texts = "".join(parts.values())
+    notes = "".join(text for name, text in parts.items() if "comments" in name)
+    gemms = report.table("gemms")
+    for column in gemms.columns:
+        assert column.description in texts
+        assert f">{column.meaning}<" in notes
+    assert "total time (in µs)" in notes

@@ -139,7 +139,7 @@ _LISTED = (
 _STRAGGLERS = (
     _RANK,
     integer("last_count", "collectives that the rank began last"),
-    number("last_share", "of the matched collectives"),
+    number("last_share", "share of the matched collectives"),
     microseconds("waited_us", "time that the rank waited for others"),
 )
 

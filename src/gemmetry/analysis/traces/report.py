@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gemmetry.analysis.traces.collectives import kinds_table, matched_table, ranks_table
@@ -220,7 +221,16 @@ def build_report(
         all_without = len(gathered.without_gpu) == len(gathered.summaries)
         load = workload(products if all_without else gemms)
         tables = _tracelens_tables(gathered, jobs)
-        tables += _own_tables(gathered, gemms, load, jobs, failed)
+        own = own_tables(
+            summaries=gathered.summaries,
+            steps=gathered.steps,
+            gemms=gemms,
+            load=load,
+            host_rows=gathered.host_rows,
+            jobs=jobs,
+            failed=failed,
+        )
+        tables += [table for table in own if table.rows]
     return TraceReport(
         tables=tables,
         summaries=gathered.summaries,
@@ -270,33 +280,42 @@ def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table
             rows += [(label, *row) for row in table.rows]
             continue
         rows += [(label, *map(record.get, columns)) for record in table.records()]
-    return Table(name, (Column(column), *columns.values()), rows)
+    source = Column(column, description=f"the {'trace' if column == 'file' else column}")
+    return Table(name, (source, *columns.values()), rows)
 
 
-_PROBLEMS = tuple(map(Column, ("file", "where", "what")))
+_PROBLEMS = (
+    Column("file", description="the trace"),
+    Column("where", description="byte, event or row"),
+    Column("what", description="what could not be used, and why"),
+)
 
 
-def _own_tables(
-    gathered: _Gathered,
-    gemms: Sequence[GemmRow],
-    load: Workload,
-    jobs: Sequence[JobCollectives],
-    failed: Mapping[str, str],
+def own_tables(
+    *,
+    summaries: Sequence[Summary] = (),
+    steps: Sequence[Summary] = (),
+    gemms: Sequence[GemmRow] = (),
+    load: Workload | None = None,
+    host_rows: Sequence[HostOperator] = (),
+    jobs: Sequence[JobCollectives] = (),
+    failed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Table]:
+    """Gemmetry's own sheets, the empty ones too."""
     problems = [(file, "", why) for file, why in failed.items()]
-    problems += [(str(s.file), p.where, p.what) for s in gathered.summaries for p in s.problems]
+    problems += [(str(s.file), p.where, p.what) for s in summaries for p in s.problems]
     found = {
-        "summary": summary_table(gathered.summaries),
-        "steps": step_table(gathered.steps),
+        "summary": summary_table(summaries),
+        "steps": step_table(steps),
         "gemms": gemms_table(gemms),
-        "shapes": _joined_texts(shapes_table(load)),
-        "host_operators": host_operators_table(gathered.host_rows),
+        "shapes": _joined_texts(shapes_table(load or workload(()))),
+        "host_operators": host_operators_table(host_rows),
         "collectives": kinds_table(jobs),
         "matched": matched_table(jobs),
         "ranks": ranks_table(jobs if any(job.matching.matched for job in jobs) else ()),
         "problems": Table("problems", _PROBLEMS, problems),
     }
-    return [replace(table, name=name) for name, table in found.items() if table.rows]
+    return [replace(table, name=name) for name, table in found.items()]
 
 
 def _joined_texts(table: Table) -> Table:

@@ -91,7 +91,7 @@ def _shape_columns(attribute: str) -> tuple[ItemColumn, ...]:
         integer("k", "length of the sums", size("k")),
         integer("batch", "number of products", size("batch")),
         text("dtype", "format of A and B", size("dtype")),
-        text("layout", "of A and B: t row-major, n column-major", size("layout")),
+        text("layout", "layouts of A and B: t row-major, n column-major", size("layout")),
     )
 
 
@@ -113,7 +113,7 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
              lambda row: ", ".join(row.operators) or None),
         *_shape_columns("shape")[:4],
         text("dtype", "format of A and B"),
-        text("layout", "of A and B: t row-major, n column-major"),
+        text("layout", "layouts of A and B: t row-major, n column-major"),
         text("tile", "tile sizes in the name", lambda row: _sizes(row.facts.tile)),
         integer("stages", "pipeline stages in the name", "facts.stages"),
         text("cluster", "cluster sizes in the name", lambda row: _sizes(row.facts.cluster)),
@@ -122,7 +122,7 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
         integer("linked", "instances whose operator records the shape"),
         integer("inferred", "instances with the shape of others"),
         microseconds("sum_us", "total time"),
-        number("share", "of the time of all rows", lambda row: _share(row.sum_ns, total_ns)),
+        number("share", "share of the time of all rows", lambda row: _share(row.sum_ns, total_ns)),
         microseconds("median_us", "median time"),
         microseconds("p5_us", "5th percentile"),
         microseconds("p95_us", "95th percentile"),
@@ -131,7 +131,7 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
         number("tflops", "speed of the median instance", unit="10¹² FLOP/s"),
         number("peak_fraction", "speed as a share of the device's peak"),
         integer("overlapped", "instances during which a kernel communicated"),
-        number("overlapped_share", "of the time, with communication at the same time",
+        number("overlapped_share", "share of the time with communication at the same time",
                lambda row: _share(row.overlapped_ns, row.sum_ns)),
     )  # fmt: skip
 
@@ -147,11 +147,11 @@ _SHAPES = (
     integer("k", "length of the sums"),
     integer("batch", "number of products"),
     text("dtype", "format of A and B"),
-    text("layout", "of A and B: t row-major, n column-major"),
+    text("layout", "layouts of A and B: t row-major, n column-major"),
     text("scaling", "how scaled formats are scaled"),
     integer("count", "calls"),
     microseconds("sum_us", "total time"),
-    number("share", "of the time of all GEMMs"),
+    number("share", "share of the time of all GEMMs"),
     text("operation", "name of the operation that gemmetry profile runs"),
     replace(
         column("kernels", ColumnType.TEXTS, "kernels", lambda gemm: list(gemm.kernels)),
@@ -180,7 +180,7 @@ def host_operators_table(rows: Sequence[HostOperator]) -> Table:
         integer("count", "calls"),
         microseconds("total_us", "total time with nested operators"),
         microseconds("self_us", "total time without nested operators"),
-        number("self_share", "of the file's self time",
+        number("self_share", "share of the file's self time",
                lambda row: _share(row.self_ns, whole[row.file])),
         microseconds("median_us", "median time"),
         *_TIMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from gemmetry.domain.tables import Table
+from gemmetry.domain.tables import Column, Table
 from gemmetry.reports.texts import printable
 
 
@@ -21,12 +21,17 @@ def html_page(tables: Sequence[Table]) -> str:
 
 
 def _table(table: Table) -> str:
-    heads = _cells("th", (column.label for column in table.columns))
+    heads = "".join(map(_head, table.columns))
     body = "\n".join(
         f"<tr>{_cells('td', (c.text(v) for c, v in zip(table.columns, row, strict=True)))}</tr>"
         for row in table.rows
     )
     return f"<table><tr>{heads}</tr>\n{body}</table>\n"
+
+
+def _head(column: Column) -> str:
+    title = f' title="{escape(column.meaning)}"' if column.meaning else ""
+    return f"<th{title}>{escape(printable(column.label))}</th>"
 
 
 def _cells(tag: str, texts: Iterable[str]) -> str:

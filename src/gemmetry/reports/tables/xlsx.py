@@ -121,6 +121,8 @@ def _write_sheet(book: Any, styles: _Styles, table: Table, looks: Mapping[str, L
         width = look.width or max(10, min(24, len(column.name) + 3))
         sheet.set_column(index, index, width)
         sheet.write_string(0, index, cell_fit(column.name), styles.heading)
+        if column.meaning:
+            sheet.write_comment(0, index, cell_fit(column.meaning), {"x_scale": 2})
     rows = table.rows[:MOST_ROWS]
     _write_rows(sheet, styles, table.columns, rows)
     sheet.autofilter(0, 0, max(len(rows), 1), len(table.columns) - 1)

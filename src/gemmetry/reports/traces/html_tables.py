@@ -124,6 +124,7 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         known = set(table.names) - ({"job"} if len(report.jobs) == 1 else set())
         shown = [column for column in wanted if column in known]
         rows = table.select(shown).rows
+        meanings = {column.name: column.meaning for column in table.columns}
         most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
         if by:
             place = shown.index(by)
@@ -149,6 +150,7 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
                 {
                     "text": _HEADINGS.get(column, column),
                     "column": column,
+                    "title": f"{column}: {meanings[column]}" if meanings[column] else column,
                     "number": any(row[place]["number"] for row in cells),
                 }
                 for place, column in enumerate(shown)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.domain.tables import Column, Table
 from gemmetry.reports.tables.xlsx import Look, left_out, workbook
-from gemmetry.traces.tracelens.sheets import SHEETS
 
 _LOOKS = {
     name: Look(width=width)
@@ -106,13 +105,10 @@ def _notes(report: TraceReport) -> Table:
 
 
 def _columns(report: TraceReport) -> Table:
-    """The meanings of the columns of those TraceLens sheets that the workbook has."""
-    present = {table.name for table in report.tables}
-    rows = [
-        (sheet.name, column.name, column.unit, column.description)
-        for sheet in SHEETS
-        if sheet.name in present
-        for column in sheet.columns
-    ]
-    rows += [(name, "", "", what) for name, what in OUR_SHEETS.items() if name in present]
+    """The contents of gemmetry's own sheets, and the meanings of all columns."""
+    rows: list[tuple[str, str, str, str]] = []
+    for table in report.tables:
+        if table.name in OUR_SHEETS:
+            rows.append((table.name, "", "", OUR_SHEETS[table.name]))
+        rows += [(table.name, c.name, c.unit, c.description) for c in table.columns]
     return Table("columns", tuple(map(Column, ("sheet", "column", "unit", "meaning"))), rows)
