@@ -153,8 +153,8 @@ def _read_facts(
         printed = None if cubin is None else _resource_usage(cubin)
         registers, spilled = parse_resource_usage(printed or "")
         if cubin is not None and printed is not None:
-            told = f"$ cuobjdump -res-usage {cubin.name}\n{printed}"
-            files["log"] = write_atomically(cubin.with_suffix(".log"), told.encode())
+            log = f"$ cuobjdump -res-usage {cubin.name}\n{printed}"
+            files["log"] = write_atomically(cubin.with_suffix(".log"), log.encode())
 
     def relative(form: str) -> str | None:
         return str(files[form].relative_to(root)) if form in files else None

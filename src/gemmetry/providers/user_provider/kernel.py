@@ -273,14 +273,14 @@ def error_line(error: BaseException, path: Path) -> str:
     return f" ({path.name} line {lines[-1]})" if lines else ""
 
 
-def decide_arrays(module: ModuleType, function: Callable[..., Any], asked: str | None) -> str:
+def decide_arrays(module: ModuleType, function: Callable[..., Any], requested: str | None) -> str:
     """The function's array library: as requested, else the module's BACKEND, else by the annotation
     of the first parameter, else torch if the module imports torch or triton, else numpy.
 
     Raises:
         UnknownNameError: the requested library is neither numpy nor torch.
     """
-    stated = asked or getattr(module, BACKEND_ATTRIBUTE, None)
+    stated = requested or getattr(module, BACKEND_ATTRIBUTE, None)
     if stated is not None:
         if stated not in ARRAYS:
             raise UnknownNameError("kind of arrays", str(stated), ARRAYS)

@@ -60,8 +60,8 @@ def score_lines(matrix: KillMatrix) -> Iterator[str]:
         yield f"survivor: {result.name}: {result.planted.bug}" + (f" ({why})" if why else "")
     yield f"{len(matrix.false_alarms)} of {matrix.correct_total} correct kernels flagged"
     for result in matrix.false_alarms:
-        told = reason_line(result.record) or first_line(result.record.verdict.reason)
-        yield f"false alarm: {result.name}: {told}"
+        why = reason_line(result.record) or first_line(result.record.verdict.reason)
+        yield f"false alarm: {result.name}: {why}"
     unplanned = [r for r in matrix.mutants if r.is_killed and not r.is_killed_as_planned]
     for result in unplanned:
         how = ", ".join(result.killed_by) or str(result.record.outcome)
