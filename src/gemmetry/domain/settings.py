@@ -91,11 +91,11 @@ class Key:
     short: str = ""
     """Its option with one letter, as ``-j``."""
     metavar: str = ""
-    """What its value is called in help. TIME is read as a duration in s, BYTES as a size."""
+    """The placeholder for its value in help. TIME is read as a duration in s, BYTES as a size."""
     default: Any = None
-    """Its value where nothing is given; of a list that is None here, nothing."""
+    """Its value where none is given; a list whose value here is None is empty."""
     unset: str = ""
-    """What a value that is nothing means, unless the text says it."""
+    """The meaning of an empty value, where the text does not state it."""
     setting: str = ""
     """The field of a run's settings that it sets, if any; the rest is about these."""
     effect: Effect = Effect.OUTCOME
@@ -113,7 +113,7 @@ class Key:
 
     @property
     def value(self) -> Any:
-        """Its value where nothing is given."""
+        """Its value where none is given."""
         return () if self.default is None and self.form is Form.LIST else self.default
 
     def help(self, own: Any = None) -> str:
@@ -184,7 +184,7 @@ def _default_deadlines() -> dict[Stage, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSchedule:
-    """When a profiler records; the defaults are the grid tracing document's."""
+    """The schedule of a profiler; the defaults are those of the grid tracing document."""
 
     wait_steps: int = 1
     """Launches of each repeat before the profiler warms up."""
@@ -313,5 +313,5 @@ class RunSettings:
         dict, "Extra columns before the others: column:value,...", metavar="COLUMN:VALUE",
         unset="none", effect=_NOTHING)
     trace: TraceSchedule | None = None
-    """How to record each dispatch under a profiler; None: do not record. It is no key of a spec:
+    """How to record each dispatch under a profiler; None: do not record. It is not a key of a spec:
     ``trace record`` sets it from the keys of its schedule."""

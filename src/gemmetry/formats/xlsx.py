@@ -1,9 +1,8 @@
-"""Reads the cells of xlsx workbooks of any origin: what they take is bounded by what they
-hold, not by what they say of their sizes.
+"""Reads the cells of xlsx workbooks of any origin, in memory that is bounded by their content and
+not by the sizes that they declare.
 
-Source: ECMA-376 part 1, 18.3 (worksheets), 18.4 (shared strings), 18.2 (workbook). Formulas are
-not computed; the value that was stored with one counts. Styles are not looked at, so dates are
-numbers.
+Source: ECMA-376 part 1, 18.3 (worksheets), 18.4 (shared strings), 18.2 (workbook). Formulas are not
+computed: the value stored with a formula is used. Styles are ignored, so dates are numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from typing import TypeAlias
 from xml.parsers import expat
 
 MOST_UNPACKED_BYTES = 1 << 30
-"""Of the parts that are read, each."""
+"""Most bytes of each part that is read."""
 
 MOST_CELLS = 20_000_000
-"""Of a sheet; with texts they take some 2 GB."""
+"""Most cells of a sheet; with texts they take about 2 GB."""
 
 Cell: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[int, Cell]
-"""Column, from 0 -> what is in it."""
+"""Column, from 0 -> its value."""
 
 _LETTERS = re.compile(r"[A-Z]{1,3}\Z")
 _WHOLE = re.compile(r"-?\d{1,18}\Z")
@@ -35,14 +34,14 @@ _MOST_COLUMNS = 16_384
 
 
 class WorkbookError(Exception):
-    """The workbook cannot be read; the text says why."""
+    """The workbook cannot be read; the message states why."""
 
 
 class Workbook:
     """One workbook, opened; sheets are read when they are requested.
 
     Raises:
-        WorkbookError: it is no workbook, or too large.
+        WorkbookError: it is not a workbook, or is too large.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -56,7 +55,7 @@ class Workbook:
 
     @property
     def names(self) -> list[str]:
-        """Of the sheets, in their order."""
+        """The names of the sheets, in their order."""
         return list(self._paths)
 
     def rows(self, name: str) -> list[Row]:
@@ -138,7 +137,7 @@ class Workbook:
         try:
             if self._archive.getinfo(part).file_size > MOST_UNPACKED_BYTES:
                 raise WorkbookError(f"{part} has more than {MOST_UNPACKED_BYTES >> 20} MiB")
-            # A part is never read beyond the size that the archive states.
+            # A part is never read beyond the size that the archive declares.
             with self._archive.open(part) as file:
                 parser.ParseFile(file)
         except KeyError as error:
@@ -152,12 +151,12 @@ class Workbook:
 
 
 def _refuse_declarations(*_arguments: object) -> None:
-    """No writer of workbooks makes any, and entities can stand for gigabytes."""
+    """No program writes declarations into workbooks, and entities can expand to gigabytes."""
     raise WorkbookError("it declares a document type")
 
 
 class _Cells:
-    """Gathers the cells of a sheet."""
+    """Collects the cells of a sheet."""
 
     def __init__(self, texts: list[str]) -> None:
         self.rows: list[Row] = []
@@ -170,7 +169,7 @@ class _Cells:
         self._is_value = False
 
     def begin(self, tag: str, attributes: dict[str, str]) -> None:
-        """Of an element."""
+        """Handles the start of an element."""
         tag = _local(tag)
         if tag in ("v", "t"):
             self._is_value = True
@@ -183,7 +182,7 @@ class _Cells:
             self._row, self._column = {}, -1
 
     def end(self, tag: str) -> None:
-        """Of an element."""
+        """Handles the end of an element."""
         tag = _local(tag)
         if tag in ("v", "t"):
             self._is_value = False
@@ -198,12 +197,12 @@ class _Cells:
             self.rows.append(self._row)
 
     def text(self, data: str) -> None:
-        """Between elements."""
+        """Handles text between elements."""
         if self._is_value:
             self._pieces.append(data)
 
     def _cell(self, text: str) -> Cell:
-        """What the cell holds; None where that is nothing, an error or no number."""
+        """The value of the cell; None where it is empty, an error or not a number."""
         if self._kind == "n":
             return _number(text)
         if self._kind == "s":
@@ -233,7 +232,7 @@ def _local(name: str) -> str:
 
 @lru_cache(_MOST_COLUMNS)
 def _column(letters: str) -> int | None:
-    """From 0; None where the letters are no column's."""
+    """The number of a column, from 0; None where the letters do not name one."""
     if not _LETTERS.match(letters):
         return None
     number = 0
@@ -243,14 +242,15 @@ def _column(letters: str) -> int | None:
 
 
 def _unescaped(text: str) -> str:
-    """``_x0041_`` stands for a character that XML has no place for."""
+    """The text with escapes such as ``_x0041_``, for characters that XML cannot contain,
+    replaced."""
     if "_x" not in text:
         return text
     return re.sub("_x([0-9a-fA-F]{4})_", lambda match: chr(int(match[1], 16)), text)
 
 
 def by_column(rows: Iterable[Row]) -> dict[str, list[Cell]]:
-    """Columns by the names in the first of `rows`; the first of two columns of one name."""
+    """Columns by the names in the first of `rows`; of two columns with the same name, the first."""
     rows = iter(rows)
     places: dict[str, int] = {}
     for place, name in sorted(next(rows, {}).items()):

@@ -136,7 +136,7 @@ def compare(
     threshold: float | None = None,
     confidence: float = 0.95,
 ) -> ExperimentComparison:
-    """Compare experiments, the first being the one that the others are compared with.
+    """Compare experiments, the first being the one with which the others are compared.
 
     Dispatches are joined on (target, provider, name). Relative differences up to `threshold` count
     as no difference (None: :func:`default_threshold`). All comparisons of one candidate are judged

@@ -99,7 +99,7 @@ def evidence_of(
     *,
     threshold: float | None = None,
 ) -> ComparisonEvidence | None:
-    """What is stored of two measured dispatches: their rounds, in pairs where they were
+    """The stored data of two measured dispatches: their rounds, in pairs where they were
     interleaved, or their samples where rounds are not known; None where a side has no samples."""
     old, new = first.rounds(before), second.rounds(after)
     is_interleaved = not old.keys().isdisjoint(new.keys())

@@ -77,7 +77,7 @@ def _is_threads(folder: Path) -> bool:
 
 
 def _sweeps_in(folder: Path) -> str:
-    """Which of its folders are sweeps, for the message that it is none itself."""
+    """Which of its folders are sweeps, for the message that it is not a sweep itself."""
     found = [one.name for one in _folders(folder) if next(_point_folders(one), None)]
     return f"; these folders in it have: {', '.join(found[:8])}" if found else ""
 

@@ -25,7 +25,7 @@ Axes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class SweepConfiguration:
-    """What distinguishes a point from others: the settings without the repeat."""
+    """The settings that distinguish a point from others, without the repeat."""
 
     threads: int | None = None
     channels: int | None = None
@@ -96,7 +96,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """All points of a sweep, those that did not run included."""
+    """All points of a sweep, including those that did not run."""
 
     folder: Path
     points: tuple[Point, ...]
@@ -104,7 +104,7 @@ class Sweep:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """The content of ``sweep.json``, which ``gemmetry sweep run`` writes; {} for other sweeps."""
     problems: tuple[str, ...] = ()
-    """What of the folder could not be used, each a sentence."""
+    """The parts of the folder that could not be used, one sentence each."""
 
     @property
     def repeats(self) -> int:
