@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
+from gemmetry.domain.errors import RequestError, SpecError
 from gemmetry.specs.keys import canonical_key
+from gemmetry.specs.mistakes import Place, in_order, mistake_lines
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.text_file import STANDARD_INPUT, read_text_file
 from gemmetry.specs.yaml_text import read_yaml
-
-_SCALARS = (str, int, float, bool)
 
 _FLAG_HINT = "The same command with --help shows what each option takes, and examples."
 _HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
@@ -35,10 +33,6 @@ class Known:
 
     providers: Collection[str] | None = None
     columns: Sequence[str] | None = None
-
-
-Place = Callable[[tuple[str | int, ...], bool], str]
-"""Location of a mistake, and whether it is about the key -> a readable place."""
 
 
 def flag_place(location: tuple[str | int, ...], _of_key: bool) -> str:
@@ -145,66 +139,10 @@ def _validate(
     try:
         spec = ProfileSpec.model_validate(dict(values), context=context)
     except ValidationError as error:
-        lines = [*mistakes, *(_line(item, place) for item in error.errors())]
+        lines = [*mistakes, *mistake_lines(error, place, ProfileSpec)]
         are_options = all(text.startswith("--") and not text.startswith("--set ") for text in lines)
         hint = _FLAG_HINT if are_options else _HINT
-        raise SpecError(sorted(set(lines), key=_by_line), hint=hint) from None
+        raise SpecError(in_order(lines), hint=hint) from None
     if mistakes:
         raise SpecError(mistakes, hint=_HINT)
     return spec
-
-
-def _line(error: Any, place: Place) -> str:
-    location = tuple(error["loc"])
-    is_unknown = error["type"] == "extra_forbidden"
-    is_key = location[-1:] == ("[key]",)
-    if is_key:
-        location = location[:-1]
-    where = place(location, is_unknown or is_key)
-    if is_unknown:
-        name = str(location[-1])
-        if len(location) == 1:
-            unknown = UnknownNameError("key", name, ProfileSpec.model_fields)
-            return f"{where}: {unknown.message}. {unknown.hint}"
-        return f"{where}: unknown key {name!r}"
-    message = _message(error, str(location[-1]) if location else "value")
-    if where.startswith("--") or not location or where == location[0]:
-        return f"{where}: {message}"
-    return f"{where}: {location[0]}: {message}"
-
-
-_NUMBERS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-_LIMITS = {
-    "greater_than_equal": ("below", "ge"),
-    "greater_than": ("not above", "gt"),
-    "less_than_equal": ("above", "le"),
-    "less_than": ("not below", "lt"),
-}
-"""pydantic's type of a mistake -> gemmetry's wording, and the name of the limit in the mistake's
-context."""
-
-
-def _message(error: Any, key: str) -> str:
-    """A mistake in the wording of gemmetry's own errors."""
-    kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    if kind == "literal_error":
-        known = re.findall(r"'([^']*)'", context["expected"])
-        unknown = UnknownNameError(key.replace("_", " "), str(value), known)
-        return f"{unknown.message}. {unknown.hint}"
-    if kind in _LIMITS:
-        word, name = _LIMITS[kind]
-        return f"{value} is {word} {context[name]}"
-    wanted = _NUMBERS.get(kind.partition("_")[0])
-    if wanted is not None:
-        return f"{value!r} is not {wanted}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if kind not in ("request", "value_error") and isinstance(value, _SCALARS):
-        message = f"{message}, not {value!r}"
-    return message
-
-
-def _by_line(text: str) -> tuple[str, int, int, str]:
-    file, *rest = text.split(":", 3)
-    numbers = [int(part) if part.isdigit() else 0 for part in rest[:2]]
-    line, column = (*numbers, 0, 0)[:2]
-    return (file, line, column, text)
