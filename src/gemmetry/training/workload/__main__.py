@@ -1,0 +1,78 @@
+"""``torchrun … -m gemmetry.training.workload``: the command line, and the run of one rank."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gemmetry.domain.errors import GemmetryError
+from gemmetry.training.config import DOCUMENT, PRESETS, load_config
+from gemmetry.training.keys import WorkloadConfig
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train as the `arguments` state. Returns the exit status; an error is printed by every rank,
+    as torchrun ends the others as soon as one has failed."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = load_config(options.config, options.override)
+        _run(config, options)
+    except GemmetryError as error:
+        rank = os.environ.get("RANK", 0)
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        sys.stderr.write(f"rank {rank}: error: {error.message}{hint}\n")
+        return error.exit_status
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchrun … -m gemmetry.training.workload",
+        description="Trains a transformer whose GEMMs run under communication, and traces it.",
+    )
+    parser.add_argument(
+        "--config",
+        default=DOCUMENT,
+        metavar="FILE",
+        help=f"YAML file, or a preset: {', '.join(PRESETS)}. Default: {DOCUMENT}.",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="Folder to write into."
+    )
+    parser.add_argument(
+        "--override",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="Keys that replace those of the configuration.",
+    )
+    parser.add_argument(
+        "--path",
+        choices=("kernel", "symmetric", "copy_engine"),
+        default="kernel",
+        help="How the bytes of all-gathers move. Default: kernel.",
+    )
+    parser.add_argument(
+        "--straggle", metavar="RANK:MS", help="A rank that waits so long in each step."
+    )
+    return parser
+
+
+def _run(config: WorkloadConfig, options: argparse.Namespace) -> None:
+    # Imports torch, after mistakes of the configuration have been found.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    from gemmetry.training.workload.run import run
+    from gemmetry.training.workload.straggler import Straggle
+
+    straggle = Straggle.parse(options.straggle) if options.straggle else None
+    # torchrun's summary of a failure quotes the error that `record` writes.
+    record(run)(config, options.output, path=options.path, straggle=straggle)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
