@@ -16,7 +16,7 @@ from gemmetry.training.workload.memory import check_memory, too_little
 from gemmetry.training.workload.parallel import spread
 from gemmetry.training.workload.paths import ConfiguredPath, prepare
 from gemmetry.training.workload.ranks import Ranks, join
-from gemmetry.training.workload.straggler import Straggle, Straggler
+from gemmetry.training.workload.straggler import Straggle, PlantedWait
 from gemmetry.training.workload.tracing import recorded, trace_path
 
 LOSSES = "losses.json"
@@ -39,7 +39,7 @@ def run(
     prepare(path, config.distributed)
     ranks = join(config)
     with memory_errors_as(too_little):
-        _train(config, output, ranks, path, Straggler(straggle, ranks), straggle)
+        _train(config, output, ranks, path, PlantedWait(straggle, ranks), straggle)
     # Not after an error: the others may never arrive, and torchrun ends them.
     dist.barrier()
     dist.destroy_process_group()
@@ -50,7 +50,7 @@ def _train(
     output: Path,
     ranks: Ranks,
     path: str,
-    straggler: Straggler,
+    straggler: PlantedWait,
     straggle: Straggle | None,
 ) -> None:
     check_memory(config, ranks)

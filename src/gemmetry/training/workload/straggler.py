@@ -43,7 +43,7 @@ class Straggle:
         return found
 
 
-class Straggler:
+class PlantedWait:
     """Waits on its rank: on a GPU in a kernel, so that the host does not notice; else asleep."""
 
     def __init__(self, straggle: Straggle | None, ranks: Ranks) -> None:
