@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from gemmetry.domain.dispatch import Plan
     from gemmetry.domain.events import Listener
     from gemmetry.engine import RunSummary
-    from gemmetry.specs.loader import Known
-    from gemmetry.specs.mistakes import Place
+    from gemmetry.specs.loader import Known, Place
     from gemmetry.specs.model import ProfileSpec
     from gemmetry.specs.operations.defaults import Defaults
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gemmetry.domain.errors import RequestError, SpecError
-from gemmetry.specs.mistakes import in_order, mistake_lines
+from gemmetry.specs.loader import in_order, mistake_lines
 from gemmetry.specs.text_file import read_text_file
 from gemmetry.specs.yaml_text import YamlDocument, read_yaml
 from gemmetry.training.keys import WorkloadConfig

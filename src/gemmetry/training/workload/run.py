@@ -16,7 +16,7 @@ from gemmetry.training.workload.memory import check_memory, too_little
 from gemmetry.training.workload.parallel import spread
 from gemmetry.training.workload.paths import ConfiguredPath, prepare
 from gemmetry.training.workload.ranks import Ranks, join
-from gemmetry.training.workload.straggler import Straggle, PlantedWait
+from gemmetry.training.workload.straggler import PlantedWait, Straggle
 from gemmetry.training.workload.tracing import recorded, trace_path
 
 LOSSES = "losses.json"
