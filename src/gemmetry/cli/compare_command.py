@@ -74,14 +74,14 @@ def compare(
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.units import parse_share
     from gemmetry.reports.comparisons.report import (
-        COMPARISON_SUFFIXES,
         comparison_document,
+        comparison_suffixes,
         print_comparison,
         write_comparison,
     )
     from gemmetry.store.experiment import Experiment
 
-    check_outputs(output or (), COMPARISON_SUFFIXES)
+    check_outputs(output or (), comparison_suffixes())
     share = None if threshold is None else parse_share(threshold)
     if (len(experiments) < 2) == (baseline is None):
         raise RequestError(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gemmetry.domain.record import ResultSet
     from gemmetry.specs.model import ProfileSpec
 
-_WITH_COLUMNS = frozenset((".csv", ".parquet", ".xlsx", ".md"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
@@ -60,14 +58,14 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         StorageError: a file cannot be written.
     """
     from gemmetry.reports.dispatches.records import select_columns
-    from gemmetry.reports.dispatches.writers import SUFFIXES, check_libraries
+    from gemmetry.reports.dispatches.writers import check_libraries, suffixes
     from gemmetry.reports.tables.csv import check_append
     from gemmetry.reports.tables.files import check_writable
     from gemmetry.reports.tables.writing import check_suffix
 
     select_columns(rendering.columns)
     for path in (*rendering.outputs, *((rendering.html,) if rendering.html else ())):
-        suffix = check_suffix(path, tuple(SUFFIXES))
+        suffix = check_suffix(path, suffixes())
         check_libraries(suffix)
         check_writable(path)
         if rendering.append and suffix == ".csv" and tags is not None:
@@ -82,7 +80,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         StorageError: a file cannot be written.
     """
     from gemmetry.reports.dispatches.records import to_json_document
-    from gemmetry.reports.dispatches.writers import write
+    from gemmetry.reports.dispatches.writers import with_columns, write
 
     if rendering.json:
         document = {**to_json_document(result_set), "command": result_set.command}
@@ -91,7 +89,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         _print(result_set, rendering)
     for path in rendering.outputs:
         suffix = path.suffix.lower()
-        columns = rendering.columns if suffix in _WITH_COLUMNS else None
+        columns = rendering.columns if suffix in with_columns() else None
         is_csv = suffix == ".csv"
         note(f"Writing performance report to {path}")
         write(

@@ -43,14 +43,11 @@ def check_outputs(outputs: Sequence[Path], suffixes: Iterable[str] = ()) -> None
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.extras import check_installed
     from gemmetry.reports.tables.files import check_writable
-    from gemmetry.reports.tables.writing import FORMATS, LIBRARIES, check_suffix
+    from gemmetry.reports.tables.writing import FORMATS, check_library, check_suffix
 
     for path in outputs:
-        suffix = check_suffix(path, suffixes or FORMATS)
-        if suffix in LIBRARIES:
-            check_installed(LIBRARIES[suffix], extra="analysis")
+        check_library(check_suffix(path, suffixes or FORMATS))
         check_writable(path)
 
 

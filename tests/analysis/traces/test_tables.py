@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.traces import collectives
-from gemmetry.analysis.traces.report import build_report
+from gemmetry.analysis.traces import collectives, tables
+from gemmetry.analysis.traces.columns import number
+from gemmetry.analysis.traces.report import build_report, own_tables
 from gemmetry.analysis.traces.tables import (
     gemms_table,
     host_operators_table,
@@ -14,6 +16,7 @@ from gemmetry.analysis.traces.tables import (
     summary_table,
 )
 from gemmetry.domain.tables import ColumnType
+from gemmetry.reports.tables.writing import write_tables
 from gemmetry.traces.collectives.jobs import analyse_jobs
 from gemmetry.traces.gemms.shapes import workload
 from gemmetry.traces.gemms.summary import gemm_table
@@ -114,3 +117,19 @@ def test_a_table_without_rows_has_its_columns(make):
     table = make([])
     assert not table.rows
     assert len(table.names) > 10
+
+
+def test_a_column_is_added_by_its_declaration(traces, monkeypatch, tmp_path):
+    """Sheets, files with their explanations, and frames follow."""
+    busy = number("busy_share", "share of the window", lambda s: s.busy_ns / s.window_ns, unit="%")
+    monkeypatch.setattr(tables, "_SUMMARY", (*tables._SUMMARY, busy))
+    summaries = [summarize(trace) for trace in traces]
+    table = summary_table(summaries)
+    (sheet,) = [one for one in own_tables(summaries=summaries) if one.name == "summary"]
+    assert table.names[-1] == sheet.names[-1] == "busy_share"
+    assert all(0 < share <= 1 for share in sheet.values("busy_share"))
+    write_tables([table], tmp_path / "t.json")
+    (first, *_) = json.loads((tmp_path / "t.json").read_text())["trace_summary"]
+    assert first["busy_share"] == table.rows[0][-1]
+    write_tables([table], tmp_path / "t.html")
+    assert "share of the window (in %)" in (tmp_path / "t.html").read_text()

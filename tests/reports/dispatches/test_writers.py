@@ -13,7 +13,7 @@ import pytest
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
 from gemmetry.domain.record import ResultSet
 from gemmetry.reports.dispatches.html import render_notebook_table
-from gemmetry.reports.dispatches.writers import SUFFIXES, to_markdown, write
+from gemmetry.reports.dispatches.writers import suffixes, to_markdown, write
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 MAGIC = {
@@ -23,7 +23,7 @@ MAGIC = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", suffixes())
 def test_suffix_picks_the_format(result_set, small_result_set, tmp_path, suffix):
     if suffix == ".svg":  # drawn as .png is
         result_set = small_result_set
@@ -32,7 +32,7 @@ def test_suffix_picks_the_format(result_set, small_result_set, tmp_path, suffix)
     assert path.read_bytes().startswith(MAGIC[suffix])
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", suffixes())
 def test_a_failed_write_leaves_the_old_file(small_result_set, tmp_path, monkeypatch, suffix):
     path = tmp_path / f"out{suffix}"
     path.write_bytes(b"old")

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.reports.tables.writing import FORMATS, write_tables
+from gemmetry.reports.tables.writing import FORMATS, Format, write_tables
 
 THINGS = Table(
     "things",
@@ -91,7 +91,7 @@ def test_a_new_column_needs_nothing_but_its_declaration(tmp_path):
 
 
 def test_a_new_format_is_an_entry_and_its_writer(tmp_path, monkeypatch):
-    monkeypatch.setitem(FORMATS, ".tsv", lambda tables: "\t".join(tables[0].names).encode())
+    monkeypatch.setitem(FORMATS, ".tsv", Format(lambda tables: "\t".join(tables[0].names).encode()))
     write_tables([EMPTY], tmp_path / "t.tsv")
     assert (tmp_path / "t.tsv").read_bytes() == b"one|\ttwo"
     with pytest.raises(RequestError, match="unknown suffix") as caught:

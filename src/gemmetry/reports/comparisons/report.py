@@ -30,7 +30,11 @@ from gemmetry.reports.tables.writing import FORMATS, check_suffix, write_tables
 from gemmetry.reports.texts import first_line, printable
 from gemmetry.statistics.comparison import Comparison, Difference
 
-COMPARISON_SUFFIXES = (*FORMATS, ".xml")
+
+def comparison_suffixes() -> tuple[str, ...]:
+    """The suffixes of all formats of comparisons."""
+    return (*FORMATS, ".xml")
+
 
 _SHOWN_UNCHANGED = 20
 """Dispatches without a shown difference that a terminal lists; the rest are counted."""
@@ -339,7 +343,7 @@ def write_comparison(
         RequestError: another suffix, or a library is missing.
         StorageError: the file cannot be written.
     """
-    match check_suffix(path, COMPARISON_SUFFIXES):
+    match check_suffix(path, comparison_suffixes()):
         case ".md":
             write_atomically(path, _to_markdown(comparison).encode())
         case ".xml":

@@ -19,10 +19,9 @@ from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_li
 from gemmetry.reports.extras import check_installed
 from gemmetry.reports.tables.csv import append_csv, csv_text
 from gemmetry.reports.tables.files import write_atomically
-from gemmetry.reports.tables.frames import parquet
 from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.markdown import escape, table_lines
-from gemmetry.reports.tables.writing import LIBRARIES, check_suffix
+from gemmetry.reports.tables.writing import FORMATS, check_library, check_suffix
 from gemmetry.reports.texts import printable
 
 
@@ -40,7 +39,7 @@ def write(
     append: bool = False,
     baseline: str | None = None,
 ) -> None:
-    """Write the results to `path` in the format of its suffix (:data:`SUFFIXES`).
+    """Write the results to `path` in the format of its suffix (:func:`suffixes`).
 
     The file appears whole or not at all. `columns` (names of docs/columns.md or presets) applies
     to csv, parquet, xlsx and md; `append` to csv; `baseline` to html and the pictures.
@@ -51,19 +50,25 @@ def write(
         UnknownNameError: no such column.
         StorageError: the file cannot be written; an older one is unchanged.
     """
-    suffix = check_suffix(path, tuple(SUFFIXES))
+    suffix = check_suffix(path, suffixes())
     if append and suffix != ".csv":
         raise RequestError(f"cannot append to {path}", hint="Only csv files can be appended to.")
-    if columns and suffix not in _WITH_COLUMNS:
+    if columns and suffix not in with_columns():
         raise RequestError(
             f"columns cannot be chosen for {path}",
-            hint=f"Only {', '.join(_WITH_COLUMNS)} can have chosen columns; leave --columns out.",
+            hint=f"Only {', '.join(with_columns())} can have chosen columns; leave --columns out.",
         )
     if append:
         content = append_csv(record_table(result_set.records, columns), path).encode()
     else:
-        content = SUFFIXES[suffix](result_set, _Options(columns, baseline))
+        content = _content(suffix, result_set, _Options(columns, baseline))
     write_atomically(path, content)
+
+
+def _content(suffix: str, result_set: ResultSet, options: _Options) -> bytes:
+    if suffix in _OWN:
+        return _OWN[suffix](result_set, options)
+    return FORMATS[suffix].content([record_table(result_set.records, options.columns)])
 
 
 def check_libraries(suffix: str) -> None:
@@ -72,8 +77,7 @@ def check_libraries(suffix: str) -> None:
     Raises:
         RequestError: one is not installed.
     """
-    if suffix in LIBRARIES:
-        check_installed(LIBRARIES[suffix], extra="analysis")
+    check_library(suffix)
     if suffix in _PLOTS:
         check_installed(_PLOTS[suffix], extra="plot")
 
@@ -135,16 +139,8 @@ def _cell(column: Column, value: Any, record: Record, is_best: bool, marks: RunM
     return (f"**{text}**" if is_best else text) + (" !" if marks.of(record) else "")
 
 
-def _csv(result_set: ResultSet, options: _Options) -> bytes:
-    return to_csv(result_set, options.columns).encode()
-
-
 def _json(result_set: ResultSet, options: _Options) -> bytes:
     return json_file(to_json_document(result_set))
-
-
-def _parquet(result_set: ResultSet, options: _Options) -> bytes:
-    return parquet(record_table(result_set.records, options.columns))
 
 
 def _xlsx(result_set: ResultSet, options: _Options) -> bytes:
@@ -182,12 +178,8 @@ def _svg(result_set: ResultSet, options: _Options) -> bytes:
 _PLOTS = {".html": "plotly", ".png": "matplotlib", ".svg": "matplotlib"}
 """Suffix -> the module that the format's plots need, of the extra ``plot``."""
 
-_WITH_COLUMNS = (".csv", ".parquet", ".xlsx", ".md")
-
-SUFFIXES: dict[str, Callable[[ResultSet, _Options], bytes]] = {
-    ".csv": _csv,
+_OWN: dict[str, Callable[[ResultSet, _Options], bytes]] = {
     ".json": _json,
-    ".parquet": _parquet,
     ".xlsx": _xlsx,
     ".md": _markdown,
     ".html": _html,
@@ -195,4 +187,15 @@ SUFFIXES: dict[str, Callable[[ResultSet, _Options], bytes]] = {
     ".png": _png,
     ".svg": _svg,
 }
-"""Suffix -> writer."""
+"""Suffix -> writer, of the formats that show results in a way of their own; the other formats of
+tables have one row per record."""
+
+
+def suffixes() -> tuple[str, ...]:
+    """The suffixes of all formats of results."""
+    return tuple(dict.fromkeys((*FORMATS, *_OWN)))
+
+
+def with_columns() -> tuple[str, ...]:
+    """The suffixes of the formats whose columns can be chosen."""
+    return tuple(suffix for suffix in FORMATS if suffix not in (".json", ".html"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
+from gemmetry.reports.extras import check_installed
 from gemmetry.reports.tables.csv import csv_text
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.frames import parquet
@@ -35,18 +36,24 @@ def _only(tables: Sequence[Table]) -> Table:
     return tables[0]
 
 
-FORMATS: dict[str, Callable[[Sequence[Table]], bytes]] = {
-    ".csv": lambda tables: csv_text(_only(tables)).encode(),
-    ".json": lambda tables: json_file(tables_document(tables)),
-    ".parquet": lambda tables: parquet(_only(tables)),
-    ".xlsx": workbook,
-    ".md": lambda tables: markdown_text(tables).encode(),
-    ".html": lambda tables: html_page(tables).encode(),
-}
-"""Suffix -> writer. A new format needs an entry here and its file in this folder."""
+class Format(NamedTuple):
+    """A format of files."""
 
-LIBRARIES = {".parquet": "polars", ".xlsx": "xlsxwriter"}
-"""Suffix -> the module that the format needs, of the extra ``analysis``."""
+    content: Callable[[Sequence[Table]], bytes]
+    library: str = ""
+    """The module that it needs, of the extra ``analysis``."""
+
+
+FORMATS = {
+    ".csv": Format(lambda tables: csv_text(_only(tables)).encode()),
+    ".json": Format(lambda tables: json_file(tables_document(tables))),
+    ".parquet": Format(lambda tables: parquet(_only(tables)), "polars"),
+    ".xlsx": Format(workbook, "xlsxwriter"),
+    ".md": Format(lambda tables: markdown_text(tables).encode()),
+    ".html": Format(lambda tables: html_page(tables).encode()),
+}
+"""Suffix -> format. A new one needs an entry here and its file in this folder; whatever writes
+tables can then write it."""
 
 
 def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
@@ -62,6 +69,16 @@ def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
             hint=f"Give a name that ends in one of {', '.join(suffixes)}.",
         )
     return suffix
+
+
+def check_library(suffix: str) -> None:
+    """Check that the library that the format `suffix` needs is installed.
+
+    Raises:
+        RequestError: it is not.
+    """
+    if suffix in FORMATS and FORMATS[suffix].library:
+        check_installed(FORMATS[suffix].library, extra="analysis")
 
 
 def is_folder(path: Path) -> bool:
@@ -86,4 +103,4 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
         for table in tables:
             write_atomically(path / f"{table.name}.csv", csv_text(table).encode())
         return
-    write_atomically(path, FORMATS[check_suffix(path)](tables))
+    write_atomically(path, FORMATS[check_suffix(path)].content(tables))
