@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.reports.texts import cell_fit, elide, first_line, printable
+from gemmetry.reports.texts import cell_fit, cut, elide, first_line, printable
 
 
 def test_first_line_skips_blank_ones_and_ends():
@@ -46,3 +46,11 @@ def test_texts_are_cut_to_what_a_cell_takes(text):
 def test_a_cell_holds_nothing_that_xml_cannot():
     assert cell_fit("a\x1bb\uffff\ud800") == "a\ufffdb\ufffd\ufffd"
     assert cell_fit("short é 𝕏") == "short é 𝕏"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a\nb", "a b"), ("abcdef", "abc…"), ("\x1b[31m", None)]
+)
+def test_cut(text, shown):
+    found = cut(text, 4)
+    assert found == shown if shown else "\x1b" not in found

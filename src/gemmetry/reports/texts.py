@@ -11,6 +11,9 @@ _CONTROL = re.compile(
     r"\ud800-\udfff\ufffe\uffff]"
 )
 
+MOST_CHARACTERS = 400
+"""Characters of a text on a page, where nothing else is required."""
+
 _CELL_UNITS = 32_767
 """UTF-16 units that fit in a cell of a workbook (Excel's published limits)."""
 
@@ -33,6 +36,12 @@ def first_line(text: str, limit: int = 200) -> str:
     """The first line that is not blank, cut after `limit` characters."""
     line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """`text` on one line, without control characters, in at most `most` characters."""
+    text = printable(text[: most + 1]).replace("\n", " ")
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def elide(text: str, width: int) -> str:

@@ -15,7 +15,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -24,11 +24,8 @@ from gemmetry.formats.events import (
     MISSING,
     AnnotationRows,
     CallRows,
-    CollectiveCall,
     GpuRows,
-    OperatorArguments,
     OperatorRows,
-    TraceProblem,
     TraceRows,
     concatenate,
 )
@@ -64,29 +61,14 @@ class _Column(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
 
 
-class _Head(msgspec.Struct, frozen=True):
-    key: str
-    columns: tuple[_Column, ...]
-    checksum: int
-    format: str
-    events: int
-    base_ns: int
-    names: tuple[str, ...]
-    arguments: tuple[OperatorArguments, ...]
-    collectives: tuple[CollectiveCall, ...]
-    threads: tuple[str, ...]
-    rank: int | None
-    world_size: int | None
-    host: str | None
-    job: str | None
-    devices: dict[int, str]
-    versions: dict[str, str]
-    problems: tuple[TraceProblem, ...]
-    partial: bool
-    host_rows_left_out: int
+_OF_ROWS = {name: kind for name, kind in get_type_hints(TraceRows).items() if name not in _TABLES}
+"""What a cache holds of :class:`TraceRows` apart from the columns of its tables."""
 
-
-_OF_ROWS = tuple(set(_Head.__struct_fields__) - {"key", "columns", "checksum"})
+_Head = msgspec.defstruct(
+    "_Head",
+    [("key", str), ("columns", tuple[_Column, ...]), ("checksum", int), *_OF_ROWS.items()],
+    frozen=True,
+)
 
 
 def cache_key(files: Sequence[Path]) -> str | None:
@@ -271,7 +253,7 @@ def _load(place: Path, key: str) -> TraceRows | None:
         text = file.read(length)
         if zlib.crc32(text) != int.from_bytes(prefix[-8:], "little"):
             return None
-        head = msgspec.msgpack.decode(text, type=_Head)
+        head: Any = msgspec.msgpack.decode(text, type=_Head)
         if head.key != key:
             return None
         start = file.tell() + -file.tell() % _ALIGNMENT

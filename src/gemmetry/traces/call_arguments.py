@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
-
 from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
 from gemmetry.traces.collectives.bandwidth import ELEMENT_BYTES, element_type
+from gemmetry.traces.operators.tensors import decoded_list
 
 _MOST_DIMENSIONS = 64
 """PyTorch's own limit."""
@@ -132,15 +131,6 @@ class Call:
         if len(found) != count:
             raise MissingArgumentError
         return found
-
-
-def decoded_list(text: str) -> list[Any]:
-    """A list that is JSON in the trace; empty where it is not a list."""
-    try:
-        found = msgspec.json.decode(text) if text else []
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return []
-    return found if isinstance(found, list) else []
 
 
 def elements(shape: tuple[int, ...]) -> int:

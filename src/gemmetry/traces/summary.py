@@ -95,9 +95,7 @@ TIMES = (
 
 KEYS = (
     "file", "events", "kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernels",
-    "comm_kernel_us", "window_us", "busy_us", "compute_union_us", "comm_union_us",
-    "memcpy_union_us", "comm_compute_overlap_us", "exposed_comm_us", "gemm_comm_overlap_us",
-    "idle_us", "top_gemms",
+    "comm_kernel_us", *(f"{name}_us" for name in TIMES[2:]), "top_gemms",
 )  # fmt: skip
 """Keys of a file in the JSON document, in order."""
 

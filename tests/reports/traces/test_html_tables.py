@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
-from gemmetry.reports.traces.html_tables import MOST_CHARACTERS, cut, page_tables
+from gemmetry.reports.texts import MOST_CHARACTERS
+from gemmetry.reports.traces.html_tables import page_tables
 from gemmetry.reports.traces.steps import ABOUT_STEPS
 
 RANKS = (
@@ -115,14 +114,6 @@ def test_long_names_are_made_short_and_texts_cut(hostile_report):
         for row in table["rows"]:
             assert all(len(cell["text"]) <= 120 for cell in row)
             assert all(len(cell["title"]) <= MOST_CHARACTERS for cell in row)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"), [("a\nb", "a b"), ("abcdef", "abc…"), ("\x1b[31m", None)]
-)
-def test_cut(text, shown):
-    found = cut(text, 4)
-    assert found == shown if shown else "\x1b" not in found
 
 
 def test_headings_explain_themselves_on_hovering(report_of):

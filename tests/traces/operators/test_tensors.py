@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.tensors import Tensor, input_tensors
+from gemmetry.traces.operators.tensors import Tensor, decoded_list, input_tensors
 
 
 def tensors(shapes: str, dtypes: str = "") -> list[list[Tensor]]:
@@ -42,3 +42,8 @@ def test_element_types_may_be_missing():
 )
 def test_a_value_that_is_not_a_shape_gives_no_tensor(shapes):
     assert not any(tensors(shapes))
+
+
+def test_a_value_that_is_not_a_list_is_empty():
+    assert decoded_list("{") == decoded_list('{"a": 1}') == decoded_list("") == []
+    assert decoded_list("[" * 100_000) == []

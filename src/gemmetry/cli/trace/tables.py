@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from gemmetry.domain.tables import Table
     from gemmetry.traces.gemms.shapes import Workload
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE...",
-        readable=False,  # A file that cannot be read is reported, and the others are read.
-        help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
-        "searched.",
-    ),
-]
+_FILES = "Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are searched."
+
+
+def _files(help: str) -> Any:
+    # One that cannot be read is reported, and the others are done.
+    return typer.Argument(metavar="FILE...", readable=False, help=help)
+
+
+Files = Annotated[list[Path], _files(_FILES)]
+FilesOrWorkbooks = Annotated[list[Path], _files(f"{_FILES} Also reports of TraceLens (xlsx).")]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Read the files again, and write no caches next to them.")
 ]
@@ -32,16 +33,6 @@ Timings = Annotated[
     bool, typer.Option("--timings", help="Report on stderr how long each stage took.")
 ]
 Top = Annotated[int, typer.Option("--top", min=0, help="Show at most this many rows; 0: all.")]
-
-FilesOrWorkbooks = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE...",
-        readable=False,  # A file that cannot be read is reported, and the others are read.
-        help="Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are "
-        "searched. Also reports of TraceLens (xlsx).",
-    ),
-]
 
 _SPEC_SUFFIXES = (".yaml", ".yml")
 

@@ -28,13 +28,11 @@ from gemmetry.formats.events import (
 )
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
+    HostKind,
     RowsBuilder,
-    annotation_rows,
-    call_rows,
     gpu_rows,
     integers,
     kernel_name,
-    operator_rows,
     rank_of,
 )
 
@@ -48,8 +46,6 @@ _COPY = "rocpd_memory_copy"
 _REGION = "rocpd_region"
 
 _SIZES = tuple(f"d.{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")
-_CALL, _RCCL, _RANGE = 0, 1, 2
-
 _Texts: TypeAlias = dict[Any, str]
 
 
@@ -209,20 +205,16 @@ class _Builder(RowsBuilder):
         for rows in self._blocks(query):
             start, duration, rest = self._timed(rows)
             _, _, stack, _, _, _, process, thread, name, category, recorded = rest
-            kinds = np.array([_kind(categories.get(c, "")) for c in category], np.int8)
+            kinds = [_kind(categories.get(c, "")) for c in category]
             texts = [_message(t) or strings.get(n, "") for n, t in zip(name, recorded, strict=True)]
             named = self._numbered(texts)
             on = self._on((str(p), str(t)) for p, t in zip(process, thread, strict=True))
             numbers = _whole(stack)
-            for kind in np.unique(kinds):
-                these = kinds == kind
-                columns = start[these], duration[these], named[these], on[these]
-                if kind == _RANGE:
-                    self._annotations.add(annotation_rows(*columns))
-                elif kind == _RCCL:
-                    self._operators.add(operator_rows(*columns))
-                else:
-                    self._calls.add(call_rows(*columns, numbers[these]))
+            for kind in HostKind:
+                these = np.array([one is kind for one in kinds], bool)
+                if these.any():
+                    columns = start[these], duration[these], named[these], on[these]
+                    self._add_host(kind, *columns, numbers[these])
 
     def _timed(self, rows: list[tuple[Any, ...]]) -> tuple[Int64, Int64, list[list[Any]]]:
         good = [
@@ -313,10 +305,10 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _kind(category: str) -> int:
+def _kind(category: str) -> HostKind:
     if "RCCL" in category.upper():
-        return _RCCL
-    return _RANGE if "MARKER" in category.upper() else _CALL
+        return HostKind.RCCL
+    return HostKind.RANGE if "MARKER" in category.upper() else HostKind.CALL
 
 
 def _message(recorded: object) -> str:

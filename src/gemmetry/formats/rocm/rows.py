@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,14 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 
 Triples = Sequence[tuple[int, int, int]]
+
+
+class HostKind(Enum):
+    """What a row of the host is."""
+
+    CALL = "HIP or HSA call"
+    RCCL = "RCCL call"
+    RANGE = "ROCTx range"
 
 
 def kernel_name(name: str) -> str:
@@ -106,47 +115,6 @@ def integers_of_triples(values: Triples) -> Int64:
     return np.where((table >= 0) & (table < 2**31), table, 0)
 
 
-def call_rows(
-    start: Int64, duration: Int64, name: Int32, thread: Int32, correlation: Int64
-) -> CallRows:
-    """HIP or HSA calls."""
-    return CallRows(
-        start_ns=start,
-        duration_ns=duration,
-        name=name,
-        thread=thread,
-        correlation=correlation,
-        external_id=_missing(len(start)),
-    )
-
-
-def operator_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> OperatorRows:
-    """RCCL calls, which enclose the launches as an operator does in a Kineto trace."""
-    count = len(start)
-    return OperatorRows(
-        start_ns=start,
-        duration_ns=duration,
-        name=name,
-        thread=thread,
-        external_id=_missing(count),
-        sequence=_missing(count),
-        forward_thread=_missing(count),
-        arguments=np.zeros(count, np.int32),
-        collective=np.full(count, MISSING, np.int32),
-    )
-
-
-def annotation_rows(start: Int64, duration: Int64, name: Int32, thread: Int32) -> AnnotationRows:
-    """ROCTx ranges on the host."""
-    return AnnotationRows(
-        start_ns=start,
-        duration_ns=duration,
-        name=name,
-        thread=thread,
-        on_gpu=np.zeros(len(start), np.int8),
-    )
-
-
 def renumbered(rows: Rows, name: Int32, device: Int32 | None = None) -> Rows:
     """`rows` with names and devices renumbered."""
     changed: dict[str, Any] = {"name": name[rows.name]}
@@ -216,6 +184,32 @@ class RowsBuilder:
     def _on(self, threads: Iterable[tuple[Any, Any]]) -> Int32:
         numbers = self._threads
         return np.array([numbers[thread] for thread in threads], np.int32)
+
+    def _add_host(
+        self, kind: HostKind, start: Int64, duration: Int64, name: Int32, thread: Int32,
+        correlation: Int64,
+    ) -> None:  # fmt: skip
+        count = len(start)
+        if kind is HostKind.CALL:
+            self._calls.add(CallRows(start, duration, name, thread, correlation, _missing(count)))
+        elif kind is HostKind.RCCL:
+            # They enclose the launches as an operator does in a Kineto trace.
+            self._operators.add(
+                OperatorRows(
+                    start_ns=start,
+                    duration_ns=duration,
+                    name=name,
+                    thread=thread,
+                    external_id=_missing(count),
+                    sequence=_missing(count),
+                    forward_thread=_missing(count),
+                    arguments=np.zeros(count, np.int32),
+                    collective=np.full(count, MISSING, np.int32),
+                )
+            )
+        else:
+            on_gpu = np.zeros(count, np.int8)
+            self._annotations.add(AnnotationRows(start, duration, name, thread, on_gpu))
 
     def _trace_rows(self, format: str, untimed: str = "rows", **recorded: Any) -> TraceRows:
         """All collected rows.

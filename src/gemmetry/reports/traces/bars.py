@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.sums import kernel_time_by_category, self_time_by_operator
 from gemmetry.domain.units import format_gflops, format_ns
-from gemmetry.reports.traces.html_tables import MOST_CHARACTERS
+from gemmetry.reports.texts import MOST_CHARACTERS
 from gemmetry.reports.traces.plots import Bar
 from gemmetry.reports.traces.tables import shape_text
 from gemmetry.traces.gemms.summary import GemmRow

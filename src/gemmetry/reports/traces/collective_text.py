@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmetry.analysis.traces.collectives import Row, kernel_durations, kind_row
-from gemmetry.reports.texts import printable
+from gemmetry.reports.texts import cut, printable
 from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.summary import Collective
 
@@ -129,8 +129,7 @@ def _table(*heads: str, left: int = 2) -> Table:
 def _plain(dtype: str | None) -> Text:
     """The name of a type. An unknown type comes from the trace, so it is not interpreted as markup
     and is cut if it is long."""
-    text = printable(dtype or "-").replace("\n", " ")
-    return Text(text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
+    return Text(cut(dtype or "-", _MOST_CHARACTERS))
 
 
 def _median(row: Row, column: str) -> str:

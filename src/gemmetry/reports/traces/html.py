@@ -14,8 +14,9 @@ from markupsafe import Markup
 
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.texts import cut
 from gemmetry.reports.traces.bars import category_bars, gemm_bars, host_bars
-from gemmetry.reports.traces.html_tables import cut, page_tables
+from gemmetry.reports.traces.html_tables import page_tables
 from gemmetry.reports.traces.plots import (
     bars_html,
     colours_of,

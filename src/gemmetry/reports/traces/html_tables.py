@@ -11,7 +11,7 @@ from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.sums import ONLY_ON
 from gemmetry.domain.units import column_decimals, format_gflops
 from gemmetry.kernel_names import classify
-from gemmetry.reports.texts import printable
+from gemmetry.reports.texts import cut
 from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, size_text
 from gemmetry.reports.traces.plots import short_paths
 from gemmetry.reports.traces.steps import ABOUT_STEPS, steps_text
@@ -19,9 +19,6 @@ from gemmetry.reports.traces.steps import ABOUT_STEPS, steps_text
 _MOST_ROWS = 30
 _MOST_ROWS_OF = {"host_products": 100}
 """Rows of tables in which a recorded grid of shapes should appear whole."""
-
-MOST_CHARACTERS = 400
-"""Characters of a text on the page."""
 
 _MOST_DECIMALS = 3
 """Decimals of a column: a nanosecond of times in µs, a microsecond of times in ms."""
@@ -223,9 +220,3 @@ def _number(value: float, column: str, decimals: int) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.{decimals}f}"
-
-
-def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """`text` on one line, without control characters, in at most `most` characters."""
-    text = printable(text[: most + 1]).replace("\n", " ")
-    return text if len(text) <= most else f"{text[: most - 1]}…"

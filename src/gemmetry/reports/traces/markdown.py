@@ -9,7 +9,7 @@ from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.sums import ONLY_ON
 from gemmetry.kernel_names import classify
 from gemmetry.reports.tables.markdown import escape, markdown_lines
-from gemmetry.reports.texts import printable
+from gemmetry.reports.texts import cut
 from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded
 from gemmetry.reports.traces.html_tables import steps_about
 
@@ -49,7 +49,7 @@ def trace_markdown(report: TraceReport) -> str:
     """Headings, notes, and the first rows of some sheets."""
     parts = ["# Traces"]
     if report.notes:
-        parts.append("\n".join(f"* {escape(_cut(note))}" for note in report.notes))
+        parts.append("\n".join(f"* {escape(cut(note, 500))}" for note in report.notes))
     for name, heading, wanted in _SHOWN:
         table = report.page_table(name)
         if table is None or (name == "summary" and not report.has_gpu_work):
@@ -88,9 +88,4 @@ def _text(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     text = str(value)
-    return _cut(classify(text).short if len(text) > _MOST_CHARACTERS else text)
-
-
-def _cut(text: str) -> str:
-    text = printable(text[:2000]).replace("\n", " ")
-    return text if len(text) <= 500 else f"{text[:499]}…"
+    return cut(classify(text).short if len(text) > _MOST_CHARACTERS else text, 500)

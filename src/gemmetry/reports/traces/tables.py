@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.kernel_names import KernelKind, classify
-from gemmetry.reports.texts import elide, printable
+from gemmetry.reports.texts import cut, elide, printable
 from gemmetry.traces.gemms.shapes import Workload
 from gemmetry.traces.gemms.summary import GemmRow
 from gemmetry.traces.operators.gemms import GemmShape
@@ -92,7 +92,7 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
         if group:
             print_line(console, printable(group), style="bold")
         for s in members:
-            name = _cut(_short_name(s), width)
+            name = cut(_short_name(s), width)
             mark = "partial" if s.partial else ""
             if not s.window_ns:
                 remark = "no work on a GPU"
@@ -154,7 +154,7 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
         )
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
-        print_line(console, f"    {_cut(shape, 76)}")
+        print_line(console, f"    {cut(shape, 76)}")
         is_main = row.facts.kind is KernelKind.GEMM
         kind = "" if is_main else f"{str(row.facts.kind).replace('_', ' ')}: "
         print_line(
@@ -251,11 +251,6 @@ def print_line(console: Console, text: str, *, style: str = "") -> None:
     from rich.text import Text
 
     console.print(Text(text, style=style), soft_wrap=True)
-
-
-def _cut(text: str, width: int) -> str:
-    text = printable(text).replace("\n", " ")
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _kernel(name: str, width: int) -> str:

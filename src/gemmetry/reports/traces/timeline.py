@@ -10,8 +10,8 @@ import numpy as np
 
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.timeline import CollectiveMessage, JobLanes, RankLanes, job_lanes
+from gemmetry.reports.texts import cut
 from gemmetry.reports.traces.collective_text import size_text
-from gemmetry.reports.traces.html_tables import cut
 from gemmetry.reports.traces.plots import short_paths
 from gemmetry.reports.traces.tables import shape_text
 from gemmetry.traces.timeline import KINDS, TimelineLane, Work

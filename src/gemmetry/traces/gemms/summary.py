@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,22 +152,30 @@ def _row(key: _Key, group: _Group) -> GemmRow:
         dtype=dtype,
         layout=_layout(shape, facts),
         operators=tuple(name for name, _ in group.operators.most_common()),
-        count=len(durations),
         linked=group.linked,
         inferred=group.inferred,
-        sum_ns=int(durations.sum()),
-        min_ns=int(durations[0]),
-        max_ns=int(durations[-1]),
-        median_ns=median,
-        p5_ns=quantile_of_sorted(durations, 0.05),
-        p95_ns=quantile_of_sorted(durations, 0.95),
-        mad_ns=quantile_of_sorted(np.sort(np.abs(durations - median)), 0.5),
+        **duration_statistics(durations),
         tflops=tflops,
         peak_fraction=tflops * 1e12 / peak if tflops and peak else None,
         overlapped=int((overlaps > 0).sum()),
         overlapped_ns=int(overlaps.sum()),
         files=frozenset(group.files),
     )
+
+
+def duration_statistics(durations: Int64) -> dict[str, Any]:
+    """The fields of :class:`GemmRow` that follow from `durations`, which are in order."""
+    median = quantile_of_sorted(durations, 0.5)
+    return {
+        "count": len(durations),
+        "sum_ns": int(durations.sum()),
+        "min_ns": int(durations[0]),
+        "max_ns": int(durations[-1]),
+        "median_ns": median,
+        "p5_ns": quantile_of_sorted(durations, 0.05),
+        "p95_ns": quantile_of_sorted(durations, 0.95),
+        "mad_ns": quantile_of_sorted(np.sort(np.abs(durations - median)), 0.5),
+    }
 
 
 def quantile_of_sorted(samples: npt.NDArray[np.generic], share: float) -> float:

@@ -12,10 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
 from gemmetry.kernel_names.number_formats import number_format
+from gemmetry.traces.operators.tensors import decoded_list
 
 
 class GemmShape(NamedTuple):
@@ -104,7 +103,7 @@ def gemm_shape(name: str, arguments: OperatorArguments) -> GemmShape | None:
 def _factors(arguments: OperatorArguments) -> int:
     """The scaling of A, from the number of its factors: the third argument, in newer operators a
     list of tensors, the first of which has a factor for each of the smallest parts."""
-    shapes = _list(arguments.shapes)
+    shapes = decoded_list(arguments.shapes)
     sizes = shapes[2] if len(shapes) > 2 else []
     if isinstance(sizes, list) and sizes and isinstance(sizes[0], list):
         sizes = sizes[0]
@@ -200,8 +199,8 @@ def _transposed(tensor: _Tensor) -> _Tensor:
 
 def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
     """The arguments in order; arguments that are not tensors have no sizes."""
-    shapes = _list(arguments.shapes)
-    dtypes, strides = _list(arguments.dtypes), _list(arguments.strides)
+    shapes = decoded_list(arguments.shapes)
+    dtypes, strides = decoded_list(arguments.dtypes), decoded_list(arguments.strides)
     tensors = []
     for index, shape in enumerate(shapes):
         dtype = dtypes[index] if index < len(dtypes) else None
@@ -211,14 +210,6 @@ def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
             sizes = ()
         tensors.append(_Tensor(sizes, _sizes(stride), tensor_format(dtype)))
     return tensors
-
-
-def _list(text: str) -> list[Any]:
-    try:
-        found = msgspec.json.decode(text.encode()) if text else []
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
 
 
 def _sizes(value: Any) -> tuple[int, ...]:

@@ -13,20 +13,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
 from gemmetry.kernel_names import KernelKind, KernelName
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.gemms.links import operator_shapes
-from gemmetry.traces.gemms.summary import GemmRow, gemm_table, quantile_of_sorted
+from gemmetry.traces.gemms.summary import (
+    GemmRow,
+    duration_statistics,
+    gemm_table,
+    quantile_of_sorted,
+)
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import SCALED_OPERATORS, GemmShape, tensor_format
 from gemmetry.traces.operators.grouped import grouped_statistics
 from gemmetry.traces.operators.launchers import enclosing_among
+from gemmetry.traces.operators.tensors import decoded_list
 
 _MOST_INPUTS = 8
 """Number of names listed in messages."""
@@ -67,7 +71,7 @@ class HostOperator:
     @property
     def inputs(self) -> str:
         """The inputs for display: ``256x256 f32, 256x256 f32``."""
-        dims, types = _list(self.input_dims), _list(self.input_types)
+        dims, types = decoded_list(self.input_dims), decoded_list(self.input_types)
         found = []
         for size, spelling in zip_longest(dims[:_MOST_INPUTS], types[:_MOST_INPUTS]):
             is_tensor = isinstance(size, list) and bool(size)
@@ -253,14 +257,6 @@ def without_gpu_text(files: Sequence[Path], count: int) -> str:
     return f"{len(files)} of {count} traces have no work on a GPU"
 
 
-def _list(text: str) -> list[Any]:
-    try:
-        found = msgspec.json.decode(text) if text else []
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return []
-    return found if isinstance(found, list) else []
-
-
 def _arguments_alike(trace: Trace) -> Int64:
     """The first entry of ``TraceRows.arguments`` with the sizes and types of each operator."""
     first: dict[tuple[str, str], int] = {}
@@ -306,16 +302,9 @@ def _product_row(name: str, shape: GemmShape, parts: list[Int64]) -> GemmRow:
         dtype=shape.dtype,
         layout=shape.layout,
         operators=(name,),
-        count=len(durations),
         linked=len(durations),
         inferred=0,
-        sum_ns=int(durations.sum()),
-        min_ns=int(durations[0]),
-        max_ns=int(durations[-1]),
-        median_ns=median,
-        p5_ns=quantile_of_sorted(durations, 0.05),
-        p95_ns=quantile_of_sorted(durations, 0.95),
-        mad_ns=quantile_of_sorted(np.sort(np.abs(durations - median)), 0.5),
+        **duration_statistics(durations),
         tflops=shape.flops / median / 1000 if median > 0 else None,
         peak_fraction=None,
         overlapped=0,

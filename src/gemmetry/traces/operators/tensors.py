@@ -25,7 +25,7 @@ class Tensor(NamedTuple):
 def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
     """The tensors of each argument, in order: several for a list of tensors, [] for other arguments
     (scalars, and tensors without dimensions, which traces do not distinguish)."""
-    shapes, dtypes = _array(arguments.shapes), _array(arguments.dtypes)
+    shapes, dtypes = decoded_list(arguments.shapes), decoded_list(arguments.dtypes)
     result = []
     for place, shape in enumerate(shapes):
         recorded = dtypes[place] if place < len(dtypes) else ""
@@ -46,9 +46,10 @@ def _is_shape(sizes: Any) -> bool:
     return math.prod(sizes) <= MOST_ELEMENTS
 
 
-def _array(text: str) -> list[Any]:
+def decoded_list(text: str) -> list[Any]:
+    """A list that is JSON in the trace; empty where it is not a list."""
     try:
-        found = msgspec.json.decode(text.encode()) if text else []
-    except (msgspec.DecodeError, RecursionError):
+        found = msgspec.json.decode(text) if text else []
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return []
     return found if isinstance(found, list) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +19,26 @@ from gemmetry.formats.rocm.rocprofv3.tables import (
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
     Agents,
+    HostKind,
     RowsBuilder,
-    annotation_rows,
-    call_rows,
+    Triples,
     gpu_rows,
     integers,
     kernel_name,
-    operator_rows,
 )
 
 _NEEDED = {
     "kernel_trace": {"Kernel_Name", "Start_Timestamp", "End_Timestamp", "Grid_Size_X"},
     "counter_collection": {"Kernel_Name", "Start_Timestamp", "End_Timestamp", "Dispatch_Id"},
 }
+_HOST = {
+    "hip_api_trace": HostKind.CALL,
+    "hsa_api_trace": HostKind.CALL,
+    "rccl_api_trace": HostKind.RCCL,
+    "marker_api_trace": HostKind.RANGE,
+}
+"""Tables of the host -> what their rows are."""
+
 _XYZ = ("X", "Y", "Z")
 
 
@@ -58,15 +66,11 @@ def read_rocprofv3_csv(path: Path) -> TraceRows | None:
     for file, table in found.items():
         is_trace = table == "kernel_trace"
         builder.read(file, builder.kernels if is_trace else builder.counted_kernels)
-    for table, add in {
-        "memory_copy_trace": builder.copies,
-        "hip_api_trace": builder.calls,
-        "hsa_api_trace": builder.calls,
-        "rccl_api_trace": builder.operators,
-        "marker_api_trace": builder.ranges,
-    }.items():
+    if "memory_copy_trace" in files:
+        builder.read(files["memory_copy_trace"], builder.copies)
+    for table, kind in _HOST.items():
         if table in files:
-            builder.read(files[table], add)
+            builder.read(files[table], partial(builder.host, kind))
     return builder.rows()
 
 
@@ -101,6 +105,22 @@ class _Builder(RowsBuilder):
 
     def kernels(self, block: RowBlock) -> None:
         """Add rows of ``kernel_trace.csv``."""
+        self._add_kernels(block, lambda name, block: _triples(block, name))
+
+    def counted_kernels(self, block: RowBlock) -> None:
+        """Add each dispatch of ``counter_collection.csv`` once; the file has one row per
+        counter."""
+        first = []
+        for index, number in enumerate(block.texts("Dispatch_Id")):
+            if number not in self._seen:
+                self._seen.add(number)
+                first.append(index)
+        self._add_kernels(
+            _chosen(block, first),
+            lambda name, block: [(max(0, n), 1, 1) for n in block.integers(name)],
+        )
+
+    def _add_kernels(self, block: RowBlock, sizes: Callable[[str, RowBlock], Triples]) -> None:
         block, start, duration = self._timed(block)
         self._gpu.add(
             gpu_rows(
@@ -111,31 +131,8 @@ class _Builder(RowsBuilder):
                 device=self._devices(block.texts("Agent_Id")),
                 stream=self._streams(block),
                 correlation=integers(block.integers("Correlation_Id")),
-                work_items=_triples(block, "Grid_Size"),
-                block=_triples(block, "Workgroup_Size"),
-            )
-        )
-
-    def counted_kernels(self, block: RowBlock) -> None:
-        """Add each dispatch of ``counter_collection.csv`` once; the file has one row per
-        counter."""
-        first = []
-        for index, number in enumerate(block.texts("Dispatch_Id")):
-            if number not in self._seen:
-                self._seen.add(number)
-                first.append(index)
-        block, start, duration = self._timed(_chosen(block, first))
-        self._gpu.add(
-            gpu_rows(
-                start,
-                duration,
-                self._numbered([kernel_name(name) for name in block.texts("Kernel_Name")]),
-                GpuKind.KERNEL,
-                device=self._devices(block.texts("Agent_Id")),
-                stream=self._streams(block),
-                correlation=integers(block.integers("Correlation_Id")),
-                work_items=[(max(0, n), 1, 1) for n in block.integers("Grid_Size")],
-                block=[(max(0, n), 1, 1) for n in block.integers("Workgroup_Size")],
+                work_items=sizes("Grid_Size", block),
+                block=sizes("Workgroup_Size", block),
             )
         )
 
@@ -156,24 +153,12 @@ class _Builder(RowsBuilder):
             )
         )
 
-    def calls(self, block: RowBlock) -> None:
-        """Add rows of ``hip_api_trace.csv`` and ``hsa_api_trace.csv``."""
+    def host(self, kind: HostKind, block: RowBlock) -> None:
+        """Add rows of a table of :data:`_HOST`."""
         block, start, duration = self._timed(block)
+        name = self._numbered(block.texts("Function"))
         correlation = integers(block.integers("Correlation_Id"))
-        name = self._numbered(block.texts("Function"))
-        self._calls.add(call_rows(start, duration, name, self._thread(block), correlation))
-
-    def operators(self, block: RowBlock) -> None:
-        """Add rows of ``rccl_api_trace.csv``."""
-        block, start, duration = self._timed(block)
-        name = self._numbered(block.texts("Function"))
-        self._operators.add(operator_rows(start, duration, name, self._thread(block)))
-
-    def ranges(self, block: RowBlock) -> None:
-        """Add rows of ``marker_api_trace.csv``."""
-        block, start, duration = self._timed(block)
-        name = self._numbered(block.texts("Function"))
-        self._annotations.add(annotation_rows(start, duration, name, self._thread(block)))
+        self._add_host(kind, start, duration, name, self._thread(block), correlation)
 
     def _timed(self, block: RowBlock) -> tuple[RowBlock, Int64, Int64]:
         """The rows that have a time, with start and duration in ns."""

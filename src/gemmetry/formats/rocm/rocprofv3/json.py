@@ -24,13 +24,11 @@ from gemmetry.formats.naming import Numbers, short_name
 from gemmetry.formats.readers.rocprofv3_json import KEY
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
+    HostKind,
     RowsBuilder,
-    annotation_rows,
-    call_rows,
     gpu_rows,
     integers,
     kernel_name,
-    operator_rows,
     rank_of,
     renumbered,
 )
@@ -38,9 +36,14 @@ from gemmetry.formats.rocm.rows import (
 _GPU_AGENT = 2
 """``type`` of an agent; 1 is a CPU."""
 
-_CALLS = ("hip_api", "hsa_api")
-_RANGES = ("marker_api",)
-_OPERATORS = ("rccl_api",)
+_HOST = {
+    "hip_api": HostKind.CALL,
+    "hsa_api": HostKind.CALL,
+    "rccl_api": HostKind.RCCL,
+    "marker_api": HostKind.RANGE,
+}
+"""Arrays of the host -> what their records are."""
+
 _SKIPPED = (
     "memory_allocation", "scratch_memory", "rocdecode_api", "rocjpeg_api", "pc_sample_host_trap",
     "pc_sample_stochastic", "counter_collection", "code_objects", "host_functions",
@@ -117,8 +120,10 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
     """
     decoders = {
         **{key: _decoders(_Record) for key in ("kernel_dispatch", "memory_copy")},
-        **{key: _decoders(_Record) for key in (*_CALLS, *_OPERATORS)},
-        **{key: _decoders(_MarkerRecord) for key in _RANGES},
+        **{
+            key: _decoders(_MarkerRecord if kind is HostKind.RANGE else _Record)
+            for key, kind in _HOST.items()
+        },
         "kernel_symbols": _decoders(_Symbol),
         "agents": _decoders(dict),
         **{key: _decoders(_Skipped) for key in _SKIPPED},
@@ -218,15 +223,12 @@ class _Builder(RowsBuilder):
             self._add_kernels(records, start, duration, correlation)
         elif key == "memory_copy":
             self._add_copies(records, start, duration, correlation)
-        elif key in _RANGES:
-            name = self._numbered([("marker", process, c) for c in correlation.tolist()])
-            self._annotations.add(annotation_rows(start, duration, name, thread))
         else:
-            name = self._numbered([("call", process, r.kind, r.operation) for r in records])
-            if key in _OPERATORS:
-                self._operators.add(operator_rows(start, duration, name, thread))
-            else:
-                self._calls.add(call_rows(start, duration, name, thread, correlation))
+            kind = _HOST[key]
+            keys: list[tuple[Any, ...]] = [("call", process, r.kind, r.operation) for r in records]
+            if kind is HostKind.RANGE:
+                keys = [("marker", process, c) for c in correlation.tolist()]
+            self._add_host(kind, start, duration, self._numbered(keys), thread, correlation)
 
     def _add_kernels(self, records: list[_Record], start: Any, duration: Any, corr: Any) -> None:
         process, devices = self._process, self._devices
