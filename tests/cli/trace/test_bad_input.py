@@ -398,7 +398,7 @@ def test_with_a_part_of_the_ranks(read, command):
     ended = read(command, RANKS / "rank0.pt.trace.json.gz", RANKS / "rank2.pt.trace.json.gz")
     assert ended.status == 0
     reported = " ".join((ended.stdout + ended.stderr).split())
-    assert "no file of rank 1, 3 (of 4): times are those of the other ranks" in reported
+    assert "ranks 1, 3 of 4 have no file: times are those of the other ranks" in reported
 
 
 @pytest.mark.parametrize("command", ["collectives", "report"])

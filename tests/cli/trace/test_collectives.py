@@ -99,7 +99,7 @@ def test_without_collectives_there_is_a_header(cli, tmp_path, rows):
 def test_a_missing_rank_is_named_and_not_fatal(cli):
     found = document(cli("trace", "collectives", *map(str, H200[:3]), "--json"))
     assert found["missing_ranks"] == [3]
-    assert any("no file of rank 3 (of 4)" in note for note in found["notes"])
+    assert any("rank 3 of 4 has no file" in note for note in found["notes"])
     assert len(found["matched"]) > 80
 
 

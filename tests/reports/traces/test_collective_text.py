@@ -57,7 +57,7 @@ def test_a_rank_alone_shows_durations_and_no_bandwidth(kernels, trace):
     text = shown(analyse_jobs([trace(0, kernels(0))]))
     assert "busbw" not in text
     assert re.search(r"total +min +median\n.* ms +µs +µs", text)
-    assert "no file of rank 1 (of 2)" in text
+    assert "rank 1 of 2 has no file" in text
 
 
 def test_values_of_incomplete_groups_are_bounds_as_on_the_page(kernels, trace):

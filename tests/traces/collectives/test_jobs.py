@@ -63,7 +63,7 @@ def test_without_groups_a_complete_job_says_what_it_takes_them_for(rank, collect
     kernels = [collective(group=None), collective(group=None, start_ns=1000)]
     (found,) = analyse_jobs(rank(r, kernels, world_size=2) for r in (0, 1))
     assert found.notes == (
-        "the traces name no group for 2 matched collectives, taken as of all 2 ranks",
+        "the traces name no group for 2 matched collectives, assumed to be of all 2 ranks",
     )
     assert [one.bus_bandwidth for one in found.matching.matched] == [40.0, 40.0]
 
@@ -103,7 +103,7 @@ def test_notes_list_missing_ranks_mismatches_and_clocks(rank, collective):
 
     (found,) = analyse_jobs([rank(0, ones(0, 7)), rank(4, ones(50_000, 8))])
     missing, mismatch, clocks = found.notes
-    assert missing == ("no file of rank 1-3, 5-11 (of 12): times are those of the other ranks")
+    assert missing == ("ranks 1-3, 5-11 of 12 have no file: times are those of the other ranks")
     assert mismatch == (
         "group '0', after 3 matched: rank 0: all_reduce of 7 Float; rank 4: all_reduce of 8 Float"
     )

@@ -86,7 +86,7 @@ def test_three_ranks_of_which_one_lacks_a_collective(rank, sequence):
     assert numbered(found) == [{0: 0, 1: 0, 2: 0}, {0: 2, 1: 1, 2: 2}]
     assert found.unmatched == {0: 1, 1: 0, 2: 1}
     (mismatch,) = found.mismatches
-    assert mismatch.what == "all_reduce of 2 Float not on rank 1"
+    assert mismatch.what == "all_reduce of 2 Float is missing on rank 1"
 
 
 def test_recordings_that_end_at_different_places_are_not_a_mismatch(rank, sequence):

@@ -65,8 +65,7 @@ def colours_of(bars: Sequence[Bar]) -> set[str]:
 
 def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
     """How the window of each trace is divided: GEMM, other computing, exposed communication,
-    exposed copies, idle. The computing time is split between GEMM and others in proportion to the
-    sums of their kernels' durations."""
+    exposed copies, idle."""
     labels = short_paths([summary.file for summary in summaries])
     bars = []
     for summary in summaries:

@@ -26,13 +26,13 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
 
     tiles = [_time_tile(report, in_jobs)]
     for label, name, what in (
-        ("busy", "busy_ns", "anything ran"),
-        ("computing", "compute_union_ns", "kernels that do not communicate, fills"),
-        ("exposed communication", "exposed_comm_ns", "nothing was computed at the same time"),
-        ("idle", "idle_ns", "nothing ran"),
+        ("busy", "busy_ns", "with any work"),
+        ("computing", "compute_union_ns", "with fills or kernels that do not communicate"),
+        ("exposed communication", "exposed_comm_ns", "without computing at the same time"),
+        ("idle", "idle_ns", "without any work"),
     ):
         ns = getattr(totals, name)
-        tiles.append({"label": label, "value": share(ns), "detail": f"{detail(ns)}, {what}"})
+        tiles.append({"label": label, "value": share(ns), "detail": f"{detail(ns)} {what}"})
     ns, kernels = totals.gemm_kernel_ns, totals.gemm_kernels
     what = f"sum of {kernels:,}" if count < 2 else f"{kernels:,} kernels in all"
     tiles.append({"label": "GEMM kernels", "value": share(ns), "detail": f"{detail(ns)}, {what}"})

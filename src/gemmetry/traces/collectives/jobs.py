@@ -146,7 +146,8 @@ def _missing(job: TraceJob) -> list[str]:
         return []
     size = job.world_size or len(job.ranks) + len(job.missing)
     which = _listed(job.missing)
-    return [f"no file of rank {which} (of {size}): times are those of the other ranks"]
+    ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
+    return [f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"]
 
 
 def _mismatched(matching: Matching) -> list[str]:
@@ -165,7 +166,7 @@ def _without_group(found: JobCollectives) -> list[str]:
     if not count:
         return []
     which = "1 matched collective" if count == 1 else f"{count} matched collectives"
-    return [f"the traces name no group for {which}, taken as of all "
+    return [f"the traces name no group for {which}, assumed to be of all "
             f"{len(found.job.ranks)} ranks"]  # fmt: skip
 
 
@@ -175,8 +176,8 @@ def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:
         return []
     texts = ", ".join(f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
     more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
-    return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values stand "
-            "next to those as recorded"]  # fmt: skip
+    return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values are "
+            "next to the recorded ones"]  # fmt: skip
 
 
 def _apart(found: JobCollectives) -> list[str]:
@@ -189,7 +190,7 @@ def _apart(found: JobCollectives) -> list[str]:
     if not apart:
         return []
     return [f"{apart} of {len(found.matching.matched)} matched collectives did not run at the same "
-            "time on all ranks: clocks differ, or a recording lacks some"]  # fmt: skip
+            "time on all ranks: clocks differ, or a recording lacks some of them"]  # fmt: skip
 
 
 def _never_together(one: Matched, offsets: dict[int, int]) -> bool:

@@ -306,9 +306,9 @@ def _difference(run: Sequence[_Slot], present: Sequence[int], *, at_edge: bool) 
         return ""
     lacking = [rank for rank in present if rank not in by_rank]
     first = describe(next(iter(run[0].members.values())))
-    which = first if len(run) == 1 else f"{len(run)} collectives, the first {first},"
-    where = f" on rank {', '.join(map(str, lacking))}" if lacking else " on every rank"
-    return f"{which} not{where}"
+    which = f"{first} is" if len(run) == 1 else f"{len(run)} collectives, the first {first}, are"
+    where = f"rank {', '.join(map(str, lacking))}" if lacking else "some ranks"
+    return f"{which} missing on {where}"
 
 
 def describe(one: Collective) -> str:
