@@ -65,15 +65,15 @@ class ProviderConformance:
     options: ClassVar[Mapping[str, Any]] = {}
     """Given to the provider, as a spec would."""
     target: ClassVar[Target] = Target(TargetKind.CPU)
-    """Where it is tested; a device of this machine."""
+    """The target of the tests: a device of this machine."""
     operations: ClassVar[Sequence[str]]
     """Names of operations that it computes on the target. Small odd shapes in all the layouts and
     formats that it claims: every configuration of each is built, launched and verified."""
     refused: ClassVar[Sequence[str]] = ()
-    """Names of operations that it does not take there."""
+    """Names of operations that it refuses there."""
     unknown_configuration: ClassVar[str] = "of_nobodys_grammar"
     level: ClassVar[str] = "standard"
-    """Of verification."""
+    """Level of verification."""
 
     def test_it_introduces_itself(self) -> None:
         """Name, libraries and notes are what listings and records can show."""

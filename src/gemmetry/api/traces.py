@@ -58,7 +58,7 @@ class Traces(Sequence[Trace]):
         self.names: list[str] = []
         """Files that could be read."""
         self.without_gpu: list[Path] = []
-        """Of them, those without work on a GPU."""
+        """Files among them that have no work on a GPU."""
         self.partial: list[Path] = []
         self.problems: list[tuple[Path, TraceProblem]] = []
         self._of_convolutions = 0

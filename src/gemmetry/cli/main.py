@@ -35,7 +35,7 @@ _INTERRUPTED = 130
 """128 + SIGINT, as shells count it."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Of files and, where stdout is one, of what is printed."""
+"""Errors of full storage: when writing files, or output that is redirected to a file."""
 
 
 class LazyGroup(PlainGroup):

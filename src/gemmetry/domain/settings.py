@@ -59,9 +59,9 @@ class Effect(StrEnum):
 
     OUTCOME = "outcome"
     TIMING = "timing"
-    """How a dispatch is timed, and no verdict of verification."""
+    """Only how a dispatch is timed, not the verdict of verification."""
     NOTHING = "nothing"
-    """That is stored of a dispatch."""
+    """Nothing that is stored about a dispatch."""
 
 
 class Resume(StrEnum):

@@ -102,7 +102,7 @@ class Table:
     """
 
     name: str
-    """Of the key in JSON, the sheet, and the file in a folder."""
+    """Name of its key in JSON, its sheet, and its file in a folder."""
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[Any]] = ()
     """Each row has one value for each column, in the order of the columns; None where a value does

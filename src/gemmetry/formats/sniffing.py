@@ -17,7 +17,7 @@ precede the events (32 KiB in one of the public traces)."""
 
 
 class Content(Enum):
-    """Of a file that no format of traces recognises."""
+    """The content of a file that no format of traces recognises."""
 
     JSON = "other JSON document"
     CUT = "JSON document that ends early"

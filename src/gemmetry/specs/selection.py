@@ -56,7 +56,7 @@ _REGEX = re.compile(r"[.^$+|()\\]")
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 """A class of characters, in globs and in regular expressions."""
 _OPEN = re.compile(r"[*?\[{.^$+|()\\]")
-"""Where the fixed front of a pattern ends."""
+"""Characters at which the fixed beginning of a pattern ends."""
 _NAME = re.compile(rf"(?:{'|'.join(OperationKind)})_\d")
 """Text that begins like an operation's name is treated as one, so that a typing mistake in it is
 reported."""

@@ -191,8 +191,8 @@ def _summary(
     on_device: _Times,
     step: Step | None = None,
 ) -> Summary:
-    """Of the rows `counted`, whose times are `own`; `on_device`: those of all work in the
-    `window`."""
+    """The summary of the rows `counted`, whose times are `own`; `on_device` has the times of all
+    work in the `window`."""
     gpu = trace.rows.gpu
     length, comm = window[1] - window[0], own.comm
     exposed = subtract(comm, on_device.compute).length if len(comm) else 0

@@ -41,7 +41,7 @@ class Work(NamedTuple):
     operator: str = ""
     """Operator that launched it; "" where it is not known, and for an operator itself."""
     shape: GemmShape | None = None
-    """Of a product."""
+    """The shape of a product; None for other work."""
     inferred: bool = False
     """The shape comes from other instances (:mod:`~gemmetry.traces.gemms.links`)."""
     is_alone: bool = False
@@ -181,7 +181,7 @@ def _lane(
     gap: int,
     texts: _Texts,
 ) -> TimelineLane:
-    """Of the `chosen` pieces; `place` gives device, stream and thread."""
+    """The lane of the `chosen` pieces; `place` gives device, stream and thread."""
     device, stream, thread = place
     chosen = chosen[np.argsort(pieces.start_ns[chosen], kind="stable")]
     start, duration = pieces.start_ns[chosen], pieces.duration_ns[chosen]

@@ -86,7 +86,7 @@ class Launch:
 
     device: Device
     spec: TensorSpec
-    """Of the result."""
+    """Specification of the result."""
     inputs: tuple[Array, ...]
     result: Buffer
     sentinel: int = 0

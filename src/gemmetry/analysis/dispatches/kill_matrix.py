@@ -90,7 +90,7 @@ class NotRun:
 
     number: int
     name: str
-    """Of the configuration; "" where none is planted."""
+    """Name of the configuration; "" if the bug has no kernel."""
     carrier: str
     is_bug: bool
     reason: str

@@ -186,7 +186,7 @@ class _Kind(NamedTuple):
     latencies: list[int]
     skews: list[tuple[int, int]]
     durations: list[int]
-    """Of all their kernels."""
+    """Durations of all their kernels."""
 
     @classmethod
     def of(cls, kind: JobKind) -> _Kind:

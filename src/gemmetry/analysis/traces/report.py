@@ -49,10 +49,10 @@ class TraceReport:
     """In the order of the workbook."""
     summaries: list[Summary]
     steps: list[Summary]
-    """Of all traces."""
+    """Steps of all traces."""
     gemms: list[GemmRow]
     host_operators: list[HostOperator]
-    """Of the traces without work on a GPU, all together."""
+    """Operators of all traces without work on a GPU."""
     host_products: list[GemmRow]
     """Matrix products among them, with operators in place of kernels."""
     without_gpu: list[Path]
@@ -61,7 +61,7 @@ class TraceReport:
     devices: list[str]
     """Product names of the GPUs that worked, as far as the traces record them."""
     lanes: list[TimelineLane]
-    """Of the timeline; [] unless it was requested."""
+    """Lanes of the timeline; [] unless it was requested."""
     errors: dict[str, str]
     """Files that could not be read."""
 
@@ -159,7 +159,7 @@ class _Gathered:
     lanes: list[TimelineLane] = field(default_factory=list)
     host: HostOperators = field(default_factory=HostOperators)
     host_rows: list[HostOperator] = field(default_factory=list)
-    """Of each file."""
+    """Operators of each file."""
     devices: set[str] = field(default_factory=set)
     without_gpu: list[Path] = field(default_factory=list)
 

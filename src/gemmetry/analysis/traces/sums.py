@@ -20,7 +20,7 @@ class _Sums(NamedTuple):
     spent: str
     """The column of times by which rows are ordered."""
     percent: str
-    """Of the sum of `spent`."""
+    """The column with the percentage of the sum of `spent`."""
     mean: str = ""
     """`spent` over `calls`."""
 

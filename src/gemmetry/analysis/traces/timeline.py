@@ -49,8 +49,8 @@ class JobLanes(NamedTuple):
 
 
 def job_lanes(report: TraceReport, most: int) -> list[JobLanes]:
-    """Of each job with lanes the `most` lanes that have the most work. The lanes of every rank are
-    in the same order: by device, and streams with the most work over all ranks first."""
+    """The `most` lanes with the most work of each job that has any. The lanes of every rank are in
+    the same order: by device, and streams with the most work over all ranks first."""
     by_file: dict[str, list[TimelineLane]] = {}
     for lane in report.lanes:
         by_file.setdefault(lane.file, []).append(lane)

@@ -151,7 +151,7 @@ def descendants(
 
 
 def own_image() -> str:
-    """That of this process, see :class:`Process`."""
+    """The image of this process; see :class:`Process`."""
     return _process(os.getpid(), _read("/proc/self/stat")).image
 
 

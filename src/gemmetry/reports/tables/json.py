@@ -44,7 +44,7 @@ def json_value(value: Any) -> Any:
 
 
 def _base_value(value: Any) -> Any:
-    """Of a class derived from a number's or a text's, as numpy's are: the number or the text."""
+    """The plain number or text of an instance of a derived class, such as numpy's."""
     for base in (float, int, str):
         if isinstance(value, base):
             return base(value)

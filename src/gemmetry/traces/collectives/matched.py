@@ -54,7 +54,7 @@ class Matched:
 
     @property
     def bytes(self) -> int | None:
-        """Of the whole message."""
+        """Size of the whole message."""
         size = ELEMENT_BYTES.get(self.dtype or "")
         return None if size is None or self.elements is None else size * self.elements
 

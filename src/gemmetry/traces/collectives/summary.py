@@ -80,7 +80,7 @@ class Collective:
     """One communication kernel; fields are None where the trace does not record them."""
 
     row: int
-    """Of ``TraceRows.gpu``."""
+    """Row in ``TraceRows.gpu``."""
     op: str | None
     """The operation, named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
     ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``,
@@ -88,7 +88,7 @@ class Collective:
     dtype: str | None
     """PyTorch's name of the element type: ``BFloat16``, ``Float8_e4m3fn`` ..."""
     elements: int | None
-    """Of the whole message (:mod:`.bandwidth`)."""
+    """Number of elements of the whole message (:mod:`.bandwidth`)."""
     in_elements: int | None
     out_elements: int | None
     in_splits: tuple[int, ...] = ()
@@ -128,7 +128,7 @@ class Collective:
 
     @property
     def bytes(self) -> int | None:
-        """Of the whole message."""
+        """Size of the whole message."""
         size = self.element_bytes
         return None if size is None or self.elements is None else self.elements * size
 

@@ -28,7 +28,7 @@ class GemmLinks:
     """The GEMM kernels of one trace; arrays have one entry per GEMM kernel."""
 
     row: Int64
-    """Of ``TraceRows.gpu``."""
+    """Row in ``TraceRows.gpu``."""
     shapes: tuple[GemmShape, ...]
     shape: Int64
     """Index into `shapes`; -1: not known."""

@@ -111,7 +111,7 @@ def _factors(arguments: OperatorArguments) -> int:
 
 
 def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:
-    """Of (a, b ...) or (out, a, b ...), with b as (k, n) or as (n, k)."""
+    """The only product that fits (a, b ...) or (out, a, b ...), with b as (k, n) or (n, k)."""
     found = []
     for first in (0, 1):
         if first + 1 >= len(tensors):

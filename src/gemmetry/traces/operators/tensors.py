@@ -35,7 +35,7 @@ def input_tensors(arguments: OperatorArguments) -> list[list[Tensor]]:
 
 
 def _shapes(shape: Any) -> list[Sequence[int]]:
-    """Of a tensor, or of a list of tensors."""
+    """The sizes of a tensor, or of each tensor of a list."""
     several = isinstance(shape, list) and bool(shape) and isinstance(shape[0], list)
     return [one for one in (shape if several else [shape]) if one and _is_shape(one)]
 

@@ -227,7 +227,7 @@ class _Side:
     magnitude: Float64Array
     """Upper bounds of ‖M of each row‖."""
     rounding: Scan
-    """Of half ulps of the result."""
+    """Scan of the half ulps of the result."""
 
 
 class _Sums:

@@ -23,8 +23,8 @@ from gemmetry.providers.iree_provider.tiling.tiles import (
 )
 
 SHARED_MEMORY_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10}
-"""Of one block. CUDA C++ Programming Guide, technical specifications per compute capability; the
-old profiler had sm_80 and sm_86, and sm_89 has as much as sm_86."""
+"""Bytes of shared memory of one block (CUDA C++ Programming Guide, technical specifications per
+compute capability). The old profiler had sm_80 and sm_86, and sm_89 has as much as sm_86."""
 
 _NAME = re.compile(r"tile_config_(\d+)x(\d+)_(\d+)x(\d+)_tensorcore_mmasync")
 
