@@ -15,7 +15,7 @@ from gemmetry.domain.settings import Form
 from gemmetry.specs.keys import KEYS
 
 HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
-         "rich")  # fmt: skip
+         "rich", "pydantic")  # fmt: skip
 
 SCRIPT = """
 import sys
@@ -97,7 +97,8 @@ def test_a_closed_pipe_is_not_an_error():
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["list", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"], ["list", "--help"],
+                                       ["schema", "results"]])  # fmt: skip
 def test_help_loads_nothing_heavy(arguments):
     script = SCRIPT.format(arguments=arguments, heavy=HEAVY)
     ended = subprocess.run(

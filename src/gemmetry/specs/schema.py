@@ -7,7 +7,6 @@ from typing import Any
 from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType
 from gemmetry.specs.keys import ALIASES
-from gemmetry.specs.model import ProfileSpec
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -23,6 +22,9 @@ _JSON_TYPES = {
 
 def spec_schema() -> dict[str, Any]:
     """JSON schema of spec files; aliases of keys are properties too."""
+    # The model takes most of the time of a command, and the schema of results does without it.
+    from gemmetry.specs.model import ProfileSpec
+
     schema = ProfileSpec.model_json_schema()
     properties = schema["properties"]
     for alias, name in ALIASES.items():
