@@ -179,8 +179,20 @@ def test_a_value_is_what_the_file_holds(cell, expected):
 
 def test_more_cells_than_memory_should_hold(monkeypatch):
     monkeypatch.setattr(xlsx, "MOST_CELLS", 3)
-    with pytest.raises(WorkbookError, match="more than 3 cells"):
+    with pytest.raises(WorkbookError, match="with sheet 's' it has more than 3 cells"):
         Workbook(written([[1, 2], [3, 4]])).rows("s")
+
+
+def test_sheets_that_are_one_part_count_each(monkeypatch):
+    """So that many sheets of a workbook do not take many times the memory of the largest one."""
+    monkeypatch.setattr(xlsx, "MOST_CELLS", 3)
+    names = "".join(f'<sheet name="{name}" r:id="rId1"/>' for name in "ab")
+    book = f'<workbook xmlns="m" xmlns:r="r"><sheets>{names}</sheets></workbook>'
+    cells = sheet("<row><c><v>1</v></c><c><v>2</v></c></row>")
+    workbook = Workbook(made(cells, **{"xl/workbook.xml": book}))
+    assert workbook.rows("a") == [{0: 1, 1: 2}]
+    with pytest.raises(WorkbookError, match="with sheet 'b' it has more than 3 cells"):
+        workbook.rows("b")
 
 
 def test_a_part_larger_than_memory_should_hold(monkeypatch):

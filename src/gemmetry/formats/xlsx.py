@@ -22,7 +22,8 @@ MOST_UNPACKED_BYTES = 1 << 30
 """Most bytes of each part that is read."""
 
 MOST_CELLS = 20_000_000
-"""Most cells of a sheet; with texts they take about 2 GB."""
+"""Most cells of all sheets that are read, as many sheets can name the same part; with texts they
+take about 2 GB."""
 
 Cell: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[int, Cell]
@@ -52,6 +53,7 @@ class Workbook:
         self._parts = set(self._archive.namelist())
         self._paths = self._sheet_paths()
         self._texts: list[str] | None = None
+        self._cells = 0
 
     @property
     def names(self) -> list[str]:
@@ -66,8 +68,9 @@ class Workbook:
         """
         if self._texts is None:
             self._texts = self._shared_texts()
-        cells = _Cells(self._texts)
+        cells = _Cells(self._texts, name, self._cells)
         self._parse(self._paths[name], cells.begin, cells.end, cells.text)
+        self._cells = cells.count
         return cells.rows
 
     def _sheet_paths(self) -> dict[str, str]:
@@ -158,10 +161,11 @@ def _refuse_declarations(*_arguments: object) -> None:
 class _Cells:
     """Collects the cells of a sheet."""
 
-    def __init__(self, texts: list[str]) -> None:
+    def __init__(self, texts: list[str], sheet: str, count: int) -> None:
         self.rows: list[Row] = []
+        self.count = count
         self._texts = texts
-        self._count = 0
+        self._sheet = sheet
         self._row: Row = {}
         self._column = -1
         self._kind = ""
@@ -187,9 +191,11 @@ class _Cells:
         if tag in ("v", "t"):
             self._is_value = False
         elif tag == "c":
-            self._count += 1
-            if self._count > MOST_CELLS:
-                raise WorkbookError(f"a sheet has more than {MOST_CELLS:,} cells")
+            self.count += 1
+            if self.count > MOST_CELLS:
+                raise WorkbookError(
+                    f"with sheet {self._sheet!r} it has more than {MOST_CELLS:,} cells"
+                )
             value = self._cell("".join(self._pieces))
             if value is not None and self._column < _MOST_COLUMNS:
                 self._row[self._column] = value

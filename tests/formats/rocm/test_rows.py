@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from gemmetry.formats.events import MISSING, GpuKind
-from gemmetry.formats.rocm.rows import Agents, gpu_rows, integers, kernel_name, rank_of
+from gemmetry.formats.rocm.rows import (
+    Agents,
+    HostKind,
+    RowsBuilder,
+    gpu_rows,
+    integers,
+    kernel_name,
+    rank_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +63,29 @@ def test_the_rank_comes_from_the_launchers_variables():
     assert rank_of([{"SLURM_PROCID": "x"}]) == (None, None)
     assert rank_of([]) == (None, None)
     assert rank_of([{"RANK": "0"}, {"RANK": "1"}]) == (None, None)
+
+
+class Reader(RowsBuilder):
+    def read(self):
+        one = np.array([1], np.int64)
+        for kind in HostKind:
+            thread = self._on([("7", kind.value)])
+            self._add_host(kind, one, one, self._numbered([kind.value]), thread, one)
+        self._no_time = 2
+        return self._trace_rows("rocpd", "records", rank=3)
+
+
+def test_every_reader_assembles_its_rows_alike():
+    rows = Reader().read()
+    assert (rows.format, rows.rank, rows.partial) == ("rocpd", 3, False)
+    assert [str(problem) for problem in rows.problems] == [
+        "records: 2 have no usable time: left out"
+    ]
+    tables = (rows.calls, rows.operators, rows.annotations)
+    assert [rows.names[table.name[0]] for table in tables] == [
+        "HIP or HSA call", "RCCL call", "ROCTx range",
+    ]  # fmt: skip
+    assert [rows.threads[table.thread[0]] for table in tables] == [
+        f"7/{kind.value}" for kind in HostKind
+    ]
+    assert len(rows.gpu.name) == 0

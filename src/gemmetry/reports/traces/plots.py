@@ -64,8 +64,7 @@ def colours_of(bars: Sequence[Bar]) -> set[str]:
 
 
 def time_bars(summaries: Sequence[Summary]) -> list[Bar]:
-    """How the window of each trace is divided: GEMM, other computing, exposed communication,
-    exposed copies, idle."""
+    """How the window of each trace is divided (:func:`window_parts`)."""
     labels = short_paths([summary.file for summary in summaries])
     bars = []
     for summary in summaries:
