@@ -90,7 +90,7 @@ def test_cpu_without_and_with_measured_bandwidth(monkeypatch) -> None:
     assert plain is not None
     assert plain.attainable_flops_per_s == plain.peak_flops_per_s == 2 * 5.0e9 * 64
     assert plain.peak_bytes_per_s is None
-    assert "memory bandwidth not measured" in plain.source
+    assert "memory bandwidth was not measured" in plain.source
     measured = roofline(cpu, operation, host_bytes_per_s=40e9)
     assert measured is not None
     assert measured.attainable_flops_per_s == operation.flops / operation.bytes * 40e9

@@ -213,7 +213,7 @@ def test_a_family_has_intervals_that_hold_together():
         Difference.SLOWER, Difference.SLOWER, Difference.SLOWER, Difference.UNDECIDED,
         Difference.SLOWER,
     ]  # fmt: skip
-    assert "shown alone, but not as one of 90 comparisons" in found[90].note
+    assert "a difference is shown by itself, but not as one of 90 comparisons" in found[90].note
     assert "does not exclude a difference of 10 %:" in found[90].note
     assert [one.pairing for one in found.values()] == [
         Pairing.ROUNDS, Pairing.ROUNDS, Pairing.UNPAIRED_ROUNDS, Pairing.ROUNDS,

@@ -131,7 +131,9 @@ def nvidia_gpus(nvml: ModuleType | Any | None = None) -> GpuList:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         return GpuList(
-            (), f"NVML does not start: {error}", "install NVIDIA's driver if this host has its GPU"
+            (),
+            f"NVML does not start: {error}",
+            "install NVIDIA's driver if this host has an NVIDIA GPU",
         )
     try:
         driver = str(nvml.nvmlSystemGetDriverVersion())

@@ -97,11 +97,11 @@ def _cpu_roofline(operation: Operation, bytes_per_s: float | None) -> Roofline |
         return None
     peak, source = found
     if bytes_per_s is None:
-        source += "; memory bandwidth not measured, so the peak alone bounds"
+        source += "; memory bandwidth was not measured, so only the peak limits it"
     elif operation.bytes <= facts.total_cache_bytes:
         bytes_per_s = None  # data that stays in the caches is not transferred
         cache = format_bytes(facts.total_cache_bytes)
-        source += f"; its data fit into the last-level cache ({cache}), so the peak alone bounds"
+        source += f"; its data fit into the last-level cache ({cache}), so only the peak limits it"
     else:
         source += f"; {bytes_per_s / 1e9:.1f} GB/s by a numpy triad on this machine"
     return Roofline(

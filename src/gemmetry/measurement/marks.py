@@ -213,8 +213,8 @@ def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[
         holder = "other programs" if share > OTHERS_SHARE else "others, or threads of its own,"
         yield (
             f"busy: in {len(noisy)} of {len(delays)} rounds threads waited for a "
-            f"processor for {format_percent(float(np.median(noisy)))} of the time, all threads "
-            f"together{waited}, because {holder} occupied the processors; {advice}"
+            f"processor for {format_percent(float(np.median(noisy)))} of the time, summed over "
+            f"threads{waited}, because {holder} occupied the processors; {advice}"
         )
         return
     if share > OTHERS_SHARE:

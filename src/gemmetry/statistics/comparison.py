@@ -320,7 +320,8 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
     verdict, notes = verdict_of(interval, comparison.relevant), []
     if verdict in (Difference.NONE_SHOWN, Difference.UNDECIDED):
         if p_value <= 1 - comparison.confidence + 1e-12:
-            notes.append(f"shown alone, but not as one of {comparison.family} comparisons")
+            family = comparison.family
+            notes.append(f"a difference is shown by itself, but not as one of {family} comparisons")
         elif comparison.relevant and not interval[0] <= 1 <= interval[1]:
             notes.append(f"differs, but not demonstrably by more than {comparison.relevant:.3g}")
     if verdict is Difference.UNDECIDED and comparison.relevant:

@@ -91,7 +91,7 @@ def test_commands_that_need_the_trace_itself_state_so(cli, words):
     ended = cli("trace", *words, MATMUL)
     assert ended.status == 2
     assert f"error: {MATMUL} is not a trace: it is a workbook" in ended.stderr
-    assert "gemmetry trace summary, gemms and shapes read those of TraceLens" in ended.stderr
+    assert "Only gemmetry trace summary, gemms and shapes read workbooks" in ended.stderr
 
 
 def _cut(path):

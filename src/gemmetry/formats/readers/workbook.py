@@ -15,6 +15,6 @@ FORMAT = TraceFormat(
     suffix=".xlsx",
     begins=_begins,
     problem="it is a workbook",
-    hint="gemmetry trace summary, gemms and shapes read those of TraceLens; else give the trace "
-    "that it was made from.",
+    hint="Only gemmetry trace summary, gemms and shapes read workbooks, those of TraceLens; give "
+    "the trace itself.",
 )

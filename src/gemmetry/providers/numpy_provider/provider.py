@@ -60,7 +60,9 @@ class NumpyProvider(BaseProvider):
     """Options: ``threads``, the number of BLAS threads (0 or absent: the BLAS's own choice)."""
 
     name: ClassVar[str] = "numpy"
-    description: ClassVar[str] = "numpy's BLAS on the host; narrow types convert at each launch"
+    description: ClassVar[str] = (
+        "numpy's BLAS on the host; narrow types are converted at each launch"
+    )
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)

@@ -199,7 +199,8 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
         if m.ci_low_ns is None
         else f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
     )
-    taken = f"{m.sample_count} samples in {m.rounds} rounds, {m.launches_per_sample} launches each"
+    launches = f"{m.launches_per_sample} launch{'' if m.launches_per_sample == 1 else 'es'} each"
+    taken = f"{m.sample_count} samples in {m.rounds} rounds, {launches}"
     if m.processes > 1:
         taken += f", {m.processes} processes"
     telemetry = [
