@@ -85,7 +85,7 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
         return Ending(
             Outcome.CRASH, f"the worker process ended with status {status}{suffix}", output_tail
         )
-    name = _signal_name(-status)
+    name = signal_name(-status)
     if -status == signal.SIGKILL and memory_ran_out:
         return Ending(
             Outcome.OUT_OF_MEMORY,
@@ -139,7 +139,8 @@ def _first_complaint(output: str) -> str:
     return ""
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """The name of a signal, such as SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -15,9 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gemmetry.analysis.sweeps.logs import crash_in
 from gemmetry.analysis.sweeps.model import Axes, Point, RankFile, Sweep, SweepConfiguration
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.run_log import crash_in
 from gemmetry.traces.jobs import rank_of_path
 from gemmetry.traces.reading import find_traces
 

@@ -4,7 +4,7 @@ ends.
 Run as a script, ``python -S -P guardian.py CONTROL CHANNEL FOLDER COMMAND...``, before anything of
 gemmetry is imported, so that it starts in milliseconds and stays small: it uses only the standard
 library. Over the socket CONTROL it reports the worker's process number and, at the end, what else
-was running. It ends with the worker's status.
+was running. It ends with the worker's status. FOLDER is removed at the end; it may be empty ("").
 
 A worker's children die with its process group; one in a session of its own (``setsid``,
 ``subprocess`` with ``start_new_session``) does not. Guardian and worker are therefore subreapers:
@@ -78,7 +78,7 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(arguments[0]))
-    channel, folder, command = int(arguments[1]), Path(arguments[2]), arguments[3:]
+    channel, folder, command = int(arguments[1]), arguments[2], arguments[3:]
     become_subreaper()
     worker = os.fork()
     if worker == 0:
@@ -93,7 +93,8 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
     _report(control, {"worker": worker})
     status = _wait(control, worker)
     left = end_all(worker)
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     _report(control, {"left": left.names})
     return left.status if status is None else status
 
@@ -187,7 +188,8 @@ def end_all(worker: int) -> Left:
     while has_children() and time.monotonic() < ends:
         for process in descendants(os.getpid()):
             if process.session != worker:
-                names[process.pid] = str(process)
+                # A process that is ending loses its command line, so the first name counts.
+                names.setdefault(process.pid, str(process))
             kill(process.pid)
         time.sleep(0.001)
         with contextlib.suppress(ChildProcessError):

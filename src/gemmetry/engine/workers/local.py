@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gemmetry.engine.workers import guardian
@@ -43,26 +44,60 @@ class LocalExecutor:
     def start(self, worker: WorkerStart) -> tuple[Channel, LocalProcess]:
         """See :class:`gemmetry.engine.workers.executor.Executor`."""
         ours, theirs = socket.socketpair()
-        control, inherited = socket.socketpair()
-        kills_before = oom_kills()
-        descriptors = (inherited.fileno(), theirs.fileno())
         command = [sys.executable, "-m", "gemmetry.engine.workers.main", str(theirs.fileno())]
-        watched = [sys.executable, *GUARDIAN, *map(str, descriptors), str(worker.temporary)]
         try:
-            with worker.log.open("ab") as log:
-                process = subprocess.Popen(
-                    [*watched, *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=descriptors,
-                    start_new_session=True,
-                    env=_environment(worker),
-                )
+            process = start_guarded(
+                command,
+                channel=theirs.fileno(),
+                temporary=str(worker.temporary),
+                log=worker.log,
+                environment=_environment(worker),
+            )
         finally:
             theirs.close()
-            inherited.close()
-        return Channel(ours, Reply), LocalProcess(process, control, kills_before)
+        return Channel(ours, Reply), process
+
+
+def start_guarded(
+    command: Sequence[str],
+    *,
+    channel: int,
+    temporary: str,
+    log: Path,
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+) -> LocalProcess:
+    """Start `command`, whose program is given by its path, with a guardian.
+
+    Args:
+        channel: a descriptor that the command inherits and the guardian closes.
+        temporary: a folder that is removed at the end; "" for none.
+        log: the file to which standard output and standard error are appended.
+        folder: the working folder; None for this process's.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    control, inherited = socket.socketpair()
+    kills_before = oom_kills()
+    descriptors = (inherited.fileno(), channel)
+    watched = [sys.executable, *GUARDIAN, *map(str, descriptors), temporary]
+    options: dict[str, Any] = {} if folder is None else {"cwd": folder}
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*watched, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=descriptors,
+                start_new_session=True,
+                env=dict(environment),
+                **options,
+            )
+    finally:
+        inherited.close()
+    return LocalProcess(process, control, kills_before)
 
 
 class LocalProcess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.logs import crash_in
+from gemmetry.formats.run_log import crash_in, last_line, log_tail
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,9 @@ from gemmetry.analysis.sweeps.logs import crash_in
         ("[rank3]: Traceback (most recent call last):\n[rank3]: torch.OutOfMemoryError: CUDA out "
          "of memory\n\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
          "torch.OutOfMemoryError: CUDA out of memory"),
+        ("rank 1: error: no GPU\nhint: use gloo\nTraceback (most recent call last):\n"
+         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
+         "rank 1: error: no GPU"),
         ("Segmentation fault (core dumped)\n", "Segmentation fault (core dumped)"),
     ],
 )  # fmt: skip
@@ -24,3 +27,12 @@ def test_the_crash_in_a_log(tmp_path, text, reason):
     log.write_text(text)
     assert crash_in(log) == reason
     assert crash_in(tmp_path / "none") == ""
+
+
+def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path):
+    log = tmp_path / "run_output.log"
+    log.write_text("first line\nsecond line\nthird\n\n")
+    assert last_line(log) == "third"
+    assert log_tail(log) == "first line\nsecond line\nthird\n\n"
+    assert log_tail(log, 14) == "third\n\n"
+    assert (last_line(tmp_path / "none"), log_tail(tmp_path / "none")) == ("", "")

@@ -1,0 +1,99 @@
+"""Executors decide where a job's command runs. The one executor starts it on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Protocol
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.engine.opaque.job import OpaqueJob
+from gemmetry.engine.workers.executor import ProcessHandle
+from gemmetry.engine.workers.local import LocalProcess, start_guarded
+
+GRACE_S = 10.0
+"""How long a command has to end by itself after SIGTERM: torchrun passes the signal to its ranks,
+``docker run`` and ``srun`` to theirs elsewhere."""
+
+
+class JobHandle(ProcessHandle, Protocol):
+    """A running command."""
+
+    def end_gently(self, grace_s: float) -> None:
+        """Request that it ends, and after `grace_s` end it and everything that it started."""
+
+
+class JobExecutor(Protocol):
+    """Starts commands, here or elsewhere."""
+
+    def start(self, job: OpaqueJob) -> JobHandle:
+        """Start the command of `job`.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+
+
+class LocalJobExecutor:
+    """Starts commands on this machine, each in a session of its own and with a guardian, so that
+    everything that it started ends with it, and with this process."""
+
+    def start(self, job: OpaqueJob) -> LocalJob:
+        """See :class:`JobExecutor`."""
+        environment = {**os.environ, **job.environment}
+        program, *arguments = job.argv
+        # The guardian requires a descriptor to close; a job has no channel.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            process = start_guarded(
+                [resolve_program(program, environment.get("PATH")), *arguments],
+                channel=nothing,
+                temporary="",
+                log=job.log,
+                environment=environment,
+                folder=job.working_folder,
+            )
+        finally:
+            os.close(nothing)
+        return LocalJob(process)
+
+
+class LocalJob:
+    """A command of this machine; see :class:`JobHandle`."""
+
+    def __init__(self, process: LocalProcess) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.wait = process.wait
+        self.end = process.end
+        self.left_running = process.left_running
+        self.memory_shortage = process.memory_shortage
+        self.was_killed_for_memory = process.was_killed_for_memory
+
+    def end_gently(self, grace_s: float) -> None:
+        """SIGTERM to its process group, then SIGKILL to all."""
+        try:
+            if self._process.wait(0) is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGTERM)
+                self._process.wait(grace_s)
+        finally:
+            self._process.end()
+
+
+def resolve_program(program: str, search: str | None = None) -> str:
+    """The path of a program, which `search` (default: PATH) finds unless it has a folder.
+
+    Raises:
+        RequestError: there is none of that name.
+    """
+    found = shutil.which(program, path=search)
+    if found is None:
+        raise RequestError(
+            f"there is no program {program!r}",
+            hint="Give its path, or add its folder to PATH.",
+        )
+    return str(Path(found).absolute())

@@ -1,0 +1,177 @@
+"""Runs jobs one after the other, keeps what succeeded earlier, and journals each start and end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from gemmetry.domain.errors import StorageError
+from gemmetry.engine.failures import left_behind, signal_name
+from gemmetry.engine.opaque.executor import GRACE_S, JobExecutor, JobHandle
+from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
+from gemmetry.engine.opaque.journal import JobJournal
+from gemmetry.formats.run_log import crash_in, last_line, log_tail
+from gemmetry.store.manifest import now
+from gemmetry.store.schema import os_failure
+
+MIN_FREE_BYTES = 32 * 2**20
+"""With less free space no job is started: traces of a small run take about as much, and a full disk
+would make all of the remaining jobs fail."""
+
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPlanned:
+    """`total` jobs are planned, of which `kept` succeeded in an earlier run."""
+
+    total: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A job is running; `number` counts from 1, kept jobs included."""
+
+    job: OpaqueJob
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """A job has ended, and the journal states how."""
+
+    job: OpaqueJob
+    number: int
+    end: JobEnd
+
+
+JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished
+JobListener: TypeAlias = Callable[[JobEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """Runs jobs into one folder."""
+
+    folder: Path
+    """The folder below which all jobs write."""
+    journal: JobJournal
+    executor: JobExecutor
+    prepare: Callable[[OpaqueJob], None]
+    """Makes the folder of a job's log, and removes what an earlier attempt left there."""
+    conclude: Callable[[OpaqueJob, JobEnd], None]
+    """Writes down how a job ended, before the journal does."""
+    listener: JobListener
+
+    def work(self, jobs: Sequence[OpaqueJob]) -> None:
+        """Run those of `jobs` that have not succeeded yet. One that fails does not stop the others.
+
+        Raises:
+            StorageError: a file cannot be written, or the disk is almost full.
+            KeyboardInterrupt: after the running job has been ended.
+        """
+        remaining = [job for job in jobs if not self._has_succeeded(job)]
+        kept = len(jobs) - len(remaining)
+        self.listener(JobsPlanned(len(jobs), kept))
+        for number, job in enumerate(remaining, kept + 1):
+            self._check_space()
+            self.listener(JobStarted(job, number))
+            end = self._run(job)
+            self.listener(JobFinished(job, number, end))
+
+    def _has_succeeded(self, job: OpaqueJob) -> bool:
+        """Whether the journal states it, and what the job produced is still there."""
+        end = self.journal.ends.get(job.name)
+        return end is not None and end.outcome is JobOutcome.OK and not job.lacks()
+
+    def _check_space(self) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if free < MIN_FREE_BYTES:
+            raise StorageError(
+                f"only {free / 2**20:.0f} MiB are free for {self.folder}",
+                hint="Free some disk space; the same command then continues.",
+            )
+
+    def _run(self, job: OpaqueJob) -> JobEnd:
+        try:
+            self.prepare(job)
+            self.journal.start(job.name, now())
+            started = time.monotonic()
+            try:
+                process = self.executor.start(job)
+            except OSError as error:
+                end = JobEnd(outcome=JobOutcome.FAILED, reason=f"it cannot be started: {error}")
+                return self._ended(job, end)
+            try:
+                status = self._wait(job, process, started)
+            except KeyboardInterrupt:
+                end = self._end_of(job, process, started, None, JobOutcome.INTERRUPTED)
+                self._ended(job, end)
+                raise
+            return self._ended(job, self._end_of(job, process, started, status))
+        except OSError as error:
+            raise os_failure(self.folder, error) from error
+
+    def _ended(self, job: OpaqueJob, end: JobEnd) -> JobEnd:
+        self.conclude(job, end)
+        self.journal.end(job.name, now(), end)
+        return end
+
+    def _wait(self, job: OpaqueJob, process: JobHandle, started: float) -> int | None:
+        """The exit status; None if the deadline passed. The job and all that it started has ended
+        when this returns or raises."""
+        try:
+            while True:
+                status = process.wait(POLL_S)
+                if status is not None:
+                    return status
+                is_late = job.deadline_s is not None and (
+                    time.monotonic() - started > job.deadline_s
+                )
+                if is_late:
+                    return None
+        finally:
+            process.end_gently(GRACE_S)
+
+    def _end_of(
+        self,
+        job: OpaqueJob,
+        process: JobHandle,
+        started: float,
+        status: int | None,
+        ended_as: JobOutcome = JobOutcome.TIMEOUT,
+    ) -> JobEnd:
+        """`ended_as`: the outcome if there is no status."""
+        outcome, reason = _outcome(job, process, status, ended_as)
+        left = left_behind(process.left_running()) if status is not None else ""
+        reason = "; ".join(part for part in (reason, left) if part)
+        return JobEnd(
+            outcome=outcome,
+            reason=reason,
+            exit_status=status,
+            seconds=round(time.monotonic() - started, 3),
+            log_tail="" if outcome is JobOutcome.OK else log_tail(job.log),
+        )
+
+
+def _outcome(
+    job: OpaqueJob, process: JobHandle, status: int | None, ended_as: JobOutcome
+) -> tuple[JobOutcome, str]:
+    """The outcome, and why it is not ok."""
+    if status is None:
+        if ended_as is JobOutcome.INTERRUPTED:
+            return ended_as, "interrupted while it ran"
+        return ended_as, f"it took longer than {job.deadline_s:g} s"
+    if status == 0:
+        lacks = job.lacks()
+        return (JobOutcome.FAILED, lacks) if lacks else (JobOutcome.OK, "")
+    how = f"exit status {status}" if status > 0 else f"ended by {signal_name(-status)}"
+    if process.was_killed_for_memory():
+        how += ", and the system killed a process for lack of memory"
+    why = crash_in(job.log) or last_line(job.log)
+    return JobOutcome.FAILED, f"{how}: {why}" if why else how

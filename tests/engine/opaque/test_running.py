@@ -1,0 +1,240 @@
+"""Jobs are run one after the other; whatever happens, what succeeded is kept and nothing that was
+started stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.engine.opaque import journal as journal_module
+from gemmetry.engine.opaque import running
+from gemmetry.engine.opaque.executor import LocalJobExecutor, resolve_program
+from gemmetry.engine.opaque.job import OpaqueJob
+from gemmetry.engine.opaque.journal import JobJournal
+from gemmetry.engine.opaque.running import JobFinished, JobRun, JobsPlanned, JobStarted
+
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"
+)
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes a job of a shell script, which must write the file ``done`` into its folder."""
+
+    def job(name, script, deadline_s=None, **environment):
+        folder = tmp_path / name
+        return OpaqueJob(
+            name=name, title=f"job {name}", argv=("sh", "-c", script), environment=environment,
+            working_folder=tmp_path, log=folder / "log", deadline_s=deadline_s,
+            lacks=lambda: "" if (folder / "done").exists() else "it wrote no file",
+        )  # fmt: skip
+
+    return job
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs jobs; the events of the run, and the ends that were written down."""
+
+    def go(*jobs, listener=None):
+        events, concluded = [], []
+
+        def prepare(job):
+            shutil.rmtree(job.log.parent, ignore_errors=True)
+            job.log.parent.mkdir()
+
+        with JobJournal(tmp_path / "journal.jsonl") as journal:
+            JobRun(
+                folder=tmp_path, journal=journal, executor=LocalJobExecutor(), prepare=prepare,
+                conclude=lambda job, end: concluded.append((job.name, str(end.outcome))),
+                listener=lambda event: (events.append(event), listener and listener(event)),
+            ).work(jobs)  # fmt: skip
+        return SimpleNamespace(
+            events=events, concluded=concluded,
+            ends={e.job.name: e.end for e in events if isinstance(e, JobFinished)},
+        )  # fmt: skip
+
+    return go
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_for(condition):
+    ends = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < ends, "it does not happen"
+        time.sleep(0.01)
+
+
+def test_a_job_that_fails_is_marked_and_the_others_run(make, run):
+    found = run(
+        make("a", "echo $COLOUR $PWD > a/done", COLOUR="blue"),
+        make("b", "echo begin; echo 'ValueError: no such layer' >&2; exit 3"),
+        make("c", "kill -SEGV $$"),
+        make("d", "echo all is well"),
+        make("e", "touch e/done"),
+    )
+    a, b, c, d, e = found.ends.values()
+    assert [str(end.outcome) for end in (a, b, c, d, e)] == [
+        "ok", "failed", "failed", "failed", "ok"
+    ]  # fmt: skip
+    assert (b.reason, b.exit_status) == ("exit status 3: ValueError: no such layer", 3)
+    assert b.log_tail == "begin\nValueError: no such layer\n"
+    assert (c.reason, c.exit_status) == ("ended by SIGSEGV", -signal.SIGSEGV)
+    assert (d.reason, d.exit_status) == ("it wrote no file", 0)
+    assert found.concluded == [(name, str(end.outcome)) for name, end in found.ends.items()]
+    assert isinstance(found.events[0], JobsPlanned)
+    assert [event.number for event in found.events if isinstance(event, JobStarted)] == [
+        1, 2, 3, 4, 5
+    ]  # fmt: skip
+
+
+def test_variables_and_the_working_folder_are_those_of_the_job(make, run, tmp_path):
+    run(make("a", "echo $COLOUR $PWD > a/done", COLOUR="blue"))
+    assert (tmp_path / "a" / "done").read_text() == f"blue {tmp_path}\n"
+
+
+def test_what_succeeded_is_kept_only_while_it_is_there(make, run, tmp_path):
+    jobs = [make("a", "touch a/done"), make("b", "test -e again && touch b/done")]
+    assert [str(end.outcome) for end in run(*jobs).ends.values()] == ["ok", "failed"]
+    (tmp_path / "again").touch()
+    again = run(*jobs)
+    assert again.events[0] == JobsPlanned(total=2, kept=1)
+    assert {name: str(end.outcome) for name, end in again.ends.items()} == {"b": "ok"}
+    assert run(*jobs).events == [JobsPlanned(total=2, kept=2)]
+    (tmp_path / "a" / "done").unlink()
+    assert list(run(*jobs).ends) == ["a"]
+
+
+@linux
+def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(make, run, tmp_path):
+    script = "setsid sleep 1001 & echo $! > pid; sleep 1002"
+    found = run(make("a", script, deadline_s=0.2), make("b", "touch b/done"))
+    assert str(found.ends["a"].outcome) == "timeout"
+    assert found.ends["a"].reason == "it took longer than 0.2 s"
+    assert found.ends["a"].exit_status is None
+    assert str(found.ends["b"].outcome) == "ok"
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@linux
+def test_what_a_job_leaves_running_is_ended_and_named(make, run, tmp_path):
+    script = "setsid sleep 1003 & echo $! > pid; sleep 0.05; touch a/done"
+    end = run(make("a", script)).ends["a"]
+    assert str(end.outcome) == "ok"
+    assert "sleep 1003" in end.reason
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@linux
+def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run, tmp_path):
+    bystander = subprocess.Popen(["sleep", "1004"], start_new_session=True)
+    script = "trap 'touch gentle; exit 1' TERM; echo $$ > pid; while :; do sleep 0.01; done"
+
+    def interrupt():
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(
+                make("a", script),
+                make("b", "touch b/done"),
+                listener=lambda event: isinstance(event, JobStarted) and thread.start(),
+            )
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+        thread.join()
+    assert (tmp_path / "gentle").exists()
+    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not (tmp_path / "b").exists()
+    with JobJournal(tmp_path / "journal.jsonl") as journal:
+        assert {name: str(end.outcome) for name, end in journal.ends.items()} == {
+            "a": "interrupted"
+        }
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from gemmetry.engine.opaque.executor import LocalJobExecutor
+from gemmetry.engine.opaque.job import OpaqueJob
+from gemmetry.engine.opaque.journal import JobJournal
+from gemmetry.engine.opaque.running import JobRun
+folder = Path(sys.argv[1])
+scripts = {"a": "touch done-a", "b": "setsid sleep 1005 & echo $! > pid; sleep 1006"}
+jobs = [
+    OpaqueJob(name=name, title=name, argv=("sh", "-c", script), environment={},
+              working_folder=folder, log=folder / f"{name}.log", deadline_s=None,
+              lacks=lambda: "")
+    for name, script in scripts.items()
+]
+with JobJournal(folder / "journal.jsonl") as journal:
+    JobRun(folder, journal, LocalJobExecutor(), lambda job: None, lambda job, end: None,
+           lambda event: None).work(jobs)
+"""
+
+
+@linux
+def test_after_a_kill_nothing_stays_and_only_the_running_job_is_lost(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    stray = int((tmp_path / "pid").read_text())
+    assert is_running(stray)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not is_running(stray))
+    with JobJournal(tmp_path / "journal.jsonl") as journal:
+        assert {name: str(end.outcome) for name, end in journal.ends.items()} == {"a": "ok"}
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_is_there(make, run, tmp_path, monkeypatch):
+    jobs = [make("a", "touch a/done"), make("b", "touch b/done")]
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    def fill(event):
+        if isinstance(event, JobFinished):
+            monkeypatch.setattr(journal_module.os, "fsync", full)
+
+    with pytest.raises(StorageError, match="no space left"):
+        run(*jobs, listener=fill)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    again = run(*jobs)
+    assert again.events[0] == JobsPlanned(total=2, kept=1)
+
+
+def test_no_job_starts_on_an_almost_full_disk(make, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(running.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    with pytest.raises(StorageError, match="only 1 MiB are free"):
+        run(make("a", "touch a/done"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_program_that_does_not_exist():
+    with pytest.raises(RequestError, match="'torchrunn'"):
+        resolve_program("torchrunn")
+    assert Path(resolve_program("sh")).is_absolute()
