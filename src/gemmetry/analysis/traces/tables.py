@@ -78,12 +78,11 @@ def step_table(steps: Iterable[Summary]) -> Table:
     return table("trace_steps", _STEPS, steps)
 
 
-def _shape_columns(attribute: str) -> tuple[ItemColumn, ...]:
-    """Sizes of a matrix product, None where `attribute` is."""
-    take = attrgetter(attribute)
+def _shape_columns(product_of: Callable[[Any], Any]) -> tuple[ItemColumn, ...]:
+    """Sizes of the matrix product of an item, None where there is none."""
 
     def size(name: str) -> Callable[[Any], Any]:
-        return lambda item: getattr(take(item), name) if take(item) else None
+        return lambda item: getattr(product_of(item), name, None)
 
     return (
         integer("m", "rows of the result", size("m")),
@@ -111,7 +110,7 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
              lambda row: row.facts.family or None),
         text("operators", "operators that launched it, the most frequent one first",
              lambda row: ", ".join(row.operators) or None),
-        *_shape_columns("shape")[:4],
+        *_shape_columns(attrgetter("shape"))[:4],
         text("dtype", "format of A and B"),
         text("layout", "layouts of A and B: t row-major, n column-major"),
         text("tile", "tile sizes in the name", lambda row: _sizes(row.facts.tile)),
@@ -142,12 +141,7 @@ def gemms_table(rows: Sequence[GemmRow]) -> Table:
 
 
 _SHAPES = (
-    integer("m", "rows of the result"),
-    integer("n", "columns of the result"),
-    integer("k", "length of the sums"),
-    integer("batch", "number of products"),
-    text("dtype", "format of A and B"),
-    text("layout", "layouts of A and B: t row-major, n column-major"),
+    *_shape_columns(lambda gemm: gemm),
     text("scaling", "how scaled formats are scaled"),
     integer("count", "calls"),
     microseconds("sum_us", "total time"),
@@ -184,7 +178,7 @@ def host_operators_table(rows: Sequence[HostOperator]) -> Table:
                lambda row: _share(row.self_ns, whole[row.file])),
         microseconds("median_us", "median time"),
         *_TIMES,
-        *_shape_columns("product"),
+        *_shape_columns(attrgetter("product")),
         number("tflops", "speed of the median call", unit="10¹² FLOP/s"),
     )  # fmt: skip
     return table("host_operators", columns, rows)
