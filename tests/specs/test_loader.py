@@ -54,7 +54,7 @@ def test_overrides_win_and_their_mistakes_name_the_option(tmp_path):
     spec = load_spec(path, known=KNOWN, overrides={"seed": "7"})
     assert (spec.seed, spec.dtypes) == (7, ("f32",))
     assert mistakes_of(path, overrides={"dtypes": "f61"}) == [
-        "--dtypes: unknown dtype 'f61'. Did you mean f64 or f16 or fp64?"
+        "--dtypes: unknown dtype 'f61'. Did you mean f64, f16 or fp64?"
     ]
 
 

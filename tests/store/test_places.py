@@ -26,7 +26,7 @@ def experiments(tmp_path, monkeypatch):
         ("profile", "Did you mean gemmetry-out/profile-12ab or gemmetry-out/profile-99ff?"),
         ("gemmetry-out/profile-12ac", "Did you mean gemmetry-out/profile-12ab?"),
         ("befor", "Did you mean before?"),
-        ("gemmetry-out", "Did you mean gemmetry-out/profile-12ab or gemmetry-out/profile-99ff or "
+        ("gemmetry-out", "Did you mean gemmetry-out/profile-12ab, gemmetry-out/profile-99ff or "
          "gemmetry-out/run?"),
         ("nowhere", "Give the folder that a profile run printed as its experiment."),
     ],

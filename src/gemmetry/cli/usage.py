@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from gemmetry.domain.errors import RequestError, nearest
+from gemmetry.domain.errors import RequestError, did_you_mean, nearest
 
 PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """What the parser raises (``ClickException``); typer gives it no name of its own."""
@@ -42,7 +42,7 @@ def _suggestion(unknown: str, context: Any) -> str:
         return f"{', '.join(having[:_MOST_NAMED])}{more} {_HAS[len(having) > 1]} {unknown}. "
     known = {name.removeprefix("--"): name for name in _options(context.command)}
     near = nearest(unknown.lstrip("-"), known, cutoff=_ALIKE)
-    return f"Did you mean {' or '.join(known[name] for name in near)}? " if near else ""
+    return f"{did_you_mean([known[name] for name in near])} ".lstrip()
 
 
 def _commands() -> Iterator[tuple[str, Any]]:

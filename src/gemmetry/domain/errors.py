@@ -27,7 +27,7 @@ that the command line can set it off.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LISTED = 40
 """How many known names a message lists where none is similar."""
@@ -67,7 +67,7 @@ class UnknownNameError(RequestError):
         names = sorted(set(known))
         near = nearest(name, names)
         if near:
-            hint = f"Did you mean {' or '.join(near)}?"
+            hint = did_you_mean(near)
         else:
             more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             hint = f"Known: {', '.join(names[:_LISTED])}{more}" if names else "None is known here."
@@ -135,6 +135,17 @@ class LaunchError(DispatchError):
 
 class OutOfMemoryError(DispatchError):
     """Host or device memory was not sufficient for this dispatch."""
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """``a``, ``a or b`` or ``a, b or c``; at least one name."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """The question that suggests `names`; "" if there are none."""
+    return f"Did you mean {alternatives(names)}?" if names else ""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, *, cutoff: float = 0.5) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from gemmetry.domain.errors import alternatives
 from gemmetry.domain.outcome import Stage
 
 DEFAULT_SEED = 42
@@ -204,10 +205,6 @@ class TraceSchedule:
         return self.repeats * (self.wait_steps + self.warmup_steps + self.active_steps)
 
 
-def _or(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
 _TIMING, _NOTHING = Effect.TIMING, Effect.NOTHING
 _MORE, _LIMITS, _SAME = Resume.MORE_SAMPLES, Resume.OTHER_LIMITS, Resume.SAME_PLAN
 
@@ -228,7 +225,7 @@ class RunSettings:
         metavar="NAMES")
     """The first one available is used."""
     verification_level: str = setting(
-        "standard", f"How many checks verification runs: {_or(VERIFICATION_LEVELS)}.",
+        "standard", f"How many checks verification runs: {alternatives(VERIFICATION_LEVELS)}.",
         metavar="NAME", choices=VERIFICATION_LEVELS)
     sanitizers: tuple[str, ...] = setting(
         (), "Tools of compute-sanitizer that check each verified CUDA dispatch: "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gemmetry.domain.contracts import Provider
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, NamedDispatch, Plan
-from gemmetry.domain.errors import EmptySelectionError, RequestError, nearest
+from gemmetry.domain.errors import EmptySelectionError, RequestError, did_you_mean, nearest
 from gemmetry.domain.names import operation_name, operation_namer
 from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.outcome import Outcome
@@ -267,7 +267,7 @@ def _nearest_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
             if len(known) > NAMES_FOR_SUGGESTIONS:
                 break
     near = nearest(named.configuration, known[:NAMES_FOR_SUGGESTIONS])
-    return f"Did you mean {' or '.join(near)}?" if near else _known_hint(known)
+    return did_you_mean(near) or _known_hint(known)
 
 
 def _known_hint(known: Sequence[str]) -> str:

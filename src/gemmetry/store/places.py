@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gemmetry.domain.errors import RequestError, nearest
+from gemmetry.domain.errors import RequestError, did_you_mean, nearest
 from gemmetry.store.schema import JOURNAL_NAME
 
 DEFAULT_FOLDER = Path("gemmetry-out")
@@ -22,11 +22,8 @@ def missing_experiment(path: Path) -> RequestError:
     """The error for a `path` that holds no experiment, with suggestions."""
     cause = f"it has no {JOURNAL_NAME}" if path.is_dir() else "there is no such folder"
     meant = _meant(path)
-    hint = (
-        f"Did you mean {' or '.join(map(str, meant))}?"
-        if meant
-        else "Give the folder that a profile run printed as its experiment."
-    )
+    usual = "Give the folder that a profile run printed as its experiment."
+    hint = did_you_mean([str(folder) for folder in meant]) or usual
     return RequestError(f"no experiment in {path}: {cause}", hint=hint)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, problem_of
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS_BY_NAME
-from gemmetry.domain.errors import EmptySelectionError, nearest
+from gemmetry.domain.errors import EmptySelectionError, did_you_mean, nearest
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.outcome import Outcome
@@ -79,9 +79,7 @@ def matching_records(records: Sequence[Record], pattern: str) -> list[Record]:
         names = [f"{record.provider}:{record.dispatch}" for record in records]
         near = nearest(pattern, [*names, *(record.dispatch for record in records)])
         some = f"There are {', '.join(names[:3])}" + (" and others" if len(names) > 3 else "")
-        hint = (
-            f"Did you mean {' or '.join(near)}?" if near else f"{some}; gemmetry report lists all."
-        )
+        hint = did_you_mean(near) or f"{some}; gemmetry report lists all."
         raise EmptySelectionError(f"no dispatch matches {pattern!r}", hint=hint)
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gemmetry.analysis.dispatches.leader import Leader
 from gemmetry.analysis.dispatches.marks import DISTURBED, RunMarks
+from gemmetry.domain.errors import alternatives
 from gemmetry.domain.record import Record
 from gemmetry.domain.units import format_percent
 from gemmetry.reports.dispatches.failures import ran_and_failed
@@ -75,18 +76,13 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
     common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
     if common:
         advice = _QUIET if DISTURBED.intersection(common) else "gemmetry show explains them"
-        cautions.append(f"most rows are marked {_listed(common)}: {advice}")
+        cautions.append(f"most rows are marked {alternatives(common)}: {advice}")
     elif (usual := _usual_width(marks)) is not None:
         cautions.append(f"the usual 95 % interval is ±{format_percent(usual)}")
     return cautions
 
 
 _QUIET = "repeat it on a quiet machine before relying on it"
-
-
-def _listed(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _usual_width(marks: RunMarks) -> float | None:
