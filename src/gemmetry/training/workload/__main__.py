@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(config: WorkloadConfig, options: argparse.Namespace) -> None:
+    # The profiler's own lines would displace the explanation of a failure from the end of a log.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     # Imports torch, after mistakes of the configuration have been found.
     from torch.distributed.elastic.multiprocessing.errors import record
 

@@ -15,15 +15,13 @@ _STATE_BYTES = 16
 """Of a parameter: value, gradient and AdamW's two moments, in fp32."""
 
 
-def needed_bytes(config: WorkloadConfig, ranks: int) -> int:
-    """Fewest bytes that a rank needs: parameters with their state, the batch, and what the layers
-    of one micro-batch keep for the backward pass.
+def needed_bytes(config: WorkloadConfig, parameters: int, ranks: int) -> int:
+    """Fewest bytes that each of the `ranks` needs: the model's `parameters` with their state, the
+    batch, and what the layers of one micro-batch keep for the backward pass.
 
     A layer keeps at least the inputs of its GEMMs, attention's three and the activation's: six
     times the model's width and twice the MLP's, for each token.
     """
-    with torch.device("meta"):
-        parameters = count_parameters(Transformer(config.model))
     shards = ranks if config.distributed.mode == "fsdp" else 1
     keys = config.model
     tokens = config.training.micro_batch * config.dataset.sequence_length
@@ -40,7 +38,9 @@ def check_memory(config: WorkloadConfig, ranks: Ranks) -> None:
     Raises:
         RequestError: it cannot fit.
     """
-    needed = needed_bytes(config, ranks.size)
+    with torch.device("meta"):
+        parameters = count_parameters(Transformer(config.model))
+    needed = needed_bytes(config, parameters, ranks.size)
     free = (
         torch.cuda.mem_get_info(ranks.device)[0]
         if ranks.on_gpu

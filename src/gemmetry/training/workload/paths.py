@@ -95,6 +95,8 @@ class RegisteredAllGather:
         self._memory: Any = symmetric_memory
         self._memory.set_backend("NCCL")
         self._pool: Any = symmetric_memory.get_mem_pool(device)
+        # torch 2.13 has a new name for it, and a warning on the old one.
+        self._gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
         self.windows: set[int] = set()
         """Addresses of the buffers that were registered."""
 
@@ -115,9 +117,7 @@ class RegisteredAllGather:
         """Register the output unless it is, and gather."""
         self._memory.rendezvous(output_tensor, group=group.group_name)
         self.windows.add(output_tensor.data_ptr())
-        # torch 2.13 has a new name for it, and a warning on the old one.
-        gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-        return gather(output_tensor, input_tensor, group=group, async_op=async_op)
+        return self._gather(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 class ConfiguredPath:

@@ -52,7 +52,8 @@ def join(config: WorkloadConfig) -> Ranks:
         # cuBLAS is deterministic only with a workspace of a fixed size:
         # https://docs.nvidia.com/cuda/cublas/#results-reproducibility
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        # Not `use_deterministic_algorithms`, which does the same and loads the compiler.
+        torch.set_deterministic_debug_mode("error")
         # Else every new tensor would be filled, by kernels that training does not need.
         torch.utils.deterministic.fill_uninitialized_memory = False
     alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}

@@ -54,7 +54,8 @@ class PlantedWait:
         """
         if straggle is not None and straggle.rank >= ranks.size:
             raise RequestError(
-                f"--straggle names rank {straggle.rank}, but there are {ranks.size}",
+                f"--straggle names rank {straggle.rank}, but there "
+                f"{'is' if ranks.size == 1 else 'are'} {ranks.size}",
                 hint="Ranks count from 0.",
             )
         waits = straggle is not None and straggle.rank == ranks.rank
