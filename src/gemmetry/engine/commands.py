@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
 from gemmetry.domain.record import Record
-
-_MAX_NAME = 200
-"""The longest name of a file; file systems allow 255 bytes."""
+from gemmetry.engine.dispatches.evidence_folders import path_of
 
 
 def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
@@ -26,12 +23,8 @@ def save_commands(folder: Path, record: Record, experiment: Path) -> Path:
     Raises:
         OSError: the files cannot be written.
     """
-    name = record.dispatch
-    if len(name) > _MAX_NAME:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:10]
-        name = f"{name[:_MAX_NAME]}-{digest}"
-    path = folder / (record.device or record.target).replace(":", "-") / record.provider
-    path = path / f"{name}.txt"
+    place = path_of(record.device or record.target, record.provider, record.dispatch)
+    path = folder / place.with_name(f"{place.name}.txt")
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = [
         ("again with gemmetry", record.reproduce),

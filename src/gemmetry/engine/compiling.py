@@ -136,10 +136,7 @@ class CompilePool:
             return known[1]
         if known is not None:
             self._forget(lane.id, known[1])
-        hello = self._context.hello(
-            lane, jobs=jobs, force_compile=self._context.settings.force_compile
-        )
-        worker = WorkerProcess(lane, self._context, hello)
+        worker = WorkerProcess(lane, self._context, self._context.hello(lane, jobs=jobs))
         with self._mutex:
             self._workers.add(worker)
         failure = worker.wait_ready()

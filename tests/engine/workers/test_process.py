@@ -51,7 +51,7 @@ def start(context):
 
     def go(provider="null", **options):
         lane = Lane(1, provider, options, Target(TargetKind.NULL))
-        hello = context.hello(lane, jobs=1, force_compile=False)
+        hello = context.hello(lane, jobs=1)
         worker = WorkerProcess(lane, context, hello)
         started.append(worker)
         return worker
@@ -203,7 +203,7 @@ folder = Path(sys.argv[1])
 context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
                         failures=folder, logs=folder, temporary=folder / "temporary")
 lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-worker = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
+worker = WorkerProcess(lane, context, context.hello(lane, jobs=1))
 worker.wait_ready()
 worker.set_deadline(Stage.VERIFY, "verifying")
 worker.send(Open((WireDispatch(1, "matmul_8x8x8_f32t_f32t_f32t", Configuration("hang")),)))
@@ -238,7 +238,7 @@ def test_an_executor_gets_what_it_needs_to_start_a_worker(context, memory_worker
     settings = dataclasses.replace(context.settings, measure=False, trace=schedule)
     context = dataclasses.replace(context, settings=settings, executor=executor)
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-    hello = context.hello(lane, jobs=1, force_compile=False)
+    hello = context.hello(lane, jobs=1)
     worker = WorkerProcess(lane, context, hello)
     assert worker.wait_ready() is None
     (start,) = executor.starts

@@ -11,7 +11,6 @@ from pathlib import Path
 from gemmetry.domain.contracts import Executable, HostArray, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import DeviceLostError, GemmetryError, OutOfMemoryError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import BuildFacts, Verdict
@@ -121,12 +120,7 @@ class Bench:
 
     def _open_one(self, wire: WireDispatch) -> Opened:
         self.enter(wire, Stage.BUILD)
-        dispatch = Dispatch(
-            parse_operation(wire.operation),
-            wire.configuration,
-            self._hello.provider,
-            self._hello.target,
-        )
+        dispatch = self._hello.dispatch(wire)
         executable: Executable | None = None
         self._copies.forget()
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,20 +132,16 @@ class RecordMaker:
         reason: str,
     ) -> Record:
         """The record of a dispatch that ended before anything was done with it."""
-        name = str(operation)
-        candidate = Candidate(0, lane, operation, name, configuration)
-        return self._record(candidate, outcome=outcome, reason=reason)
+        candidate = Candidate(0, lane, operation, str(operation), configuration)
+        return self._record(candidate, outcome, reason=reason)
 
     def ended(self, candidate: Candidate, ending: Ending) -> Record:
         """The record of a dispatch that did not complete."""
         ending = with_left_behind(ending, candidate.left_behind)
         return self._record(
-            candidate,
-            outcome=ending.outcome,
-            stage=candidate.stage,
-            reason=ending.reason,
+            candidate, ending.outcome, stage=candidate.stage, reason=ending.reason,
             output_tail=ending.output_tail,
-        )
+        )  # fmt: skip
 
     def done(self, candidate: Candidate, measurement: Measurement | None) -> Record:
         """The record of a dispatch that is ok."""
@@ -161,36 +157,20 @@ class RecordMaker:
             candidate.facts = dataclasses.replace(candidate.facts, notes=notes)
         fraction, source = None, ""
         if measurement is not None and measurement.median_ns > 0:
-            roof = roofline(
-                candidate.lane.target,
-                candidate.operation,
-                host_bytes_per_s=self.host_bytes_per_s,
-            )
+            target, operation = candidate.lane.target, candidate.operation
+            roof = roofline(target, operation, host_bytes_per_s=self.host_bytes_per_s)
             if roof is not None:
-                speed = candidate.operation.flops / (measurement.median_ns / 1e9)
+                speed = operation.flops / (measurement.median_ns / 1e9)
                 fraction, source = speed / roof.attainable_flops_per_s, roof.source
         return self._record(
-            candidate,
-            outcome=Outcome.OK,
-            measurement=measurement,
-            roofline_fraction=fraction,
-            roofline_source=source,
-        )
+            candidate, Outcome.OK, measurement=measurement, trace=self._trace(candidate),
+            roofline_fraction=fraction, roofline_source=source,
+        )  # fmt: skip
 
-    def _record(
-        self,
-        candidate: Candidate,
-        *,
-        outcome: Outcome,
-        stage: Stage | None = None,
-        reason: str = "",
-        output_tail: str = "",
-        measurement: Measurement | None = None,
-        roofline_fraction: float | None = None,
-        roofline_source: str = "",
-    ) -> Record:
+    def _record(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Record:
+        """The record of `candidate`, with `fields` of it that only some outcomes have."""
         lane, operation, settings = candidate.lane, candidate.operation, self.settings
-        parameters: Mapping[str, object] = candidate.configuration.parameters
+        was_wrong = outcome is Outcome.WRONG and fields.get("stage") is Stage.VERIFY
         return Record(
             dispatch=candidate.name,
             provider=lane.provider,
@@ -199,28 +179,17 @@ class RecordMaker:
             operation=candidate.operation_name,
             configuration=candidate.configuration.name,
             outcome=outcome,
-            stage=stage,
-            reason=reason,
-            output_tail=output_tail,
             distribution=settings.distribution,
             seed=settings.seed,
             flops=operation.flops,
             bytes=operation.bytes,
-            configuration_parameters=parameters,
+            configuration_parameters=candidate.configuration.parameters,
             verdict=candidate.verdict or Verdict(status=Verification.NOT_VERIFIED),
-            measurement=measurement,
-            trace=self._trace(candidate) if outcome is Outcome.OK else None,
             facts=self._of_this_run(candidate.facts),
-            roofline_fraction=roofline_fraction,
-            roofline_source=roofline_source,
-            reproduce=reproduction_command(
-                lane,
-                candidate.name,
-                settings,
-                verify_only=outcome is Outcome.WRONG and stage is Stage.VERIFY,
-            ),
+            reproduce=reproduction_command(lane, candidate.name, settings, verify_only=was_wrong),
             tags=settings.tags,
             environment_id=self.environment_id,
+            **fields,
         )
 
     def _trace(self, candidate: Candidate) -> TraceFacts | None:

@@ -15,7 +15,6 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target
 from gemmetry.domain.units import format_bytes
 from gemmetry.verification.evidence import ARRAYS_NAME, Evidence, save
 
@@ -33,7 +32,7 @@ MAX_TOTAL_BYTES = 2 << 30
 not fill the disk."""
 
 _MAX_NAME = 200
-"""The longest name of a folder; file systems allow 255 bytes."""
+"""The longest name of a folder or, without its suffix, a file; file systems allow 255 bytes."""
 
 
 class EvidenceFolders:
@@ -60,7 +59,8 @@ class EvidenceFolders:
         return keep
 
     def _keep(self, dispatch: Dispatch, evidence: Evidence) -> str | None:
-        relative = evidence_folder(dispatch.target, dispatch.provider, dispatch.name)
+        target = dispatch.target
+        relative = path_of(target.device or target.name, dispatch.provider, dispatch.name)
         folder = self._root / relative
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,12 +100,12 @@ class EvidenceFolders:
         return f"{ARRAYS_NAME}, read with gemmetry.verification.evidence.load(folder)"
 
 
-def evidence_folder(target: Target, provider: str, name: str) -> Path:
-    """The folder of a dispatch below :data:`FAILURES`."""
+def path_of(place: str, provider: str, name: str) -> Path:
+    """The path for what is kept of the dispatch `name` on `place`, a device or a target."""
     if len(name) > _MAX_NAME:
         digest = hashlib.sha256(name.encode()).hexdigest()[:10]
         name = f"{name[:_MAX_NAME]}-{digest}"
-    return Path((target.device or target.name).replace(":", "-")) / provider / name
+    return Path(place.replace(":", "-")) / provider / name
 
 
 def complete_text(folder: Path, record: Record) -> None:

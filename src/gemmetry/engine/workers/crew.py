@@ -16,7 +16,7 @@ class Crew:
     """
 
     def __init__(self, lane: Lane, context: WorkerContext, count: int) -> None:
-        hello = context.hello(lane, jobs=1, force_compile=context.settings.force_compile)
+        hello = context.hello(lane, jobs=1)
         self.workers: list[WorkerProcess] = []
         try:
             for _ in range(count):

@@ -15,9 +15,7 @@ import sys
 from pathlib import Path
 
 from gemmetry.domain.contracts import Provider, Workspace
-from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
-from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.engine.failures import describe
 from gemmetry.engine.workers.guardian import become_subreaper
@@ -34,7 +32,6 @@ from gemmetry.engine.workers.protocol import (
     Request,
     Sample,
     Shutdown,
-    WireDispatch,
 )
 from gemmetry.providers.registry import load_provider
 
@@ -92,20 +89,13 @@ def _serve(channel: Channel, hello: Hello) -> None:
         channel.send(Answered())
 
 
-def make_dispatch(wire: WireDispatch, hello: Hello) -> Dispatch:
-    """The dispatch that a frame names."""
-    return Dispatch(
-        parse_operation(wire.operation), wire.configuration, hello.provider, hello.target
-    )
-
-
 def _compile(
     channel: Channel, provider: Provider, hello: Hello, workspace: Workspace, request: Compile
 ) -> None:
     ids = {}
     dispatches = []
     for wire in request.dispatches:
-        dispatch = make_dispatch(wire, hello)
+        dispatch = hello.dispatch(wire)
         ids[dispatch.name] = wire.id
         dispatches.append(dispatch)
     try:

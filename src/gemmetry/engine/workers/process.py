@@ -70,7 +70,7 @@ class WorkerContext:
     executor: Executor = field(default_factory=LocalExecutor)
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def hello(self, lane: Lane, *, jobs: int, force_compile: bool) -> Hello:
+    def hello(self, lane: Lane, *, jobs: int) -> Hello:
         """The first request to a worker of `lane`."""
         return Hello(
             lane.provider,
@@ -81,7 +81,7 @@ class WorkerContext:
             str(self.references),
             str(self.failures),
             jobs,
-            force_compile,
+            self.settings.force_compile,
         )
 
     @property

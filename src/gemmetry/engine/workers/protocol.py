@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
@@ -89,6 +90,11 @@ class Hello(Frame, frozen=True):
     """The folder for the evidence of failed verifications."""
     jobs: int
     force_compile: bool
+
+    def dispatch(self, wire: WireDispatch) -> Dispatch:
+        """The dispatch that `wire` describes."""
+        operation = parse_operation(wire.operation)
+        return Dispatch(operation, wire.configuration, self.provider, self.target)
 
 
 class Compile(Frame, frozen=True):
