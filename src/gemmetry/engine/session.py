@@ -6,7 +6,6 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from gemmetry.domain.events import (
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.compiling import CompilePool, Failed, Progress, collect
+from gemmetry.engine.compiling import CompilePool, Failed, collect
 from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.candidates import Resolver
@@ -208,19 +207,6 @@ def _announce(
     return kept, samples_kept
 
 
-@dataclass(slots=True)
-class _Progress:
-    """Counts compiled dispatches of a chunk for the listener."""
-
-    journal: Journal
-    total: int
-    done: int = 0
-
-    def __call__(self, count: int, current: str) -> None:
-        self.done += count
-        self.journal.publish(StageProgress(Stage.COMPILE, self.done, self.total, current))
-
-
 class _Run:
     def __init__(
         self,
@@ -325,7 +311,13 @@ class _Run:
         self, chunk: Sequence[Candidate], pool: CompilePool
     ) -> list[Future[list[Failed]]]:
         wanted = [c for c in chunk if not self._job.uses_device or self._compiles_ahead(c)]
-        progress: Progress = _Progress(self._journal, len(wanted))
+        done = 0
+
+        def progress(count: int, current: str) -> None:
+            nonlocal done
+            done += count
+            self._journal.publish(StageProgress(Stage.COMPILE, done, len(wanted), current))
+
         return pool.submit(wanted, progress)
 
     def _compiled(

@@ -163,3 +163,18 @@ def test_where_the_system_has_no_descriptors_of_processes(monkeypatch):
         assert guardian._wait(control, worker.pid) is None
         worker.kill()
     control.close()
+
+
+def test_a_process_is_reported_by_its_name_before_it_was_killed(monkeypatch):
+    """The kernel drops the command line of a killed process before the process has ended."""
+    looks = [[_process("sleep 4321")], [_process("sleep")]]
+    monkeypatch.setattr(guardian, "has_children", lambda: bool(looks))
+    monkeypatch.setattr(guardian, "descendants", lambda _ancestor: looks.pop(0))
+    monkeypatch.setattr(guardian, "kill", lambda _pid: None)
+    monkeypatch.setattr(guardian.os, "killpg", lambda _group, _signal: None)
+    monkeypatch.setattr(guardian.os, "waitpid", lambda _pid, _options: (0, 0))
+    assert guardian.end_all(2).names == ["sleep 4321 (process 3)"]
+
+
+def _process(name: str) -> guardian.Process:
+    return guardian.Process(pid=3, session=3, name=name, state="S", cpu_s=0.0, image="")
