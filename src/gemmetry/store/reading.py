@@ -200,7 +200,7 @@ class StoredResults:
         return int(self._query("SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds")[0][0])
 
     def last_number(self) -> int:
-        """Names of the plan's dispatches."""
+        """The number of the plan's last dispatch; 0 if it has none."""
         return int(self._query("SELECT coalesce(max(id), 0) FROM plan")[0][0])
 
     def _decode_record(self, document: bytes) -> Record:
