@@ -1,10 +1,10 @@
 # Two commands set everything up on a fresh machine: `make demo` and `make test`.
 #
-#   PYTHON    interpreter to make the virtual environment with, 3.11 or newer
+#   PYTHON    interpreter for the virtual environment, 3.11 or newer
 #   VENV      folder of the virtual environment
 #   PIP_ARGS  more arguments for pip: --find-links FOLDER, --index-url URL, --extra-index-url URL ...
 #
-# torch is the one large dependency; its range stands in pyproject.toml. Which build pip takes
+# torch is the one large dependency; its version range is in pyproject.toml. Which build pip installs
 # (CPU only or with CUDA or ROCm) depends on where pip looks: see README.md.
 
 VENV ?= .venv
@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_FOLDER := gemmetry-out/demo
 DEMO_TRACES := $(DEMO_FOLDER)-traces
 
-# With it every process of the tests would compile their sources and gemmetry's again.
+# If it were set, every process of the tests would compile gemmetry's and their own sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -31,12 +31,12 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo   profile a few products on this machine's CPU, trace some, and write HTML reports"
 	@echo "make test   lint, types, layers and the whole test suite"
-	@echo "make test-masked  the suite without the widest vectors; make test-loaded: on a busy machine"
+	@echo "make test-masked  the suite without the widest vectors; make test-loaded: with busy processes"
 	@echo "make lint   ruff, the layer contract, and the words of docs/style.md"
 	@echo "make types  mypy"
 	@echo "make docs   the documentation, in docs/_build/html"
 	@echo "make bench  the speed of gemmetry itself (docs/benchmarks.md)"
-	@echo "make clean  remove what the commands above made, $(VENV) included"
+	@echo "make clean  remove what the commands above created, including $(VENV)"
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) PIP_ARGS='$(PIP_ARGS)'"
 
 demo: $(VENV)/.demo-installed
@@ -79,7 +79,7 @@ clean:
 	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) .pytest_cache .mypy_cache .ruff_cache \
 	  .import_linter_cache .hypothesis
 
-# A stamp file remembers that a set is installed; it is older than pyproject.toml after a change.
+# A stamp file shows that a set is installed; after a change it is older than pyproject.toml.
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; install one, or give PYTHON=..." >&2; exit 1; }

@@ -12,7 +12,7 @@
 #   python benchmarks/repeatability.py repeat-second repeat-third
 #
 # Each proof has a limit of its own, so that one that hangs does not cost the others. PYTHON and
-# DEVICE may be set. Text goes to RESULTS/<part>.md, everything found to JSON files beside it.
+# DEVICE may be set. Text goes to RESULTS/<part>.md, all findings go to JSON files next to it.
 set -u
 part=$1 results=$2
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0}

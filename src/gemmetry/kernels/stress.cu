@@ -2,7 +2,7 @@
 // finds memory that it has not written, `occupy` takes multiprocessors away for a while.
 
 constexpr int THREADS = 256;   // times 255 registers is all that a multiprocessor has
-constexpr int VALUES = 240;    // that fit into a thread's registers beside what the code needs
+constexpr int VALUES = 240;    // that fit into a thread's registers in addition to what the code needs
 
 // Leaves `pattern` in the block's dynamic shared memory (`words` words) and in its registers.
 //
