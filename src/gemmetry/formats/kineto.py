@@ -311,7 +311,7 @@ class _Builder:
             host=_text(outer.get("host_name")),
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),
-            versions={key: str(outer[key]) for key in _VERSIONS if key in outer},
+            versions=_versions(outer, distributed),
             problems=(*reader.text.all_problems(), *self._problems()),
             partial=reader.text.is_partial,
             host_rows_left_out=left_out,
@@ -382,6 +382,12 @@ def _at_least_0(value: Any) -> int | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _versions(outer: dict[str, Any], distributed: dict[str, Any]) -> dict[str, str]:
+    found = {key: str(outer[key]) for key in _VERSIONS if key in outer}
+    nccl = _text(distributed.get("nccl_version"))
+    return found if nccl is None else {**found, "nccl_version": nccl}
 
 
 def _devices(properties: object) -> dict[int, str]:

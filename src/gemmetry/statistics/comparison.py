@@ -76,6 +76,8 @@ class Pairing(StrEnum):
     MEDIANS = "medians"
     """The medians of both sides with the intervals of their own rounds, used where comparing rounds
     with rounds is undecided."""
+    RUNS = "runs"
+    """Each run; of few runs of each of many settings (:mod:`.runs`)."""
     SAMPLES = "samples"
     """Each sample; used where the rounds are not known."""
 

@@ -70,11 +70,13 @@ def sign_shift(differences: Samples, *, confidence: float, margin: float = 0.0) 
     )
 
 
-def rank_sum_shift(a: Samples, b: Samples, *, confidence: float, margin: float = 0.0) -> Shift:
+def rank_sum_shift(
+    a: Samples, b: Samples, *, confidence: float, margin: float = 0.0, any_sizes: bool = False
+) -> Shift:
     """Shift from a to b, unpaired: Mann and Whitney's rank-sum test with the Hodges-Lehmann
     estimate, the median of all differences between the sides (Hollander, Wolfe & Chicken 2014,
     sections 4.1-4.3). The arguments are those of :func:`sign_shift`; an interval needs
-    :func:`minimum_a_side` values per side.
+    :func:`minimum_a_side` values per side, unless `any_sizes` are known to suffice.
 
     Raises:
         ValueError: a side has no values.
@@ -83,7 +85,7 @@ def rank_sum_shift(a: Samples, b: Samples, *, confidence: float, margin: float =
     sizes = left.size, right.size
     gaps = np.sort(np.subtract.outer(right, left).ravel())
     interval = None
-    if min(sizes) >= minimum_a_side(confidence):
+    if any_sizes or min(sizes) >= minimum_a_side(confidence):
         rank = _interval_rank(*sizes, confidence)
         interval = float(gaps[rank - 1]), float(gaps[gaps.size - rank])
     return Shift(

@@ -31,7 +31,7 @@ from gemmetry.formats.events import (
 )
 from gemmetry.formats.plausible import plausible
 
-READER_VERSION = 4
+READER_VERSION = 5
 """Incremented whenever a reader returns different rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"

@@ -74,6 +74,13 @@ def find_steps(trace: Trace) -> list[Step]:
     return [_step(trace, number, rows, source, spans[number]) for number, rows in _grouped(of_row)]
 
 
+def host_marks(trace: Trace) -> list[tuple[int, int, int]]:
+    """Number, start and end in ns of the profiler's marks on the host, by number: the steps of a
+    trace without work on a GPU."""
+    marks = sorted(_spans(_on_host(trace)), key=lambda mark: mark.number)
+    return [(mark.number, mark.start_ns, mark.end_ns) for mark in marks]
+
+
 def _grouped(of_row: Int64) -> list[tuple[int, Int64]]:
     """The numbers in ascending order, each with its indices; the number -1 is left out."""
     order = np.argsort(of_row, kind="stable")

@@ -262,7 +262,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     on_gpu: bool
     """Whether the trace has work on a GPU; otherwise times are those of operators on the host."""
     versions: dict[str, str]
-    """Versions recorded in the trace, that of NCCL as ``nccl``."""
+    """Versions recorded in the trace, by their keys there (``nccl_version`` ...)."""
     events: int
     base_ns: int
     span: tuple[int, int]

@@ -139,7 +139,7 @@ def _row(key: _Key, group: _Group) -> GemmRow:
     durations = np.sort(np.concatenate(group.durations))
     overlaps = np.concatenate(group.overlaps)
     median = quantile_of_sorted(durations, 0.5)
-    dtype = _dtype(shape, facts)
+    dtype = gemm_dtype(shape, facts)
     tflops = None
     if shape is not None and group.is_alone and median > 0:
         tflops = shape.flops / median / 1000
@@ -150,7 +150,7 @@ def _row(key: _Key, group: _Group) -> GemmRow:
         facts=facts,
         shape=shape,
         dtype=dtype,
-        layout=_layout(shape, facts),
+        layout=gemm_layout(shape, facts),
         operators=tuple(name for name, _ in group.operators.most_common()),
         linked=group.linked,
         inferred=group.inferred,
@@ -196,7 +196,8 @@ def peak_flops_per_s(device: str, dtype: str | None) -> float | None:
     return spec.peaks.get(rate_class(DTYPES[dtype]))
 
 
-def _dtype(shape: GemmShape | None, facts: KernelName) -> str | None:
+def gemm_dtype(shape: GemmShape | None, facts: KernelName) -> str | None:
+    """Formats of A and B, as :attr:`GemmRow.dtype`."""
     if shape is None or shape.dtype is None:
         return facts.dtype
     return "tf32" if (shape.dtype, facts.dtype) == ("f32", "tf32") else shape.dtype
@@ -213,7 +214,8 @@ def _rate_format(shape: GemmShape | None, facts: KernelName, device: str) -> str
     return dtype
 
 
-def _layout(shape: GemmShape | None, facts: KernelName) -> str | None:
+def gemm_layout(shape: GemmShape | None, facts: KernelName) -> str | None:
+    """Layouts of A and B, as :attr:`GemmRow.layout`."""
     if shape is not None and shape.layout is not None:
         return shape.layout
     return row_major_layout(facts.layout) if facts.layout else None

@@ -1,0 +1,207 @@
+"""Everything that a sweep shows, computed from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gemmetry.analysis.sweeps.layout import read_sweep
+from gemmetry.analysis.sweeps.model import (
+    Point,
+    PointStraggler,
+    SettingVerdict,
+    Sweep,
+    SweepConfiguration,
+)
+from gemmetry.analysis.sweeps.points.best import Best, find_best
+from gemmetry.analysis.sweeps.points.pooled import PooledGemm, pooled_gemms
+from gemmetry.analysis.sweeps.points.steps import StepSummary, StepTime, step_times, summarize_point
+from gemmetry.analysis.sweeps.problems import point_problems, sweep_problems
+from gemmetry.analysis.sweeps.ranks.parallel import Progress, analyse_ranks
+from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
+from gemmetry.domain.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class PointSelection:
+    """Which points and ranks are analysed; None: all."""
+
+    threads: Collection[int] | None = None
+    channels: Collection[int] | None = None
+    ranks: Collection[int] | None = None
+
+    def takes(self, point: Point) -> bool:
+        """Whether the point belongs to it."""
+        chosen = point.configuration
+        return (self.threads is None or chosen.threads in self.threads) and (
+            self.channels is None or chosen.channels in self.channels
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointAnalysis:
+    """What one point shows."""
+
+    point: Point
+    ranks: tuple[RankAnalysis, ...]
+    """By rank, those without a number last."""
+    pooled: tuple[PooledGemm, ...]
+    """The GEMMs over all ranks, those with the most time first."""
+    steps: tuple[StepTime, ...]
+    summary: StepSummary | None
+    """None where not every rank has a step in common."""
+    settings: tuple[SettingVerdict, ...] = ()
+    stragglers: tuple[PointStraggler, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks of the run, as its traces record it; of several, the largest."""
+        sizes = [one.facts.world_size for one in self.ranks if one.facts.world_size]
+        return max(sizes, default=self.point.facts.get("world_size"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepAnalysis:
+    """What a sweep shows."""
+
+    sweep: Sweep
+    points: tuple[PointAnalysis, ...]
+    """By configuration and repeat; those that did not run included."""
+    best: Best | None
+    """None where no point has steps."""
+    problems: tuple[str, ...]
+    """Of the folder, and what differs between points; those of one point stand there."""
+
+    @property
+    def all_problems(self) -> list[str]:
+        """Those of the sweep, then those of each point with its name."""
+        return [
+            *self.problems,
+            *(f"{one.point.label}: {text}" for one in self.points for text in one.problems),
+        ]
+
+
+def analyse_sweep(
+    folder: Path,
+    *,
+    selection: PointSelection | None = None,
+    workbook_of: Callable[[Point, int | None], Path] | None = None,
+    hook: str = "",
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> SweepAnalysis:
+    """Read every trace of a sweep once, in parallel, and compute what they show.
+
+    Args:
+        workbook_of: where the products of a rank's trace are written, by `hook`, while the trace is
+            in memory.
+        hook: ``module:function`` of a
+            :data:`~gemmetry.analysis.sweeps.ranks.worker.Hook`; "": none.
+        processes: like :func:`~gemmetry.analysis.sweeps.ranks.parallel.analyse_ranks`.
+
+    Raises:
+        RequestError: the folder has no point of a sweep, none is selected, or no trace of those
+            that are can be read.
+    """
+    sweep, selection = read_sweep(folder), selection or PointSelection()
+    chosen = _selected(sweep, selection)
+    tasks = [
+        RankTask(
+            str(file.path),
+            file.rank,
+            file.rank_source,
+            str(workbook_of(point, file.rank)) if workbook_of is not None else "",
+        )
+        for point in chosen
+        for file in point.traces
+    ]
+    results = iter(analyse_ranks(tasks, hook=hook, processes=processes, progress=progress))
+    of_points = [[(file, next(results)) for file in point.traces] for point in chosen]
+    ranks = [
+        _by_rank([one for _, one in found if isinstance(one, RankAnalysis)]) for found in of_points
+    ]
+    failures = [
+        [f"{file.path}: {one.reason}" for file, one in found if isinstance(one, RankFailure)]
+        for found in of_points
+    ]
+    if not any(ranks):
+        raise _nothing_read(sweep, chosen, [text for texts in failures for text in texts])
+    points = [
+        _point_analysis(
+            point, found, pooled, (*texts, *point_problems(point, found, selection.ranks))
+        )
+        for point, found, pooled, texts in zip(
+            chosen, ranks, pooled_gemms(ranks), failures, strict=True
+        )
+    ]
+    return SweepAnalysis(
+        sweep=replace(sweep, points=tuple(chosen)),
+        points=tuple(points),
+        best=_best(points),
+        problems=(*sweep.problems, *sweep_problems(points)),
+    )
+
+
+def _selected(sweep: Sweep, selection: PointSelection) -> list[Point]:
+    found = [point for point in sweep.points if selection.takes(point)]
+    if not found:
+        have = "; ".join(sorted({point.configuration.label for point in sweep.points}))
+        raise RequestError(
+            f"{sweep.folder} has no point with the selected threads and channels",
+            hint=f"It has: {have}.",
+        )
+    wanted = selection.ranks
+    if wanted is None:
+        return found
+    # Without a number in its path, only the trace knows its rank.
+    return [
+        replace(
+            point,
+            traces=tuple(one for one in point.traces if one.rank is None or one.rank in wanted),
+        )
+        for point in found
+    ]
+
+
+def _by_rank(found: list[RankAnalysis]) -> tuple[RankAnalysis, ...]:
+    return tuple(sorted(found, key=lambda one: (one.facts.rank is None, one.facts.rank or 0)))
+
+
+def _nothing_read(sweep: Sweep, points: Sequence[Point], failures: Sequence[str]) -> RequestError:
+    texts = [f"{one.label}: {one.reason}" for one in points if one.reason] + list(failures)
+    listed = "".join(f"\n  {text}" for text in texts[:8])
+    more = f"\n  and {len(texts) - 8} more" if len(texts) > 8 else ""
+    return RequestError(
+        f"{sweep.folder} has {len(points)} points, but no trace that can be read{listed}{more}",
+        hint="The training has to write a trace per rank into torch_profiler/ of each point, with "
+        "torch.profiler and its schedule.",
+    )
+
+
+def _point_analysis(
+    point: Point,
+    ranks: tuple[RankAnalysis, ...],
+    pooled: tuple[PooledGemm, ...],
+    problems: tuple[str, ...],
+) -> PointAnalysis:
+    steps = step_times(ranks, pooled)
+    return PointAnalysis(
+        point=point,
+        ranks=ranks,
+        pooled=pooled,
+        steps=steps,
+        summary=summarize_point(steps),
+        problems=problems,
+    )
+
+
+def _best(points: Sequence[PointAnalysis]) -> Best | None:
+    """Among the points whose training ended well."""
+    runs: dict[SweepConfiguration, list[list[float]]] = {}
+    for one in points:
+        if one.point.outcome == "ok" and one.steps:
+            times = [step.window_ns / 1e6 for step in one.steps]
+            runs.setdefault(one.point.configuration, []).append(times)
+    return find_best(runs)

@@ -1,0 +1,209 @@
+"""``analysis.json``: every figure of a sweep's analysis; None where the traces do not show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
+from gemmetry.analysis.sweeps.model import GemmKind, Point, SweepConfiguration
+from gemmetry.analysis.sweeps.points.best import Best, Ranked
+from gemmetry.analysis.sweeps.points.pooled import PooledGemm
+from gemmetry.analysis.sweeps.ranks.cause import DoseResponse
+from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
+
+SCHEMA_VERSION = 1
+
+Entry = dict[str, Any]
+
+
+def sweep_document(analysis: SweepAnalysis) -> Entry:
+    """The document, with the keys of ``docs/sweeps.md``; times are in µs or ms, as keys state."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "sweep": str(analysis.sweep.folder),
+        "points": [point_entry(one) for one in analysis.points],
+        "gemms": [
+            gemm_entry(one.point, rank.facts.rank, gemm)
+            for one in analysis.points
+            for rank in one.ranks
+            for gemm in rank.gemms
+        ],
+        "pooled_gemms": [
+            pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled
+        ],
+        "best": best_entry(analysis.best),
+        "problems": analysis.all_problems,
+    }
+
+
+def configuration_entry(configuration: SweepConfiguration) -> Entry:
+    """The keys that identify a configuration."""
+    return {
+        "threads": configuration.threads,
+        "channels": configuration.channels,
+        "axes": dict(configuration.axes),
+    }
+
+
+def point_keys(point: Point) -> Entry:
+    """The keys that identify a point."""
+    return {**configuration_entry(point.configuration), "repeat": point.repeat}
+
+
+def point_entry(one: PointAnalysis) -> Entry:
+    """One entry of ``points``."""
+    found = one.summary
+    first = one.ranks[0].facts if one.ranks else None
+    return {
+        **point_keys(one.point),
+        "world_size": one.world_size,
+        "outcome": one.point.outcome,
+        "reason": one.point.reason or None,
+        "folder": str(one.point.folder),
+        "ranks": [rank.facts.rank for rank in one.ranks],
+        "device": first.device or None if first else None,
+        "versions": first.versions if first else {},
+        "settings": [
+            {"name": s.name, "asked": s.asked, "seen": s.seen, "verdict": s.verdict,
+             "reason": s.reason or None}
+            for s in one.settings
+        ],
+        "step_ms": {
+            "median": _value(found, "median_ms"),
+            "ci_low": _value(found, "low_ms"),
+            "ci_high": _value(found, "high_ms"),
+            "n": found.count if found else 0,
+        },
+        "compute_ms": _value(found, "compute_ms"),
+        "slowed_compute_ms": _value(found, "slowed_compute_ms"),
+        "exposed_comm_ms": _value(found, "exposed_comm_ms"),
+        "exposed_copy_ms": _value(found, "exposed_copy_ms"),
+        "idle_ms": _value(found, "idle_ms"),
+        "steps": [
+            {"step": step.number, "slowest_rank": step.rank,
+             "window_ms": _rounded(step.window_ns / 1e6)}
+            for step in one.steps
+        ],
+        "stragglers": [
+            {"rank": s.rank, "last_share": _rounded(s.last_share),
+             "waited_us": _rounded(s.waited_us), "lost_in": s.lost_in,
+             "lost_us": _rounded(s.lost_us), "since_step": s.since_step,
+             "is_straggler": s.is_straggler}
+            for s in one.stragglers
+        ],
+        "problems": list(one.problems),
+    }  # fmt: skip
+
+
+def gemm_entry(point: Point, rank: int | None, gemm: GemmStatistics) -> Entry:
+    """One entry of ``gemms``: a kernel with a shape on one rank of a point."""
+    cause = gemm.cause
+    return {
+        **point_keys(point),
+        "rank": rank,
+        **kind_entry(gemm.kind),
+        "count": gemm.count,
+        **{
+            name: _rounded(getattr(gemm, name))
+            for name in (
+                "sum_us", "median_us", "p5_us", "p95_us", "mad_us", "cv", "min_us", "max_us",
+                "max_minus_min_us", "first_step_median_us", "later_steps_median_us",
+                "first_step_ratio",
+            )
+        },
+        **_cause_entry(cause),
+        "note": cause.note or None,
+        "by_collective": [
+            {"op": one.op, "count": one.count, "median_us": _rounded(one.median_us),
+             "slowdown": _rounded(one.slowdown), "slowdown_ci_low": _rounded(one.low),
+             "slowdown_ci_high": _rounded(one.high), "verdict": str(one.verdict)}
+            for one in cause.by_collective
+        ],
+    }  # fmt: skip
+
+
+def pooled_entry(point: Point, gemm: PooledGemm) -> Entry:
+    """One entry of ``pooled_gemms``: a kernel with a shape on all ranks of a point."""
+    return {
+        **point_keys(point),
+        "ranks": list(gemm.ranks),
+        **kind_entry(gemm.kind),
+        "count": gemm.count,
+        "sum_us": _rounded(gemm.sum_us),
+        **_cause_entry(gemm),
+        "note": gemm.note or None,
+    }
+
+
+def kind_entry(kind: GemmKind) -> Entry:
+    """The keys that identify a kernel with a shape."""
+    return {
+        "kernel": kind.kernel,
+        "m": kind.m,
+        "n": kind.n,
+        "k": kind.k,
+        "batch": kind.batch,
+        "dtype": kind.dtype,
+        "layout": kind.layout,
+    }
+
+
+def _cause_entry(cause: Any) -> Entry:
+    """Of a :class:`~gemmetry.analysis.sweeps.ranks.cause.Cause` or a :class:`PooledGemm`."""
+    dose: DoseResponse | None = cause.dose
+    return {
+        "overlapped_count": cause.overlapped_count,
+        "alone_count": cause.alone_count,
+        "overlapped_median_us": _rounded(cause.overlapped_median_us),
+        "alone_median_us": _rounded(cause.alone_median_us),
+        "slowdown": _rounded(cause.slowdown),
+        "slowdown_ci_low": _rounded(cause.low),
+        "slowdown_ci_high": _rounded(cause.high),
+        "verdict": str(cause.verdict),
+        "cost_ms_per_step": _rounded(cause.cost_ms_per_step),
+        "full_overlap_slowdown": _value(dose, "full_overlap_slowdown"),
+        "full_overlap_ci_low": _value(dose, "low"),
+        "full_overlap_ci_high": _value(dose, "high"),
+    }
+
+
+def best_entry(best: Best | None) -> Mapping[str, Any]:
+    """The entry ``best``; its verdict is ``no steps`` where no point has any."""
+    if best is None:
+        return {"threads": None, "channels": None, "axes": {}, "step_ms": None, "runs": 0,
+                "verdict": "no steps", "next": None, "as_good": [], "others": []}  # fmt: skip
+    first = best.first
+    return {
+        **configuration_entry(first.configuration),
+        "step_ms": _rounded(first.median_ms),
+        "runs": first.runs,
+        "verdict": str(best.verdict),
+        "next": _ranked_entry(best.second) if best.second else None,
+        "as_good": [configuration_entry(one.configuration) for one in best.as_good],
+        "others": [_ranked_entry(one) for one in best.ranked[1:]],
+    }
+
+
+def _ranked_entry(one: Ranked) -> Entry:
+    found = one.comparison
+    return {
+        **configuration_entry(one.configuration),
+        "step_ms": _rounded(one.median_ms),
+        "runs": one.runs,
+        "ratio": _value(found, "ratio"),
+        "ratio_ci_low": _value(found, "ratio_low"),
+        "ratio_ci_high": _value(found, "ratio_high"),
+        "verdict": str(found.verdict) if found else None,
+        "note": found.note or None if found else None,
+    }
+
+
+def _value(item: object | None, name: str) -> float | None:
+    """An attribute of `item`; None without one."""
+    return None if item is None else _rounded(getattr(item, name))
+
+
+def _rounded(value: float | None) -> float | None:
+    """Without the digits that come from binary fractions: a ns of a µs has three."""
+    return None if value is None else round(value, 6)

@@ -1,0 +1,154 @@
+"""The effect of communication on each GEMM of a point, over all of its ranks.
+
+GPUs differ by some percent, so that durations of several ranks are compared as multiples of each
+rank's own median alone. A rank whose instances all ran next to communication has no such median and
+does not take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gemmetry.analysis.sweeps.model import GemmKind
+from gemmetry.analysis.sweeps.ranks.cause import (
+    DoseResponse,
+    Floats,
+    bounds,
+    compared,
+    dose_response,
+    family_of,
+    verdict_and_note,
+)
+from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
+from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis
+from gemmetry.statistics.comparison import Difference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledGemm:
+    """One GEMM on all ranks of a point."""
+
+    kind: GemmKind
+    ranks: tuple[int | None, ...]
+    """Those that run it."""
+    count: int
+    sum_us: float
+    """Over all ranks."""
+    overlapped_count: int
+    alone_count: int
+    overlapped_median_us: float | None
+    alone_median_us: float | None
+    slowdown: float | None
+    """Ratio of the medians of durations, each divided by the median alone of its rank."""
+    low: float | None
+    """Of the interval of the ratio; the intervals of all GEMMs of all points hold together with
+    95 %."""
+    high: float | None
+    verdict: str
+    """Like :attr:`~gemmetry.analysis.sweeps.ranks.cause.Cause.verdict`."""
+    note: str
+    cost_ms_per_step: float | None
+    """Mean over the ranks whose cost is known."""
+    dose: DoseResponse | None
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether a slowdown is shown."""
+        return self.verdict == Difference.SLOWER
+
+
+class _Group(NamedTuple):
+    """The instances of one GEMM of a point."""
+
+    kind: GemmKind
+    of_ranks: list[tuple[RankAnalysis, GemmStatistics]]
+    alone: Floats
+    """As multiples of the rank's median alone, like `together`."""
+    together: Floats
+    shares: Floats
+    """Overlapped share of each of `alone`, then of each of `together`."""
+
+
+def pooled_gemms(points: Sequence[Sequence[RankAnalysis]]) -> list[tuple[PooledGemm, ...]]:
+    """The GEMMs of each of `points`, which are given by their ranks, those with the most time
+    first."""
+    groups = [_groups(ranks) for ranks in points]
+    family = family_of(
+        (len(group.alone), len(group.together)) for found in groups for group in found
+    )
+    return [
+        tuple(sorted((_judged(group, family) for group in found), key=lambda one: -one.sum_us))
+        for found in groups
+    ]
+
+
+def _groups(ranks: Sequence[RankAnalysis]) -> list[_Group]:
+    found: dict[GemmKind, list[tuple[RankAnalysis, GemmStatistics]]] = {}
+    for rank in ranks:
+        for gemm in rank.gemms:
+            found.setdefault(gemm.kind, []).append((rank, gemm))
+    return [_group(kind, members) for kind, members in found.items()]
+
+
+def _group(kind: GemmKind, members: list[tuple[RankAnalysis, GemmStatistics]]) -> _Group:
+    alone, together, shares_alone, shares = [], [], [], []
+    for rank, gemm in members:
+        middle = gemm.cause.alone_median_us
+        if not middle:
+            continue
+        gemms = rank.facts.gemms
+        chosen = gemms.kind == gemm.index
+        duration, overlap = gemms.duration_ns[chosen], gemms.overlap_ns[chosen]
+        is_alone, multiples = overlap == 0, duration / (1000 * middle)
+        alone.append(multiples[is_alone])
+        together.append(multiples[~is_alone])
+        shares_alone.append(np.zeros(int(is_alone.sum())))
+        shares.append(overlap[~is_alone] / np.maximum(duration[~is_alone], 1))
+    return _Group(kind, members, *map(_joined, (alone, together, (*shares_alone, *shares))))
+
+
+def _joined(parts: Sequence[Floats]) -> Floats:
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def _judged(group: _Group, family: int) -> PooledGemm:
+    kind, statistics = group.kind, [gemm for _, gemm in group.of_ranks]
+    causes = [gemm.cause for gemm in statistics]
+    overlapped = sum(cause.overlapped_count for cause in causes)
+    alone = sum(cause.alone_count for cause in causes)
+    comparison = compared(kind, group.alone, group.together, family)
+    low, high = bounds(comparison)
+    verdict, note = verdict_and_note(kind, alone, overlapped, comparison)
+    costs = [one.cost_ms_per_step for one in causes if one.cost_ms_per_step is not None]
+    multiples = np.concatenate([group.alone, group.together])
+    return PooledGemm(
+        kind=kind,
+        ranks=tuple(rank.facts.rank for rank, _ in group.of_ranks),
+        count=sum(gemm.count for gemm in statistics),
+        sum_us=sum(gemm.sum_us for gemm in statistics),
+        overlapped_count=overlapped,
+        alone_count=alone,
+        overlapped_median_us=_median(group, is_overlapped=True),
+        alone_median_us=_median(group, is_overlapped=False),
+        slowdown=None if comparison is None else comparison.ratio,
+        low=low,
+        high=high,
+        verdict=verdict,
+        note=note,
+        cost_ms_per_step=sum(costs) / len(costs) if costs else None,
+        dose=dose_response(kind, multiples, group.shares * multiples) if overlapped else None,
+    )
+
+
+def _median(group: _Group, *, is_overlapped: bool) -> float | None:
+    parts = []
+    for rank, gemm in group.of_ranks:
+        gemms = rank.facts.gemms
+        chosen = (gemms.kind == gemm.index) & ((gemms.overlap_ns > 0) == is_overlapped)
+        parts.append(gemms.duration_ns[chosen])
+    durations = _joined(parts)
+    return float(np.median(durations)) / 1000 if len(durations) else None

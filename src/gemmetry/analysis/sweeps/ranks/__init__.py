@@ -1,0 +1,1 @@
+"""What is computed of each trace alone, in worker processes."""

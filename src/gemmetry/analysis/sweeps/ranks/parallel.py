@@ -1,0 +1,180 @@
+"""Spreads the traces of a sweep over worker processes.
+
+Each worker reads one trace at a time and returns a message of some 50 KB, so that the memory of
+this process depends on the facts and not on the traces. A worker that dies costs the trace that it
+was reading.
+"""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gemmetry.analysis.sweeps.ranks.worker import (
+    RankAnalysis,
+    RankFailure,
+    RankTask,
+    analyse_rank,
+    hook_of,
+    packed,
+    read_frame,
+    unpacked,
+    write_frame,
+)
+from gemmetry.hardware.host import usable_cores
+from gemmetry.traces.collectives.summary import Group
+
+SMALL_BYTES = 1 << 20
+"""Traces with fewer bytes together are read in this process: a worker takes a third of a second to
+start, in which it could have read several MB."""
+
+WORKER = [sys.executable, "-m", "gemmetry.analysis.sweeps.ranks.worker"]
+"""The command of a worker."""
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of traces that are done, and that of all."""
+
+
+def analyse_ranks(
+    tasks: Sequence[RankTask],
+    *,
+    hook: str = "",
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> list[RankAnalysis | RankFailure]:
+    """What each trace shows, in the order of `tasks`.
+
+    Args:
+        hook: ``module:function`` of a :data:`~gemmetry.analysis.sweeps.ranks.worker.Hook`.
+        processes: number of workers; by default one for each processor that this process may use,
+            or none where the traces are small.
+    """
+    known: dict[Group, Group] = {}
+    if processes is None:
+        processes = 1 if _bytes_of(tasks) < SMALL_BYTES else usable_cores()
+    processes = min(processes, len(tasks))
+    results: list[RankAnalysis | RankFailure] = [RankFailure("it was not read")] * len(tasks)
+    done = 0
+
+    def note(index: int, found: RankAnalysis | RankFailure) -> None:
+        nonlocal done
+        results[index] = found
+        done += 1
+        if progress is not None:
+            progress(done, len(tasks))
+
+    if processes <= 1:
+        function = hook_of(hook)
+        for index, task in enumerate(tasks):
+            # Packed like those of workers, so that repeated groups are one object.
+            note(index, unpacked(packed(analyse_rank(task, function)), known))
+        return results
+    _Crew(tasks, hook, processes).run(lambda index, message: note(index, unpacked(message, known)))
+    return results
+
+
+def _bytes_of(tasks: Sequence[RankTask]) -> int:
+    total = 0
+    for task in tasks:
+        path = Path(task.path)
+        total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+class _Crew:
+    """Workers, each with a thread that hands it tasks and waits for its answers."""
+
+    def __init__(self, tasks: Sequence[RankTask], hook: str, processes: int) -> None:
+        self._tasks = tasks
+        self._command = [*WORKER, hook]
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        # Largest first, so that no worker begins a large trace when the others are done.
+        sizes = [(-_bytes_of([task]), index) for index, task in enumerate(tasks)]
+        for _, index in sorted(sizes):
+            self._waiting.put(index)
+        self._threads = [threading.Thread(target=self._serve) for _ in range(processes)]
+
+    def run(self, done: Callable[[int, bytes], None]) -> None:
+        """Have all tasks done; `done` gets the index of each and its message, in this thread."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            for _ in self._tasks:
+                done(*self._answers.get())
+        finally:
+            with self._lock:
+                self._is_stopped = True
+                for worker in self._workers:
+                    worker.kill()
+            for thread in self._threads:
+                thread.join()
+
+    def _serve(self) -> None:
+        """Hand tasks to a worker until none is left; a worker that died is replaced."""
+        worker: subprocess.Popen[bytes] | None = None
+        with tempfile.TemporaryFile() as errors:
+            while (index := self._next()) is not None:
+                if worker is None:
+                    worker = self._start(errors.fileno())
+                    if worker is None:
+                        return
+                message = _answer(worker, self._tasks[index])
+                if message is None:
+                    status = worker.wait()
+                    errors.seek(0)
+                    last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+                    reason = ": ".join([f"its worker ended with status {status}", *last])
+                    message = packed(RankFailure(reason))
+                    _close(worker)
+                    worker = None
+                self._answers.put((index, message))
+        if worker is not None:
+            _close(worker)
+
+    def _next(self) -> int | None:
+        try:
+            return self._waiting.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _start(self, errors: int) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._is_stopped:
+                return None
+            worker = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+            self._workers.append(worker)
+            return worker
+
+
+def _answer(worker: subprocess.Popen[bytes], task: RankTask) -> bytes | None:
+    """The worker's message; None where it died."""
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        write_frame(worker.stdin, msgspec.msgpack.encode(task))  # type: ignore[arg-type]
+        return read_frame(worker.stdout)  # type: ignore[arg-type]
+    except OSError:
+        return None
+
+
+def _close(worker: subprocess.Popen[bytes]) -> None:
+    """Let it end, which it does when its input ends."""
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        worker.stdin.close()
+    except OSError:
+        pass
+    worker.stdout.close()
+    worker.wait()

@@ -1,0 +1,124 @@
+"""Training sweeps for scripts and notebooks, and for the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmetry.analysis.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
+from gemmetry.analysis.sweeps.layout import analysis_folder
+
+if TYPE_CHECKING:
+    import polars
+
+    from gemmetry.analysis.sweeps.ranks.parallel import Progress
+
+DOCUMENT = "analysis.json"
+
+
+class AnalyzedSweep:
+    """What a sweep shows: as objects (:attr:`analysis`), as data frames, and as a document."""
+
+    def __init__(self, analysis: SweepAnalysis, folder: Path) -> None:
+        self.analysis = analysis
+        self.folder = folder
+        """Where its files are written."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read or compared."""
+        return self.analysis.all_problems
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every point of the sweep ran well and everything of it could be read."""
+        return not self.problems
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``analysis.json``."""
+        from gemmetry.analysis.sweeps.document import sweep_document
+
+        return sweep_document(self.analysis)
+
+    def points(self) -> polars.DataFrame:
+        """One row per point: the median step and its parts.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.analysis.sweeps.tables import points_table
+
+        return _frame(points_table(self.analysis))
+
+    def gemms(self) -> polars.DataFrame:
+        """One row per kernel and shape of each rank of each point.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.analysis.sweeps.tables import gemms_table
+
+        return _frame(gemms_table(self.analysis))
+
+    def pooled_gemms(self) -> polars.DataFrame:
+        """One row per kernel and shape of each point, over its ranks.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.analysis.sweeps.tables import pooled_table
+
+        return _frame(pooled_table(self.analysis))
+
+    def write(self) -> list[Path]:
+        """Write its files into :attr:`folder`, and return their paths."""
+        from gemmetry.reports.tables.files import write_atomically
+
+        path = self.folder / DOCUMENT
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
+        return [path]
+
+    def __repr__(self) -> str:
+        count = sum(len(one.ranks) for one in self.analysis.points)
+        return f"<AnalyzedSweep: {len(self.analysis.points)} points, {count} traces>"
+
+
+def analyze(
+    folder: str | PathLike[str],
+    *,
+    threads: Collection[int] | None = None,
+    channels: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
+    analysis_dir: str | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> AnalyzedSweep:
+    """Read every trace of a sweep once, in parallel, and compute what they show. Nothing is
+    written; :meth:`AnalyzedSweep.write` does.
+
+    Args:
+        folder: of the sweep (``<T>thread/nccl_<C>channels/...`` below it), or of its analysis.
+        threads, channels, ranks: analyse only these; None: all.
+        analysis_dir: name of the folder for its files; None: ``tracelens_analysis`` if the sweep
+            has one, else ``analysis``.
+        processes: workers that read traces; None: as many as there are processors.
+        progress: is called with the number of traces that are read and that of all.
+
+    Raises:
+        RequestError: the folder has no point of a sweep, none is selected, or no trace of those
+            that are can be read.
+    """
+    selection = PointSelection(threads, channels, ranks)
+    found = analyse_sweep(Path(folder), selection=selection, processes=processes, progress=progress)
+    return AnalyzedSweep(found, analysis_folder(found.sweep.folder, analysis_dir))
+
+
+def _frame(table: Any) -> polars.DataFrame:
+    from gemmetry.reports.tables.frames import frame
+
+    made: polars.DataFrame = frame(table)
+    return made

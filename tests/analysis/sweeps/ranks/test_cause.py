@@ -1,0 +1,157 @@
+"""Statistics and causes of the GEMMs of one rank."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+from gemmetry.analysis.sweeps.model import GemmInstances, GemmKind, RankFile
+from gemmetry.analysis.sweeps.ranks.cause import (
+    NO_CONTROL,
+    NO_SHAPE,
+    NOT_OVERLAPPED,
+    dose_response,
+)
+from gemmetry.analysis.sweeps.ranks.extraction import read_facts
+from gemmetry.analysis.sweeps.ranks.gemms import gemm_statistics
+
+
+@pytest.fixture
+def gemms_of(tmp_path, sweeps):
+    """The GEMMs of rank 0 of a point, by kernel."""
+
+    def make(change=None, **chosen):
+        path = tmp_path / "rank0.json"
+        path.write_text(sweeps.point_traces(sweeps.MadePoint(**chosen))[0])
+        facts = read_facts(RankFile(path, 0, "name"))[1]
+        facts = change(facts) if change else facts
+        return {one.kind.kernel: one for one in gemm_statistics(facts)}
+
+    return make
+
+
+def test_the_slowed_gemm_is_found_and_the_other_is_not(gemms_of, sweeps):
+    found = gemms_of(slowdown={sweeps.UP.kernel: 1.3})
+    up, down = found[sweeps.UP.kernel], found[sweeps.DOWN.kernel]
+    assert (up.count, up.cause.overlapped_count, up.cause.alone_count) == (36, 18, 18)
+    assert up.cause.verdict == "slower"
+    assert up.cause.is_slowed
+    assert up.cause.slowdown == pytest.approx(1.3, rel=0.01)
+    assert up.cause.low < 1.3 < up.cause.high
+    assert up.cause.slowdown == pytest.approx(
+        up.cause.overlapped_median_us / up.cause.alone_median_us
+    )
+    # 6 instances a step, each 30 us longer.
+    assert up.cause.cost_ms_per_step == pytest.approx(0.18, rel=0.05)
+    assert down.cause.verdict == "no difference shown"
+    assert down.cause.low < 1 < down.cause.high
+    assert abs(down.cause.cost_ms_per_step) < 0.01
+
+
+def test_the_response_to_the_dose_and_the_collective(gemms_of, sweeps):
+    cause = gemms_of(slowdown={sweeps.UP.kernel: 1.3})[sweeps.UP.kernel].cause
+    assert cause.dose.full_overlap_slowdown == pytest.approx(1.3, rel=0.01)
+    assert cause.dose.low < 1.3 < cause.dose.high
+    (only,) = cause.by_collective
+    assert (only.op, only.count, only.verdict) == ("all_gather", 18, "slower")
+    assert only.slowdown == cause.slowdown
+
+
+def test_a_gemm_that_always_overlaps_has_no_control_group(gemms_of, sweeps):
+    cause = gemms_of(has_control=False)[sweeps.UP.kernel].cause
+    assert (cause.verdict, cause.slowdown, cause.low) == (NO_CONTROL, None, None)
+    assert (cause.alone_median_us, cause.cost_ms_per_step) == (None, None)
+    assert "all 18 instances" in cause.note
+    assert "gemmetry sweep run" in cause.note
+
+
+def test_a_gemm_that_never_overlaps(gemms_of, sweeps):
+    cause = gemms_of(is_overlapped=False)[sweeps.UP.kernel].cause
+    assert (cause.verdict, cause.overlapped_count, cause.dose) == (NOT_OVERLAPPED, 0, None)
+    assert cause.by_collective == ()
+    assert cause.cost_ms_per_step == 0
+
+
+def test_few_instances_are_undecided_whatever_their_ratio(gemms_of, sweeps):
+    cause = gemms_of(steps=1, layers=2, slowdown={sweeps.UP.kernel: 3.0})[sweeps.UP.kernel].cause
+    assert (cause.verdict, cause.low, cause.high) == ("undecided", None, None)
+    assert cause.slowdown == pytest.approx(3.0, rel=0.02)
+    assert "too few" in cause.note
+
+
+def test_a_kernel_without_a_shape_is_not_judged(gemms_of, sweeps):
+    def without_shapes(facts):
+        kinds = tuple(GemmKind(kind.kernel, kind.short) for kind in facts.gemm_kinds)
+        return msgspec.structs.replace(facts, gemm_kinds=kinds)
+
+    cause = gemms_of(without_shapes, slowdown={sweeps.UP.kernel: 1.5})[sweeps.UP.kernel].cause
+    assert (cause.verdict, cause.note, cause.slowdown) == ("undecided", NO_SHAPE, None)
+    assert cause.dose is None
+
+
+def test_the_effect_of_each_kind_of_collective(gemms_of, sweeps):
+    """Every second all-gather becomes a reduce-scatter, next to which UP takes longer still."""
+
+    def change(facts):
+        communication = tuple(
+            one if i % 2 else msgspec.structs.replace(
+                one, collective=dataclasses.replace(one.collective, op="reduce_scatter")
+            )
+            for i, one in enumerate(facts.communication)
+        )  # fmt: skip
+        gemms = facts.gemms
+        duration = gemms.duration_ns.copy()
+        slow = [row for row, at, _ in gemms.overlapping.tolist() if at % 2 == 0]
+        duration[slow] = duration[slow] * 3 // 2
+        columns = {name: getattr(gemms, name) for name in GemmInstances.__struct_fields__}
+        gemms = GemmInstances(**{**columns, "durations": duration.tobytes()})
+        return msgspec.structs.replace(facts, communication=communication, gemms=gemms)
+
+    cause = gemms_of(change, slowdown={sweeps.UP.kernel: 1.2})[sweeps.UP.kernel].cause
+    found = {one.op: one for one in cause.by_collective}
+    assert {op: one.count for op, one in found.items()} == {"all_gather": 9, "reduce_scatter": 9}
+    assert found["all_gather"].slowdown == pytest.approx(1.2, rel=0.02)
+    assert found["reduce_scatter"].slowdown == pytest.approx(1.8, rel=0.02)
+    assert {one.verdict for one in found.values()} == {"slower"}
+
+
+def test_statistics_agree_with_numpy(gemms_of, sweeps):
+    samples = []
+
+    def keep(facts):
+        samples.append(facts.gemms.duration_ns[facts.gemms.kind == 1] / 1000)
+        return facts
+
+    found = gemms_of(keep, noise=0.1)[sweeps.DOWN.kernel]
+    (values,) = samples
+    assert found.count == len(values)
+    assert found.sum_us == pytest.approx(values.sum())
+    assert found.median_us == pytest.approx(np.median(values))
+    assert (found.p5_us, found.p95_us) == pytest.approx(tuple(np.quantile(values, [0.05, 0.95])))
+    assert found.mad_us == pytest.approx(np.median(abs(values - np.median(values))))
+    assert found.cv == pytest.approx(values.std(ddof=1) / values.mean())
+    assert found.max_minus_min_us == pytest.approx(values.max() - values.min())
+
+
+def test_the_effect_of_the_first_step(gemms_of, sweeps):
+    def slow_first(facts):
+        gemms = facts.gemms
+        duration = np.where(gemms.step == 3, 4 * gemms.duration_ns, gemms.duration_ns)
+        columns = {name: getattr(gemms, name) for name in GemmInstances.__struct_fields__}
+        return msgspec.structs.replace(
+            facts, gemms=GemmInstances(**{**columns, "durations": duration.tobytes()})
+        )
+
+    found = gemms_of(slow_first)[sweeps.DOWN.kernel]
+    assert found.first_step_ratio == pytest.approx(4, rel=0.02)
+    assert found.later_steps_median_us == pytest.approx(90, rel=0.02)
+
+
+def test_short_overlaps_give_no_response():
+    kind = GemmKind("k", "k", 1, 1, 1)
+    duration, overlap = np.full(20, 100.0), np.array([0.0] * 14 + [10.0] * 6)
+    assert dose_response(kind, duration, overlap) is None
+    assert dose_response(kind, duration, 9 * overlap) is not None

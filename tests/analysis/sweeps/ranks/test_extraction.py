@@ -1,0 +1,146 @@
+"""Facts of one trace of a sweep."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.sweeps.model import RankFile
+from gemmetry.analysis.sweeps.ranks.extraction import read_facts
+from gemmetry.domain.errors import RequestError
+
+
+def _facts(tmp_path, text, rank=0):
+    path = tmp_path / f"rank{rank}.json"
+    path.write_text(text)
+    return read_facts(RankFile(path, rank, "name"))[1]
+
+
+@pytest.fixture
+def planted(tmp_path, sweeps):
+    """Rank 1 of a point: 2 steps of 2 layers, with UP slowed next to the all-gather."""
+    point = sweeps.MadePoint(steps=2, layers=2, noise=0.0, slowdown={sweeps.UP.kernel: 1.25})
+    return _facts(tmp_path, sweeps.point_traces(point)[1], 1)
+
+
+def test_what_the_trace_states(planted, sweeps):
+    assert (planted.rank, planted.rank_source, planted.world_size) == (1, "trace", 2)
+    assert (planted.device, planted.on_gpu, planted.partial) == ("NVIDIA H200", True, False)
+    assert planted.versions["nccl_version"] == "2.28.9"
+    assert planted.problems == ()
+    assert planted.base_ns == sweeps.BASE_NS
+
+
+def test_gemms_with_their_overlap(planted, sweeps):
+    gemms = planted.gemms
+    assert [(kind.kernel, kind.shape, kind.dtype) for kind in planted.gemm_kinds] == [
+        (one.kernel, f"{one.m}x{one.n}x{one.k}", "bf16") for one in (sweeps.UP, sweeps.DOWN)
+    ]
+    assert len(gemms) == 2 * 2 * 4
+    assert (np.diff(gemms.start_ns) > 0).all()
+    # In each layer UP and DOWN run next to the all-gather, then alone.
+    assert gemms.kind.tolist() == [0, 1] * 8
+    assert gemms.duration_ns.tolist() == [125_000, 90_000, 100_000, 90_000] * 4
+    assert (gemms.overlap_ns > 0).tolist() == [True, True, False, False] * 4
+    assert gemms.step.tolist() == [3] * 8 + [4] * 8
+
+
+def test_the_collective_next_to_each_gemm(planted):
+    pairs = planted.gemms.overlapping
+    assert pairs[:, 0].tolist() == [0, 1, 4, 5, 8, 9, 12, 13]
+    assert pairs[:, 1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    summed = np.zeros(len(planted.gemms), np.int64)
+    np.add.at(summed, pairs[:, 0], pairs[:, 2])
+    assert summed.tolist() == planted.gemms.overlap_ns.tolist()
+
+
+def test_communication_kernels(planted, sweeps):
+    assert len(planted.communication) == 4
+    first = planted.communication[0]
+    assert (first.grid, first.block, first.step) == ((8, 1, 1), (288, 1, 1), 3)
+    assert first.kernel == sweeps.COLLECTIVE
+    assert first.collective.op == "all_gather"
+    assert first.collective.bytes == 2 * (1 << 24)
+    assert first.collective.duration_ns == 260_000
+
+
+def test_parts_of_a_step_add_up_to_its_window(planted):
+    assert [step.number for step in planted.steps] == [3, 4]
+    for step in planted.steps:
+        parts = step.compute_ns + step.exposed_comm_ns + step.exposed_copy_ns + step.idle_ns
+        assert parts == step.window_ns
+        # In each layer 260 us of communication next to 215 us of GEMMs and the gap between them.
+        assert step.comm_ns == 2 * 260_000
+        assert step.exposed_comm_ns == 2 * (260_000 - 215_000)
+    times = planted.times
+    assert times.busy_ns + times.idle_ns == times.window_ns
+    assert times.exposed_comm_ns == 4 * 45_000
+
+
+def test_a_copy_between_gpus_is_communication(tmp_path, sweeps):
+    point = sweeps.MadePoint(steps=1, layers=1, noise=0.0)
+    document = json.loads(sweeps.point_traces(point)[0])
+    events = document["traceEvents"]
+    (collective,) = (one for one in events if one["name"] == sweeps.COLLECTIVE)
+    collective |= {"cat": "gpu_memcpy", "name": "Memcpy PtoP (Device -> Device)"}
+    collective["args"] = {"device": 0, "stream": 24, "correlation": 1, "bytes": 4096}
+    found = _facts(tmp_path, json.dumps(document))
+    (copy,) = found.communication
+    assert (copy.collective.op, copy.collective.bytes) == ("copy", 4096)
+    assert (found.gemms.overlap_ns > 0).tolist() == [True, True, False, False]
+    (step,) = found.steps
+    assert step.exposed_comm_ns > 0 == step.exposed_copy_ns
+    # TraceLens' times count it as a copy.
+    assert found.times.comm_ns == 0 < found.times.copy_ns
+
+
+def test_a_rank_that_contradicts_its_path_is_a_problem(tmp_path, sweeps):
+    text = sweeps.point_traces(sweeps.MadePoint(steps=1, layers=1))[1]
+    found = _facts(tmp_path, text, 0)
+    assert found.rank == 1
+    assert found.problems == ("the trace is of rank 1, its path of rank 0",)
+
+
+def test_without_a_recorded_rank_the_path_states_it(tmp_path, sweeps):
+    document = json.loads(sweeps.point_traces(sweeps.MadePoint(steps=1, layers=1))[1])
+    del document["distributedInfo"]
+    found = _facts(tmp_path, json.dumps(document), 1)
+    assert (found.rank, found.rank_source, found.world_size) == (1, "name", None)
+
+
+def test_a_trace_of_a_cpu_with_gloo(tmp_path):
+    def event(category, name, start, duration, thread=1, **args):
+        return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread,
+                "ts": start, "dur": duration, "args": args}  # fmt: skip
+
+    dims = {"Input Dims": [[8, 4], [4, 2]], "Input type": ["float", "float"]}
+    events = [
+        event("user_annotation", "ProfilerStep#2", 0, 100),
+        event("cpu_op", "aten::matmul", 5, 12, **dims),
+        event("cpu_op", "aten::mm", 6, 10, **dims),
+        event("cpu_op", "c10d::allreduce_", 20, 2),
+        event("user_annotation", "gloo:all_reduce", 30, 50, thread=9),
+        event("cpu_op", "aten::mm", 40, 15, **dims),
+        event("user_annotation", "ProfilerStep#3", 100, 100),
+    ]
+    found = _facts(tmp_path, json.dumps({"traceEvents": events}))
+    assert not found.on_gpu
+    assert [(one.kernel, one.shape, one.dtype) for one in found.gemm_kinds] == [
+        ("aten::mm", "8x2x4", "f32")
+    ]
+    assert found.gemms.duration_ns.tolist() == [10_000, 15_000]
+    assert found.gemms.overlap_ns.tolist() == [0, 15_000]
+    assert [one.collective.op for one in found.communication] == ["all_reduce"]
+    first, second = found.steps
+    assert (first.number, first.source, first.window_ns) == (2, "host", 100_000)
+    assert (first.compute_ns, first.exposed_comm_ns, first.idle_ns) == (27_000, 35_000, 38_000)
+    assert (second.number, second.idle_ns) == (3, 100_000)
+
+
+def test_a_file_that_is_no_trace_is_refused(tmp_path):
+    path = tmp_path / "rank0.json"
+    path.write_text('{"answer": 42}')
+    with pytest.raises(RequestError, match="not a trace"):
+        read_facts(RankFile(path, 0, "name"))

@@ -1,0 +1,94 @@
+"""Traces spread over worker processes."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from gemmetry.analysis.sweeps.layout import read_sweep
+from gemmetry.analysis.sweeps.ranks import parallel
+from gemmetry.analysis.sweeps.ranks.parallel import analyse_ranks
+from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
+
+
+@pytest.fixture
+def tasks(tmp_path, sweeps):
+    """Three ranks; the trace of the second one is not a trace."""
+    sweeps.write_sweep(tmp_path, [sweeps.MadePoint(ranks=3, steps=1, layers=2)])
+    (point,) = read_sweep(tmp_path).points
+    point.traces[1].path.write_bytes(b"not gzip")
+    return [RankTask(str(one.path), one.rank, one.rank_source) for one in point.traces]
+
+
+def test_results_are_in_the_order_of_the_tasks(tasks):
+    progress = []
+    found = analyse_ranks(tasks, processes=1, progress=lambda *counts: progress.append(counts))
+    assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankAnalysis]
+    assert [one.facts.rank for one in (found[0], found[2])] == [0, 2]
+    assert progress == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_workers_return_the_same_as_this_process(tasks):
+    assert analyse_ranks(tasks, processes=2) == analyse_ranks(tasks, processes=1)
+
+
+def test_equal_groups_are_one_object(tasks):
+    found = analyse_ranks(tasks, processes=1)
+    groups = [one.collective.group for rank in (found[0], found[2])
+              for one in rank.facts.communication]  # fmt: skip
+    assert len(groups) == 4
+    assert groups[0].ranks == (0, 1, 2)
+    assert all(group is groups[0] for group in groups)
+
+
+def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
+    """Instead of a worker, a program that answers as one does, except that it dies of rank 2."""
+    program = tmp_path / "worker.py"
+    program.write_text(
+        "import os, sys\n"
+        "from gemmetry.analysis.sweeps.ranks import worker\n"
+        "analyse = worker.analyse_rank\n"
+        "def deadly(task, hook):\n"
+        "    if task.rank == 2:\n"
+        "        print('out of luck', file=sys.stderr, flush=True)\n"
+        "        os._exit(7)\n"
+        "    return analyse(task, hook)\n"
+        "worker.analyse_rank = deadly\n"
+        "worker.main()\n"
+    )
+    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
+    found = analyse_ranks(tasks, processes=2)
+    assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankFailure]
+    assert found[2].reason == "its worker ended with status 7: out of luck"
+
+
+@pytest.fixture
+def hook(tmp_path, monkeypatch):
+    """The name of a hook that writes the rank and the number of rows."""
+    (tmp_path / "made_hook.py").write_text(
+        "def write(trace, facts, path):\n"
+        "    path.write_text(f'{facts.rank} {len(trace.rows.gpu.start_ns)}')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "made_hook:write"
+    sys.modules.pop("made_hook", None)
+
+
+def test_the_hook_writes_while_the_trace_is_in_memory(tasks, tmp_path, hook):
+    target = tmp_path / "written.txt"
+    (found,) = analyse_ranks([RankTask(tasks[0].path, 0, "name", str(target))], hook=hook)
+    assert found.problems == ()
+    # In each of 2 layers: an all-gather, 4 GEMMs, and an element-wise kernel.
+    assert target.read_text() == "0 12"
+
+
+def test_a_hook_that_cannot_write_is_a_problem_of_the_trace(tasks, tmp_path, hook):
+    task = RankTask(tasks[0].path, 0, "name", str(tmp_path / "no" / "written.txt"))
+    (found,) = analyse_ranks([task], hook=hook)
+    (problem,) = found.problems
+    assert "written.txt is not written" in problem
+
+
+def test_nothing_to_read():
+    assert analyse_ranks([]) == []

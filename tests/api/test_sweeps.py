@@ -1,0 +1,42 @@
+"""Sweeps in Python."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.api.sweeps import analyze
+
+
+@pytest.fixture
+def folder(tmp_path, sweeps):
+    points = [sweeps.MadePoint(channels=channels, layers=2) for channels in (4, 8)]
+    return sweeps.write_sweep(tmp_path / "sweep", points)
+
+
+def test_frames_and_document(folder):
+    found = analyze(folder)
+    assert found.is_complete
+    points, gemms, pooled = found.points(), found.gemms(), found.pooled_gemms()
+    assert points["channels"].to_list() == [4, 8]
+    assert points["step_ms"].dtype.is_float()
+    assert len(gemms) == 2 * len(pooled) == 2 * 2 * 2
+    assert set(gemms["rank"]) == {0, 1}
+    assert found.document()["sweep"] == str(folder)
+
+
+def test_nothing_is_written_before_it_is_requested(folder):
+    found = analyze(str(folder), channels=[8])
+    assert not (folder / "analysis").exists()
+    (written,) = found.write()
+    assert written == folder / "analysis" / "analysis.json"
+    assert json.loads(written.read_text())["points"][0]["channels"] == 8
+
+
+def test_a_sweep_against_a_damaged_one(folder):
+    next(folder.rglob("rank1/*.gz")).write_bytes(b"")
+    found = analyze(folder, analysis_dir="mine")
+    assert not found.is_complete
+    assert found.folder == folder / "mine"
+    assert any("rank 1 of 2" in problem for problem in found.problems)
