@@ -115,10 +115,9 @@ class StoredResults:
     def operations_without_ok(self, excused: Collection[str] = ()) -> int:
         """Finished operations without an ok dispatch, unless all their outcomes are in
         `excused`."""
-        marks = ", ".join("?" * len(excused))
         rows = self._query(
-            "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation"
-            f" HAVING sum(outcome = 'ok') = 0 AND sum(outcome NOT IN ({marks})) > 0)",
+            "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation HAVING"
+            f" sum(outcome = 'ok') = 0 AND sum(outcome NOT IN ({question_marks(excused)})) > 0)",
             tuple(excused),
         )
         return int(rows[0][0])
@@ -224,6 +223,6 @@ def _floats(blob: bytes) -> list[float]:
     return [float(value) for value in np.frombuffer(blob)]
 
 
-def question_marks(values: Sequence[object]) -> str:
+def question_marks(values: Collection[object]) -> str:
     """Placeholders for `values` in a statement."""
     return ", ".join("?" * len(values))
