@@ -80,10 +80,9 @@ def test_an_older_nccl_is_refused(host, path, version, words):
     assert words in refusal(path)
 
 
-def test_a_torch_without_windows_is_refused(host, monkeypatch):
-    memory = pytest.importorskip("torch.distributed._symmetric_memory")
-    monkeypatch.delattr(memory, "get_mem_pool", raising=False)
-    assert "torch 2.13.0 cannot allocate" in refusal("symmetric")
+def test_a_torch_without_windows_is_refused(host):
+    host.__version__ = "2.10.1+cu130"
+    assert "needs torch 2.11, and this is 2.10.1+cu130" in refusal("symmetric")
     host.version.hip = "7.0"
     assert "ROCm" in refusal("symmetric")
     host.version.hip, host.cuda.is_available = None, lambda: False
@@ -103,17 +102,42 @@ def test_a_policy_that_contradicts_the_path_is_refused(host, monkeypatch):
     assert "requests copy engines" in refusal("symmetric")
 
 
-def test_the_gather_registers_its_output_and_counts_distinct_buffers():
+@pytest.fixture
+def gather():
+    """An all-gather whose symmetric memory is plain memory."""
     torch = pytest.importorskip("torch")
-    registered, gathered = [], []
-    gather = object.__new__(paths.RegisteredAllGather)
-    gather._memory = SimpleNamespace(rendezvous=lambda t, group: registered.append((t, group)))
-    gather._gather = lambda *tensors, **how: gathered.append((tensors, how))
-    gather.windows = set()
+    found = object.__new__(paths.RegisteredAllGather)
+    found.calls, found.registrations, found.windows = [], [], {}
+    found._slots, found._buffers = 3, {}
+    found._memory = SimpleNamespace(
+        empty=torch.empty, rendezvous=lambda tensor, group: found.registrations.append(group)
+    )
+    found._gather = lambda *tensors, **how: found.calls.append((*tensors, how["async_op"]))
+    return found
+
+
+def test_buffers_of_one_size_are_used_in_turn(gather):
+    import torch
+
+    def allocate(size: int) -> int:
+        return gather.allocate((size,), dtype=torch.float32, device="cpu").data_ptr()
+
+    first = [allocate(8) for _ in range(3)]
+    others = [allocate(16) for _ in range(2)]
+    assert len({*first, *others}) == 5
+    assert [allocate(8) for _ in range(7)] == [*first, *first, first[0]]
+    assert allocate(16) not in others
+
+
+def test_a_buffer_is_registered_once(gather):
+    import torch
+
     outputs, part = [torch.zeros(4), torch.zeros(4)], torch.zeros(2)
     for output in (*outputs, outputs[0]):
-        gather(output, part, SimpleNamespace(group_name="7"), async_op=True)
-    assert [group for _, group in registered] == ["7"] * 3
+        gather(
+            output_tensor=output, input_tensor=part, group=SimpleNamespace(group_name="7"),
+            async_op=True,
+        )  # fmt: skip
+    assert gather.registrations == ["7", "7"]
     assert len(gather.windows) == 2
-    assert gathered[0][0] == (outputs[0], part)
-    assert gathered[0][1]["async_op"] is True
+    assert gather.calls[2] == (outputs[0], part, True)

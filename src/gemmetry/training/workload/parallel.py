@@ -46,7 +46,7 @@ def spread(config: WorkloadConfig, ranks: Ranks) -> Parallel:
     if config.distributed.mode == "ddp":
         ddp = _ddp(model, config.distributed, ranks)
         return Parallel(ddp, "DDP", _reduction_of(ddp, config.distributed), forward)
-    _shard(model, config.fsdp, half=half)
+    _shard(model, config.fsdp, ranks, half=half)
     return Parallel(model, "FSDP2", lambda is_last: _reduced(model, is_last), nullcontext)
 
 
@@ -74,16 +74,19 @@ def _reduction_of(ddp: Any, keys: DistributedKeys) -> Callable[[bool], AbstractC
     return micro_batch
 
 
-def _shard(model: Transformer, keys: FsdpKeys, *, half: bool) -> None:
+def _shard(model: Transformer, keys: FsdpKeys, ranks: Ranks, *, half: bool) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+    # By itself FSDP2 chooses the GPUs of a host that has some, whatever the backend.
+    mesh = init_device_mesh(ranks.device.type, (ranks.size,))
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if half else torch.float32,
         reduce_dtype=_FORMATS[keys.reduce_dtype],
     )
     is_freed = keys.sharding_strategy == "full_shard"
     for part in (*model.layers, model):
-        fully_shard(part, mp_policy=policy, reshard_after_forward=is_freed)
+        fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=is_freed)
     layers, ahead = list(model.layers), keys.prefetch_layers
     for number, layer in enumerate(layers):
         if keys.forward_prefetch:

@@ -12,6 +12,8 @@ https://github.com/pytorch/pytorch/pull/176613.
 from __future__ import annotations
 
 import os
+import re
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,14 +22,15 @@ import torch.distributed as dist
 from torch import nn
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.training.keys import DistributedKeys
-from gemmetry.training.workload.parallel import Parallel
-from gemmetry.training.workload.ranks import Ranks
+from gemmetry.training.keys import DistributedKeys, FsdpKeys
 
 PATHS = ("kernel", "symmetric", "copy_engine")
 
 _FIRST_NCCL = {"symmetric": (2, 27), "copy_engine": (2, 28)}
 """The first NCCL with symmetric kernels, and with the policy of zero CTAs."""
+
+_FIRST_TORCH = (2, 11)
+"""The first torch in which NCCL's windows need no further preparation of a group."""
 
 _ZERO_CTAS = "2"
 """``NCCL_CTA_POLICY_ZERO``; names instead of numbers are read since NCCL 2.29."""
@@ -71,14 +74,16 @@ def _reason_against(path: str, distributed: DistributedKeys) -> str:
     version, first = torch.cuda.nccl.version(), _FIRST_NCCL[path]
     if tuple(version[:2]) < first:
         return f"it needs NCCL {_dotted(first)}, and torch was built with {_dotted(version)}"
-    import torch.distributed._symmetric_memory as symmetric_memory
-
-    if not hasattr(symmetric_memory, "get_mem_pool"):
-        return f"torch {torch.__version__} cannot allocate symmetric memory from a pool"
+    if _release(torch.__version__) < _FIRST_TORCH:
+        return f"it needs torch {_dotted(_FIRST_TORCH)}, and this is {torch.__version__}"
     policy = os.environ.get("NCCL_CTA_POLICY", "")
     if path == "symmetric" and policy in (_ZERO_CTAS, "ZERO"):
         return f"NCCL_CTA_POLICY={policy} requests copy engines"
     return ""
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _dotted(version: Sequence[int]) -> str:
@@ -87,25 +92,35 @@ def _dotted(version: Sequence[int]) -> str:
 
 class RegisteredAllGather:
     """FSDP2's all-gather into symmetric memory; only the output has to be registered, as its input
-    is a part of it."""
+    is a part of it.
 
-    def __init__(self, device: torch.device) -> None:
+    Buffers of one size are used in turn, so that all ranks gather into the same one. A caching
+    allocator would choose among free buffers by their addresses, which differ between ranks.
+    """
+
+    def __init__(self, slots: int) -> None:
+        """`slots` is the number of buffers of one size: one more than are in use at once."""
         import torch.distributed._symmetric_memory as symmetric_memory
 
         self._memory: Any = symmetric_memory
         self._memory.set_backend("NCCL")
-        self._pool: Any = symmetric_memory.get_mem_pool(device)
         # torch 2.13 has a new name for it, and a warning on the old one.
         self._gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-        self.windows: set[int] = set()
-        """Addresses of the buffers that were registered."""
+        self._slots = slots
+        self._buffers: dict[Any, deque[torch.Tensor]] = {}
+        self.windows: dict[int, Any] = {}
+        """Address of each registered buffer -> its registration."""
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Memory from the pool, which is used again, so that it is registered once."""
-        with torch.cuda.use_mem_pool(self._pool):
-            return torch.empty(size, dtype=dtype, device=device)
+        """The buffer of that size whose turn it is."""
+        buffers = self._buffers.setdefault((tuple(size), dtype), deque())
+        if len(buffers) < self._slots:
+            buffers.append(self._memory.empty(tuple(size), dtype=dtype, device=device))
+        else:
+            buffers.rotate(-1)
+        return buffers[-1]
 
     def __call__(
         self,
@@ -115,21 +130,23 @@ class RegisteredAllGather:
         async_op: bool = False,
     ) -> Any:
         """Register the output unless it is, and gather."""
-        self._memory.rendezvous(output_tensor, group=group.group_name)
-        self.windows.add(output_tensor.data_ptr())
+        address = output_tensor.data_ptr()
+        if address not in self.windows:
+            self.windows[address] = self._memory.rendezvous(output_tensor, group=group.group_name)
         return self._gather(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 class ConfiguredPath:
     """The path that was requested, and what was configured for it."""
 
-    def __init__(self, path: str, parallel: Parallel, ranks: Ranks) -> None:
+    def __init__(self, path: str, model: nn.Module, keys: FsdpKeys) -> None:
         """Registers the all-gathers of the model, unless kernels move the bytes."""
         self.requested = path
         self._gather: RegisteredAllGather | None = None
         if path != "kernel":
-            self._gather = RegisteredAllGather(ranks.device)
-            _use(self._gather, parallel.model)
+            # A layer's parameters are copied out of one buffer while the next layers' are gathered.
+            self._gather = RegisteredAllGather(slots=keys.prefetch_layers + 2)
+            _use(self._gather, model)
 
     def facts(self) -> dict[str, Any]:
         """What was configured. Whether NCCL followed it, only the trace shows."""

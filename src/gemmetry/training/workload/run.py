@@ -55,7 +55,7 @@ def _train(
 ) -> None:
     check_memory(config, ranks)
     parallel = spread(config, ranks)
-    configured = ConfiguredPath(path, parallel, ranks)
+    configured = ConfiguredPath(path, parallel.model, config.fsdp)
     facts = collect_facts(config, parallel, ranks)
     facts["path"] = configured.facts()
     facts["straggle"] = (
