@@ -6,6 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gemmetry.analysis.sweeps.collectives.settings import (
+    SweepSetting,
+    setting_verdicts,
+    sweep_verdicts,
+)
 from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.analysis.sweeps.model import (
     Point,
@@ -71,6 +76,8 @@ class SweepAnalysis:
     """By configuration and repeat; those that did not run included."""
     best: Best | None
     """None where no point has steps."""
+    settings: tuple[SweepSetting, ...] = ()
+    """The verdict on each setting with several values, over all points."""
     problems: tuple[str, ...]
     """Of the folder, and what differs between points; those of one point stand there."""
 
@@ -140,6 +147,11 @@ def analyse_sweep(
         sweep=replace(sweep, points=tuple(chosen)),
         points=tuple(points),
         best=_best(points),
+        settings=tuple(
+            sweep_verdicts(
+                [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
+            )
+        ),
         problems=(*sweep.problems, *sweep_problems(points)),
     )
 
@@ -193,6 +205,7 @@ def _point_analysis(
         pooled=pooled,
         steps=steps,
         summary=summarize_point(steps),
+        settings=tuple(setting_verdicts(point, [rank.facts for rank in ranks])),
         problems=problems,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
@@ -32,6 +33,7 @@ def sweep_document(analysis: SweepAnalysis) -> Entry:
         "pooled_gemms": [
             pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled
         ],
+        "settings": [asdict(setting) for setting in analysis.settings],
         "best": best_entry(analysis.best),
         "problems": analysis.all_problems,
     }
@@ -65,9 +67,7 @@ def point_entry(one: PointAnalysis) -> Entry:
         "device": first.device or None if first else None,
         "versions": first.versions if first else {},
         "settings": [
-            {"name": s.name, "asked": s.asked, "seen": s.seen, "verdict": s.verdict,
-             "reason": s.reason or None}
-            for s in one.settings
+            {**asdict(setting), "reason": setting.reason or None} for setting in one.settings
         ],
         "step_ms": {
             "median": _value(found, "median_ms"),

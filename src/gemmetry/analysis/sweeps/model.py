@@ -278,6 +278,28 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """By start."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveVerdict:
+    """Whether a setting took effect on one kind of collective."""
+
+    operation: str | None
+    algorithm: str | None
+    """None where the kernel's name leaves it open, like `protocol`."""
+    protocol: str | None
+    bytes: int | None
+    """The largest message, on which the setting is judged."""
+    launches: int
+    """Over all ranks."""
+    channels: int | None
+    """grid.x of those launches."""
+    block: int | None
+    """block.x of those launches."""
+    seen: str | None
+    verdict: str
+    """Like :attr:`SettingVerdict.verdict`."""
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class SettingVerdict:
     """Whether one requested setting took effect at a point."""
@@ -292,6 +314,8 @@ class SettingVerdict:
     """``in effect``, ``clamped to N``, ``not applicable``, ``not in effect``, ``unknown``."""
     reason: str = ""
     """Why, in a sentence."""
+    collectives: tuple[CollectiveVerdict, ...] = ()
+    """The verdict on each kind of collective, those with the most time first."""
 
 
 @dataclass(frozen=True, slots=True)

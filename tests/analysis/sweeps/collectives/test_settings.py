@@ -1,0 +1,271 @@
+"""Whether settings took effect, for launches as NCCL's sources give them and for planted ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.analysis.sweeps.collectives.settings import setting_verdicts, sweep_verdicts
+
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+TREE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)"
+SYMMETRIC = "ncclSymkDevKernel_AllGather_LLMC(ncclSymkDevWorkArgs4K)"
+SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+COPY = "Memcpy PtoP (Device -> Device)"
+GENERIC = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+
+ROOT = Path(__file__).parents[4]
+FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
+
+
+@pytest.fixture
+def verdict(point, facts):
+    """The verdict on one setting of a point with one rank."""
+
+    def judge(name, launches, *, on_gpu=True, device="NVIDIA H200", nccl="2.28.9", **chosen):
+        made = point(**chosen)
+        found = setting_verdicts(
+            made, [facts(*launches, on_gpu=on_gpu, device=device, nccl=nccl)]
+        )  # fmt: skip
+        return {one.name: one for one in found}[name]
+
+    return judge
+
+
+@pytest.mark.parametrize(("grid", "expected"), [(8, "in effect"), (16, "not in effect")])
+def test_channels(verdict, launch, grid, expected):
+    found = verdict("channels", [launch(grid=grid)])
+    assert (found.asked, found.seen, found.verdict) == ("8", str(grid), expected)
+
+
+@pytest.mark.parametrize(
+    ("nccl", "grid", "wanted"), [("2.28.9", 64, 70), ("2.23.4", 32, 42), ("2.28.9", 24, 28)]
+)
+def test_clamped_channels(verdict, launch, nccl, grid, wanted):
+    found = verdict("channels", [launch(grid=grid)], nccl=nccl, channels=wanted)
+    assert (found.verdict, found.seen) == (f"clamped to {grid}", str(grid))
+
+
+def test_small_messages_and_unknown_sizes_leave_the_channels_open(verdict, launch):
+    small = verdict("channels", [launch(grid=4, size=1 << 16)])
+    assert (small.verdict, small.seen) == ("unknown", "4")
+    assert "16" in small.reason or "KiB" in small.reason
+    assert verdict("channels", [launch(grid=4, size=None)]).verdict == "unknown"
+    assert verdict("channels", [launch(grid=8, size=None)]).verdict == "in effect"
+    assert verdict("channels", [launch(grid=0, block=0)]).verdict == "unknown"
+
+
+def test_large_messages_decide_next_to_small_ones(verdict, launch):
+    found = verdict("channels", [launch(grid=1, size=4), launch(grid=8)])
+    assert found.verdict == "in effect"
+
+
+@pytest.mark.parametrize(
+    ("threads", "block", "expected", "seen"),
+    [
+        (256, 288, "in effect", "256"),  # ring, simple
+        (256, 256, "in effect", "256"),  # ring, LL
+        (512, 544, "in effect", "512"),
+        (1024, 544, "clamped to 512", "512"),
+        (100, 544, "clamped to 512", "512"),
+        (32, 128, "clamped to 64", "64"),
+        (256, 544, "not in effect", "544"),
+        (512, 288, "not in effect", "288"),
+        (256, 640, "not applicable", "640"),
+    ],
+)
+def test_threads(verdict, launch, threads, block, expected, seen):
+    found = verdict("threads", [launch(block=block)], threads=threads)
+    assert (found.verdict, found.seen) == (expected, seen), found.reason
+
+
+def test_threads_of_a_halved_block(verdict, launch):
+    """Only on a single channel are threads reduced for the size of a message."""
+    small = verdict("threads", [launch(block=288, grid=1, size=1 << 12)], threads=512)
+    assert small.verdict == "unknown"
+    large = verdict("threads", [launch(block=288, grid=8)], threads=512)
+    assert large.verdict == "not in effect"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op"), [(TREE, "all_reduce"), (SENDS, "all_to_all"), (SYMMETRIC, "all_gather")]
+)
+def test_threads_do_not_apply(verdict, launch, kernel, op):
+    block = 512 if kernel == SYMMETRIC else 640
+    found = verdict("threads", [launch(kernel, op=op, block=block)])
+    assert found.verdict == "not applicable"
+    assert str(block) in found.reason
+
+
+def test_named_protocol(verdict, launch):
+    one = launch("ncclKernel_AllGather_RING_LL128_x", protocol="ll128", algorithm="ring", block=640)
+    found = verdict("threads", [one])
+    assert found.verdict == "not applicable"
+    assert "NCCL_LL128_NTHREADS" in found.reason
+
+
+def test_rccl(verdict, launch):
+    amd = {"device": "AMD Instinct MI300X", "nccl": None}
+    assert verdict("threads", [launch(GENERIC, block=256)], **amd).verdict == "in effect"
+    clamped = verdict("threads", [launch(GENERIC, block=256)], threads=512, **amd)
+    assert clamped.verdict == "clamped to 256"
+    assert verdict("threads", [launch(GENERIC, block=192)], **amd).verdict == "not in effect"
+    assert (
+        verdict("channels", [launch(GENERIC, grid=28)], channels=28, **amd).verdict == "in effect"
+    )
+
+
+def test_gloo(verdict, launch):
+    for name in ("channels", "threads"):
+        host = [launch("gloo:all_reduce", op="all_reduce", grid=0, block=0)]
+        assert verdict(name, host, on_gpu=False).verdict == "not applicable"
+
+
+def test_no_communication(verdict):
+    found = verdict("threads", [])
+    assert (found.verdict, found.seen) == ("unknown", None)
+
+
+def test_a_point_without_traces(point):
+    assert {one.verdict for one in setting_verdicts(point(), [])} == {"unknown"}
+
+
+def test_each_kind_has_its_verdict(verdict, launch):
+    """An all-reduce by NVLS next to an all-gather by the ring."""
+    found = verdict("threads", [launch(duration=1), launch(REDUCE, op="all_reduce", block=640,
+                                                          duration=2)])  # fmt: skip
+    assert found.verdict == "in effect"
+    assert [(one.operation, one.verdict) for one in found.collectives] == [
+        ("all_reduce", "not applicable"), ("all_gather", "in effect"),
+    ]  # fmt: skip
+
+
+def test_one_kind_without_effect_outweighs_the_others(verdict, launch):
+    found = verdict("channels", [launch(), launch(SCATTER, op="reduce_scatter", grid=16)])
+    assert found.verdict == "not in effect"
+    assert found.seen == "16"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kernel", "op", "block", "expected"),
+    [
+        ("NCCL_ALGO", "Tree", TREE, "all_reduce", 640, "in effect"),
+        ("NCCL_ALGO", "Ring", TREE, "all_reduce", 640, "not in effect"),
+        ("NCCL_ALGO", "Ring", REDUCE, "all_reduce", 288, "in effect"),
+        ("NCCL_ALGO", "Tree", REDUCE, "all_reduce", 640, "not in effect"),
+        ("NCCL_ALGO", "NVLS", REDUCE, "all_reduce", 640, "unknown"),
+        ("NCCL_ALGO", "NVLS", REDUCE, "all_reduce", 288, "not in effect"),
+        ("NCCL_ALGO", "PAT", REDUCE, "all_reduce", 288, "not applicable"),
+        ("NCCL_ALGO", "ring,tree", REDUCE, "all_reduce", 288, "unknown"),
+        ("NCCL_PROTO", "Simple", REDUCE, "all_reduce", 288, "in effect"),
+        ("NCCL_PROTO", "LL", REDUCE, "all_reduce", 256, "in effect"),
+        ("NCCL_PROTO", "LL128", REDUCE, "all_reduce", 288, "not in effect"),
+        ("NCCL_MAX_CTAS", "16", REDUCE, "all_reduce", 288, "in effect"),
+        ("NCCL_MAX_CTAS", "4", REDUCE, "all_reduce", 288, "not in effect"),
+        ("NCCL_MIN_CTAS", "4", REDUCE, "all_reduce", 288, "in effect"),
+        ("NCCL_MIN_CTAS", "12", REDUCE, "all_reduce", 288, "clamped to 8"),
+        ("NCCL_BUFFSIZE", "4194304", REDUCE, "all_reduce", 288, "unknown"),
+    ],
+)
+def test_axes(verdict, launch, name, value, kernel, op, block, expected):
+    algorithm = "tree" if kernel == TREE else None
+    found = verdict(
+        name, [launch(kernel, op=op, block=block, algorithm=algorithm)], **{name: value}
+    )
+    assert found.verdict == expected, found
+
+
+@pytest.mark.parametrize(
+    ("path", "kernel", "op", "expected", "seen"),
+    [
+        ("copy_engine", COPY, "copy", "in effect", "copy_engine"),
+        ("copy_engine", SYMMETRIC, "all_gather", "not in effect", "symmetric"),
+        ("copy_engine", SCATTER, "reduce_scatter", "not applicable", "kernel"),
+        ("symmetric", SYMMETRIC, "all_gather", "in effect", "symmetric"),
+        ("symmetric", SCATTER, "reduce_scatter", "not in effect", "kernel"),
+        ("symmetric", SENDS, "all_to_all", "not applicable", "kernel"),
+        ("kernel", SCATTER, "reduce_scatter", "in effect", "kernel"),
+        ("kernel", SYMMETRIC, "all_gather", "not in effect", "symmetric"),
+    ],
+)
+def test_path(verdict, launch, path, kernel, op, expected, seen):
+    found = verdict("path", [launch(kernel, op=op)], path=path)
+    assert (found.verdict, found.seen) == (expected, seen), found
+
+
+def test_copy_engines_that_fall_back_for_some(verdict, launch):
+    found = verdict("path", [launch(COPY, op="copy"), launch(SYMMETRIC)], path="copy_engine")
+    assert found.verdict == "not in effect"
+
+
+@pytest.fixture
+def whole(point, facts):
+    """The verdicts on a sweep, from (settings, launches) of its points."""
+
+    def judge(*made):
+        points = []
+        for chosen, launches in made:
+            one, ranks = point(**chosen), [facts(*launches)]
+            points.append((one, setting_verdicts(one, ranks), ranks))
+        return {found.name: found for found in sweep_verdicts(points)}
+
+    return judge
+
+
+def test_a_dead_axis_is_stated(whole, launch):
+    found = whole(
+        *[({"threads": threads}, [launch(REDUCE, op="all_reduce", block=640)])
+          for threads in (256, 512)]
+    )  # fmt: skip
+    assert list(found) == ["threads"]
+    assert found["threads"].verdict == "no effect"
+    assert "NVLS" in found["threads"].reason
+
+
+def test_values_that_the_library_clamps_are_named(whole, launch):
+    found = whole(*[({"channels": n}, [launch(grid=min(n, 64))]) for n in (28, 56, 70)])
+    assert found["channels"].verdict == "partly in effect"
+    assert "channels=70 ran with 64" in found["channels"].reason
+
+
+def test_an_axis_without_rules_is_judged_by_comparison(whole, launch):
+    changes = [({"bucket_mb": str(n)}, [launch(size=n << 20)]) for n in (16, 32)]
+    assert whole(*changes)["bucket_mb"].verdict == "in effect"
+    same = [({"bucket_mb": str(n)}, [launch()]) for n in (16, 32)]
+    assert whole(*same)["bucket_mb"].verdict == "unknown"
+
+
+def test_settings_in_an_analysis(sweeps, tmp_path):
+    """From files, with a sweep whose library clamps one value and ignores the threads."""
+    made = [
+        sweeps.MadePoint(channels=c, threads=t, seen_channels=min(c, 64), seen_threads=640,
+                         steps=1, layers=2)
+        for c in (32, 70) for t in (256, 512)
+    ]  # fmt: skip
+    found = analyse_sweep(sweeps.write_sweep(tmp_path / "sweep", made))
+    verdicts = [{one.name: one.verdict for one in point.settings} for point in found.points]
+    assert (
+        verdicts
+        == [
+            {"channels": "in effect", "threads": "not applicable"},
+            {"channels": "clamped to 64", "threads": "not applicable"},
+        ]
+        * 2
+    )
+    assert {one.name: one.verdict for one in found.settings} == {
+        "channels": "partly in effect", "threads": "no effect",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")
+def test_the_settings_of_a_real_sweep_are_in_effect():
+    selection = PointSelection(channels=[4], ranks=[0])
+    found = analyse_sweep(FOLDER / "sweep_h200x4", selection=selection, processes=1)
+    assert {one.verdict for point in found.points for one in point.settings} == {"in effect"}
+    kinds = [one for point in found.points for one in point.settings[1].collectives]
+    assert {one.operation for one in kinds} == {"all_gather", "reduce_scatter"}
+    assert {one.block for one in kinds} == {288, 544}
