@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from gemmetry.training.workload.loop import learning_rate, mean_over_ranks, memory_errors_as
+from gemmetry.training.workload.loop import learning_rate, mean_over_ranks
 
 
 def test_the_learning_rate_rises_and_falls_to_zero():
@@ -20,22 +20,3 @@ def test_the_learning_rate_rises_and_falls_to_zero():
 def test_a_loss_that_is_not_finite_is_none():
     losses = [torch.tensor(value) for value in (0.5, float("nan"), float("inf"))]
     assert mean_over_ranks(losses, 1) == [0.5, None, None]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("GPU memory ran out.\nMore lines"),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: too much"),
-    ],
-)
-def test_memory_that_runs_out_is_reported_as_such(error):
-    with pytest.raises(KeyError) as found, memory_errors_as(KeyError):
-        raise error
-    assert "\n" not in found.value.args[0]
-    assert "memory" in found.value.args[0]
-
-
-def test_other_errors_pass():
-    with pytest.raises(RuntimeError, match="else"), memory_errors_as(KeyError):
-        raise RuntimeError("something else")

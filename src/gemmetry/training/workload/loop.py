@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -73,20 +71,3 @@ def mean_over_ranks(losses: list[torch.Tensor], size: int) -> list[float | None]
         dist.all_reduce(together)
     values = (together / size).tolist()
     return [value if math.isfinite(value) else None for value in values]
-
-
-@contextlib.contextmanager
-def memory_errors_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Raise `error` of a sentence for what torch raises when memory runs out."""
-    try:
-        yield
-    except torch.OutOfMemoryError as cause:
-        raise error(str(cause).partition("\n")[0]) from cause
-    except RuntimeError as cause:
-        if "can't allocate memory" not in str(cause):
-            raise
-        raise error(_last_line(cause)) from cause
-
-
-def _last_line(error: Any) -> str:
-    return str(error).strip().rpartition("\n")[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from gemmetry.domain import units
-from gemmetry.domain.errors import RequestError
 from gemmetry.hardware.host import free_memory_bytes
 from gemmetry.training.keys import WorkloadConfig
+from gemmetry.training.workload.failures import too_little_memory
 from gemmetry.training.workload.model import Transformer, count_parameters
 from gemmetry.training.workload.ranks import Ranks
 
@@ -48,16 +48,7 @@ def check_memory(config: WorkloadConfig, ranks: Ranks) -> None:
     )
     if needed > free:
         where = "the GPU" if ranks.on_gpu else "the host, for each rank,"
-        raise too_little(
+        raise too_little_memory(
             f"rank {ranks.rank} needs at least {units.format_bytes(needed)}, and {where} has "
             f"{units.format_bytes(free)} free"
         )
-
-
-def too_little(what: str) -> RequestError:
-    """The error for a run that does not fit."""
-    return RequestError(
-        f"too little memory: {what}",
-        hint="Raise training.gradient_accumulation, which makes micro-batches smaller, or lower "
-        "training.batch_size or model.num_layers.",
-    )

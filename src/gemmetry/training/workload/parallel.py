@@ -85,9 +85,11 @@ def _shard(model: Transformer, keys: FsdpKeys, ranks: Ranks, *, half: bool) -> N
         reduce_dtype=_FORMATS[keys.reduce_dtype],
     )
     is_freed = keys.sharding_strategy == "full_shard"
-    for part in (*model.layers, model):
-        fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=is_freed)
     layers, ahead = list(model.layers), keys.prefetch_layers
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=is_freed)
+    # The backward pass starts with parameters outside the layers, so that these stay.
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     for number, layer in enumerate(layers):
         if keys.forward_prefetch:
             layer.set_modules_to_forward_prefetch(layers[number + 1 : number + 1 + ahead])

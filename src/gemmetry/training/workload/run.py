@@ -10,9 +10,10 @@ import torch.distributed as dist
 
 from gemmetry.training.keys import WorkloadConfig
 from gemmetry.training.workload.facts import collect_facts
+from gemmetry.training.workload.failures import explained
 from gemmetry.training.workload.files import write_json
-from gemmetry.training.workload.loop import mean_over_ranks, memory_errors_as, train
-from gemmetry.training.workload.memory import check_memory, too_little
+from gemmetry.training.workload.loop import mean_over_ranks, train
+from gemmetry.training.workload.memory import check_memory
 from gemmetry.training.workload.parallel import spread
 from gemmetry.training.workload.paths import ConfiguredPath, prepare
 from gemmetry.training.workload.ranks import Ranks, join
@@ -38,7 +39,7 @@ def run(
     """
     prepare(path, config.distributed)
     ranks = join(config)
-    with memory_errors_as(too_little):
+    with explained():
         _train(config, output, ranks, path, PlantedWait(straggle, ranks), straggle)
     # Not after an error: the others may never arrive, and torchrun ends them.
     dist.barrier()
