@@ -161,8 +161,10 @@ class ConfiguredPath:
 
 
 def _use(gather: RegisteredAllGather, model: nn.Module) -> None:
+    from torch.distributed.fsdp import FSDPModule
+
     # The communicator must exist before a buffer is registered with it.
     dist.barrier()
     for module in model.modules():
-        if hasattr(module, "set_custom_all_gather"):
+        if isinstance(module, FSDPModule):
             module.set_custom_all_gather(gather)

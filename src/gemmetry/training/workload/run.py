@@ -40,46 +40,39 @@ def run(
     prepare(path, config.distributed)
     ranks = join(config)
     with explained():
-        _train(config, output, ranks, path, PlantedWait(straggle, ranks), straggle)
+        _train(config, output, ranks, path, PlantedWait(straggle, ranks))
     # Not after an error: the others may never arrive, and torchrun ends them.
     dist.barrier()
     dist.destroy_process_group()
 
 
 def _train(
-    config: WorkloadConfig,
-    output: Path,
-    ranks: Ranks,
-    path: str,
-    straggler: PlantedWait,
-    straggle: Straggle | None,
+    config: WorkloadConfig, output: Path, ranks: Ranks, path: str, planted: PlantedWait
 ) -> None:
     check_memory(config, ranks)
     parallel = spread(config, ranks)
     configured = ConfiguredPath(path, parallel.model, config.fsdp)
     facts = collect_facts(config, parallel, ranks)
-    facts["path"] = configured.facts()
-    facts["straggle"] = (
-        {"rank": straggle.rank, "milliseconds": straggle.milliseconds} if straggle else None
-    )
+    facts |= {"path": configured.facts(), "straggle": planted.facts()}
     if ranks.is_first:
         _announce(facts)
         write_json(output / FACTS, facts)
     about = {"rank": ranks.rank, "world_size": ranks.size, "parallel": parallel.name}
     losses = []
     with recorded(config.profiling, output, ranks, about) as end_step:
-        steps = train(config, parallel, ranks, start_step=straggler.wait, end_step=end_step)
+        steps = train(config, parallel, ranks, start_step=planted.wait, end_step=end_step)
         for number, loss in enumerate(steps):
             losses.append(loss)
             if ranks.is_first and number % config.training.log_interval == 0:
                 _say(f"step {number}: loss {float(loss):.6f} on rank 0")
     means = mean_over_ranks(losses, ranks.size)
     if ranks.is_first:
-        write_json(output / FACTS, {**facts, "path": configured.facts()})
+        facts["path"] = configured.facts()
+        write_json(output / FACTS, facts)
         write_json(
             output / LOSSES, {"schema_version": 1, "seed": config.dataset.seed, "losses": means}
         )
-        _conclude(config, output, means)
+        _conclude(config, output, means, facts)
 
 
 def _announce(facts: dict[str, Any]) -> None:
@@ -94,10 +87,15 @@ def _announce(facts: dict[str, Any]) -> None:
         _say(f"without effect here: {', '.join(facts['keys_without_effect'])}")
 
 
-def _conclude(config: WorkloadConfig, output: Path, losses: list[float | None]) -> None:
+def _conclude(
+    config: WorkloadConfig, output: Path, losses: list[float | None], facts: dict[str, Any]
+) -> None:
     broken = [str(number) for number, loss in enumerate(losses) if loss is None]
     if broken:
         _say(f"warning: the loss is not finite in steps {', '.join(broken)}")
+    path = facts["path"]
+    if path["requested"] != "kernel" and not path["registered_buffers"]:
+        _say(f"warning: no buffer was registered for --path {path['requested']}")
     _say(f"{len(losses)} steps; wrote {output / LOSSES} and {output / FACTS}")
     if config.profiling.enabled:
         example = trace_path(output, 0, config.profiling, 1)

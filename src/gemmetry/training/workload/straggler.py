@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 
@@ -58,9 +59,14 @@ class PlantedWait:
                 f"{'is' if ranks.size == 1 else 'are'} {ranks.size}",
                 hint="Ranks count from 0.",
             )
+        self._straggle = straggle
         waits = straggle is not None and straggle.rank == ranks.rank
         self._seconds = straggle.milliseconds / 1e3 if straggle is not None and waits else 0.0
         self._cycles = int(self._seconds * _cycles_per_s()) if waits and ranks.on_gpu else 0
+
+    def facts(self) -> dict[str, float] | None:
+        """Which rank waits how long; None if none does."""
+        return dataclasses.asdict(self._straggle) if self._straggle is not None else None
 
     def wait(self) -> None:
         """Wait, if this is the rank."""
