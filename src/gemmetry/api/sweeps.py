@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
-from gemmetry.analysis.sweeps.layout import analysis_folder
+from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 
 if TYPE_CHECKING:
     import polars
@@ -34,8 +34,8 @@ class AnalyzedSweep:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every point of the sweep ran well and everything of it could be read."""
-        return not self.problems
+        """Whether every point that was run ended well, and all of its traces could be read."""
+        return all(one.is_complete for one in self.analysis.points)
 
     def document(self) -> dict[str, Any]:
         """The content of ``analysis.json``."""
@@ -78,7 +78,6 @@ class AnalyzedSweep:
         from gemmetry.reports.tables.files import write_atomically
 
         path = self.folder / DOCUMENT
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
         return [path]
 
@@ -96,6 +95,7 @@ def analyze(
     analysis_dir: str | None = None,
     processes: int | None = None,
     progress: Progress | None = None,
+    check_writable: bool = False,
 ) -> AnalyzedSweep:
     """Read every trace of a sweep once, in parallel, and compute what they show. Nothing is
     written; :meth:`AnalyzedSweep.write` does.
@@ -107,12 +107,19 @@ def analyze(
             has one, else ``analysis``.
         processes: workers that read traces; None: as many as there are processors.
         progress: is called with the number of traces that are read and that of all.
+        check_writable: refuse a folder that :meth:`AnalyzedSweep.write` could not write to, before
+            anything is read.
 
     Raises:
         RequestError: the folder has no point of a sweep, none is selected, or no trace of those
             that are can be read.
+        StorageError: the folder cannot be written to.
     """
     selection = PointSelection(threads, channels, ranks)
+    if check_writable:
+        from gemmetry.reports.tables import files
+
+        files.check_writable(analysis_folder(sweep_of(Path(folder)), analysis_dir) / DOCUMENT)
     found = analyse_sweep(Path(folder), selection=selection, processes=processes, progress=progress)
     return AnalyzedSweep(found, analysis_folder(found.sweep.folder, analysis_dir))
 

@@ -104,6 +104,24 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("TraceLens' sheets and gemmetry's:", "gemmetry trace report job/ -o job.xlsx"),
         ("Several files at once:", "gemmetry trace report job/ -o job.html,job.json"),
     ),
+    "sweep": (
+        ("What communication costs, and which point is best:",
+         "gemmetry sweep analyze sweep_20251124_222204"),
+        ("As JSON, for a script:", "gemmetry sweep analyze sweep_20251124_222204 --json"),
+        ("A part of a sweep:",
+         "gemmetry sweep analyze sweep_20251124_222204 --channels 28,42"),
+    ),
+    "sweep analyze": (
+        ("What communication costs, and which point is best:",
+         "gemmetry sweep analyze sweep_20251124_222204"),
+        ("Two of its channel counts, in a folder of their own:",
+         "gemmetry sweep analyze sweep_20251124_222204 --channels 28,42 \\\n"
+         "  --analysis-dir two"),
+        ("As the old scripts name it:",
+         "gemmetry sweep analyze \\\n"
+         "  --base-path sweep_20251124_222204/tracelens_analysis \\\n"
+         "  --threads 256 512 --channels 28 42 56 70 --ranks 0 1 --top-k 5"),
+    ),
     "list": (
         ("Which providers work here, and why others do not:", "gemmetry list providers"),
         ("Configurations of a shape:",

@@ -59,6 +59,14 @@ class PointAnalysis:
     settings: tuple[SettingVerdict, ...] = ()
     stragglers: tuple[PointStraggler, ...] = ()
     problems: tuple[str, ...] = ()
+    unreadable: int = 0
+    """Number of traces that could not be read."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run ended well, or there was none, and everything of it could be read."""
+        is_whole = not self.unreadable and not any(one.facts.partial for one in self.ranks)
+        return is_whole and self.point.outcome in ("ok", "not_run")
 
     @property
     def world_size(self) -> int | None:
@@ -201,6 +209,7 @@ def _point_analysis(
     steps = step_times(ranks, pooled)
     return PointAnalysis(
         point=point,
+        unreadable=len(point.traces) - len(ranks),
         ranks=ranks,
         pooled=pooled,
         steps=steps,

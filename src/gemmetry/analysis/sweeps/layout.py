@@ -44,11 +44,7 @@ def read_sweep(folder: Path) -> Sweep:
     Raises:
         RequestError: the folder does not exist, or has no point of a sweep.
     """
-    if not folder.is_dir():
-        reason = "is not a folder" if folder.exists() else "does not exist"
-        raise RequestError(f"{folder} {reason}", hint=HINT)
-    if folder.name in ANALYSIS_FOLDERS and any(map(_is_threads, _folders(folder.parent))):
-        folder = folder.parent
+    folder = sweep_of(folder)
     problems: list[str] = []
     manifest = _document(folder / MANIFEST, problems)
     points = [_point(folder, place, problems) for place in _point_folders(folder)]
@@ -57,6 +53,20 @@ def read_sweep(folder: Path) -> Sweep:
     points += _not_run(folder, points, manifest)
     points.sort(key=lambda point: (point.configuration.order, point.repeat))
     return Sweep(folder=folder, points=tuple(points), manifest=manifest, problems=tuple(problems))
+
+
+def sweep_of(folder: Path) -> Path:
+    """The folder of a sweep: `folder`, or the one around it where it is that of its analysis.
+
+    Raises:
+        RequestError: the folder does not exist.
+    """
+    if not folder.is_dir():
+        reason = "is not a folder" if folder.exists() else "does not exist"
+        raise RequestError(f"{folder} {reason}", hint=HINT)
+    if folder.name in ANALYSIS_FOLDERS and any(map(_is_threads, _folders(folder.parent))):
+        return folder.parent
+    return folder
 
 
 def analysis_folder(sweep: Path, name: str | None = None) -> Path:

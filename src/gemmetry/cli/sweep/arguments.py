@@ -1,0 +1,83 @@
+"""Arguments of ``gemmetry sweep``, also as the scripts of the sweep analysis document write
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS
+from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.domain.errors import RequestError
+
+LISTS = ("--threads", "--channels", "--ranks")
+"""Options whose values the old scripts separate by spaces: ``--channels 28 42 56``."""
+
+
+class SweepCommand(WorkbenchCommand):
+    """A command whose lists of numbers may be separated by spaces."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _joined(args))
+
+
+def _joined(args: Iterable[str]) -> list[str]:
+    """Numbers after the first value of an option of :data:`LISTS` become a part of it."""
+    result: list[str] = []
+    in_list = False
+    for word in args:
+        if in_list and result[-1] not in LISTS and _is_numbers(word):
+            result[-1] += f",{word}"
+            continue
+        result.append(word)
+        in_list = word in LISTS or (in_list and _is_numbers(word))
+    return result
+
+
+def _is_numbers(word: str) -> bool:
+    return bool(word) and all(part.strip().isdecimal() for part in word.split(",") if part)
+
+
+def parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    """``28,42,56``; None where the option is not given.
+
+    Raises:
+        RequestError: the text is not a list of whole numbers.
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise RequestError(
+            f"{option} takes whole numbers separated by commas, not {text!r}",
+            hint=f"Write {option} 28,42,56,70.",
+        )
+    return tuple(map(int, parts))
+
+
+def sweep_folder(folder: Path | None, others: Iterable[Path | None]) -> Path:
+    """The folder of the sweep: `folder`, else what the old scripts' options name: the sweep, the
+    folder of its analysis, or a file in that.
+
+    Raises:
+        RequestError: none is given, or they name different sweeps.
+    """
+    given = [_sweep_of(one) for one in (folder, *others) if one is not None]
+    if not given:
+        raise RequestError(
+            "no sweep was given",
+            hint="Give its folder: gemmetry sweep analyze sweep_20251124_222204",
+        )
+    if len({one.absolute() for one in given}) > 1:
+        raise RequestError(
+            f"the arguments name different sweeps: {', '.join(map(str, dict.fromkeys(given)))}",
+            hint="Give the folder of one sweep.",
+        )
+    return given[0]
+
+
+def _sweep_of(path: Path) -> Path:
+    if path.suffix.lower() in (".csv", ".xlsx") and not path.is_dir():
+        path = path.parent
+    return path.parent if path.name in ANALYSIS_FOLDERS else path

@@ -1,0 +1,1 @@
+"""What sweeps show, as text, pages, plots, workbooks."""
