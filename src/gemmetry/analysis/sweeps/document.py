@@ -19,7 +19,8 @@ Entry = dict[str, Any]
 
 
 def sweep_document(analysis: SweepAnalysis) -> Entry:
-    """The document, with the keys of ``docs/sweep-analysis.md``; times are in µs or ms, as keys state."""
+    """The document, with the keys of ``docs/sweep-analysis.md``; times are in µs or ms, as the keys
+    state."""
     return {
         "schema_version": SCHEMA_VERSION,
         "sweep": str(analysis.sweep.folder),
