@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.training.config import DOCUMENT, PRESETS, load_config
-from gemmetry.training.keys import WorkloadConfig
+from gemmetry.training.keys import PATHS, WorkloadConfig
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="torchrun … -m gemmetry.training.workload",
+        prog="gemmetry.training.workload",
+        usage="torchrun … -m gemmetry.training.workload --output DIR [options]",
         description="Trains a transformer whose GEMMs run under communication, and traces it.",
     )
     parser.add_argument(
@@ -47,14 +48,15 @@ def _parser() -> argparse.ArgumentParser:
         action="extend",
         nargs="+",
         default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="Keys that replace those of the configuration.",
+        metavar="KEY=VALUE",
+        help="Keys with their sections, such as training.batch_size=8, that replace those of the "
+        "configuration.",
     )
     parser.add_argument(
         "--path",
-        choices=("kernel", "symmetric", "copy_engine"),
-        default="kernel",
-        help="How the bytes of all-gathers move. Default: kernel.",
+        choices=PATHS,
+        default=PATHS[0],
+        help=f"How the bytes of all-gathers move. Default: {PATHS[0]}.",
     )
     parser.add_argument(
         "--straggle", metavar="RANK:MS", help="A rank that waits so long in each step."

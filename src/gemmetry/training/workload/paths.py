@@ -24,8 +24,6 @@ from torch import nn
 from gemmetry.domain.errors import RequestError
 from gemmetry.training.keys import DistributedKeys, FsdpKeys
 
-PATHS = ("kernel", "symmetric", "copy_engine")
-
 _FIRST_NCCL = {"symmetric": (2, 27), "copy_engine": (2, 28)}
 """The first NCCL with symmetric kernels, and with the policy of zero CTAs."""
 
