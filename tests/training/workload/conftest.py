@@ -19,6 +19,7 @@ import contextlib, json, os, sys, tempfile, torch
 import torch.distributed as dist
 from gemmetry.training.workload.__main__ import main
 torch.set_num_threads(1)  # As torchrun sets it.
+exec(sys.argv[2])
 ended = []
 for port, arguments in json.loads(sys.argv[1]):
     os.environ["MASTER_PORT"] = port
@@ -59,10 +60,10 @@ Train = Callable[..., dict[str, Trained]]
 @pytest.fixture(scope="session")
 def train(forked) -> Train:
     """Train on the CPU with each of these lists of arguments, into a folder of its name, with the
-    preset tiny unless the arguments have another one."""
+    preset tiny unless the arguments have another one. Each rank runs `before` first."""
 
     def run(
-        folder: Path, runs: Mapping[str, Sequence[str]], *, ranks: int = 2
+        folder: Path, runs: Mapping[str, Sequence[str]], *, ranks: int = 2, before: str = ""
     ) -> dict[str, Trained]:
         each = [
             [port, ["--config", "tiny", "--output", str(folder / name), *arguments]]
@@ -76,7 +77,7 @@ def train(forked) -> Train:
                     "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(ranks),
                     "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                 }  # fmt: skip
-            process = forked(_PROGRAM, json.dumps(each), env=env)
+            process = forked(_PROGRAM, json.dumps(each), before, env=env)
             assert process.returncode == 0, process.stderr
             return json.loads(process.stdout.rpartition("ENDED")[2])
 

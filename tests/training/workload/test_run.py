@@ -55,9 +55,32 @@ RUNS = {
     "again": UNRECORDED,
     "other": (*UNRECORDED, "dataset.seed=1"),
     "exact": (*EXACT, "profiling.enabled=false"),
-    "fsdp": (*EXACT, "distributed.mode=fsdp", "fsdp.prefetch_layers=2"),
+    "fsdp": (*EXACT, "distributed.mode=fsdp"),
+    "ahead": (
+        *EXACT,
+        "distributed.mode=fsdp",
+        "fsdp.prefetch_layers=2",
+        "fsdp.sharding_strategy=shard_grad_op",
+        "profiling.enabled=false",
+    ),
+    "registered": (
+        "--path",
+        "symmetric",
+        *EXACT,
+        "distributed.mode=fsdp",
+        "profiling.enabled=false",
+    ),
     "late": ("--straggle", "1:15", "--override", "profiling.trace_filename=late.json"),
 }
+PLAIN_WINDOWS = """
+import torch.distributed._symmetric_memory as memory
+from gemmetry.training.workload import paths
+paths._reason_against = lambda path, distributed: ""
+memory.set_backend = lambda name: None
+memory.empty = lambda size, dtype, device: torch.full(size, torch.nan, dtype=dtype, device=device)
+memory.rendezvous = lambda tensor, group: None
+"""
+"""Stands in for NCCL's windows, with plain memory."""
 ALONE = {
     "plain": (),
     "twice": ("--override", "profiling.wait=0", "profiling.active=1", "profiling.repeat=2"),
@@ -74,7 +97,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def two(train, tmp_path_factory):
-    return train(tmp_path_factory.mktemp("two"), RUNS)
+    return train(tmp_path_factory.mktemp("two"), RUNS, before=PLAIN_WINDOWS)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +161,15 @@ def test_fsdp_trains_like_ddp_and_gathers_and_scatters(two):
     assert sharded.facts["parallel"] == "FSDP2"
     assert sharded.facts["parameters"] == two["exact"].facts["parameters"]
     assert "gloo:all_gather" in annotations(read(sharded.folder, 1))
+    assert two["ahead"].losses == sharded.losses
+
+
+def test_gathering_into_registered_buffers_gives_the_same_losses(two):
+    run = two["registered"]
+    assert run.losses == two["fsdp"].losses
+    # Three in turn for the layers, and three for what is outside them.
+    assert run.facts["path"]["registered_buffers"] == 6
+    assert run.facts["path"]["registered_collectives"] == ["all_gather"]
 
 
 def test_a_planted_straggler_waits_in_every_step_of_its_rank_alone(two):

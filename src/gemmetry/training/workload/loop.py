@@ -41,7 +41,7 @@ def train(
         for number, batch in enumerate(batches, 1):
             with parallel.micro_batch(number == len(batches)):
                 with parallel.forward():
-                    loss = batch.loss(model) / len(batches)
+                    loss = model(*batch) / len(batches)
                 loss.backward()
             total += loss.detach()
         if config.training.grad_clip_norm is not None:

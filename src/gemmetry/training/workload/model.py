@@ -7,8 +7,6 @@ output projection and the two of the MLP, next to attention, each forward once a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as functional
 from torch import nn
@@ -67,18 +65,22 @@ class Transformer(nn.Module):  # type: ignore[misc]
             nn.Linear(keys.mlp_hidden_dim, 1),
         )
 
-    def forward(self, dense: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
-        """Scores of shape [sequences, tokens, 1].
+    def forward(
+        self, dense: torch.Tensor, categories: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        """The loss, a scalar: the mean binary cross-entropy of the scores, computed in fp32.
 
         Args:
             dense: [sequences, tokens, dense features x their size].
             categories: [sequences, tokens, sparse features], rows of the embedding table.
+            target: [sequences, tokens], 0 or 1.
         """
         embedded = self.embedding_projection(self.embedding(categories).mean(dim=2))
         tokens = self.dense_projection(dense) + embedded
         for layer in self.layers:
             tokens = layer(tokens)
-        return self.scorer(self.norm(tokens))
+        scores = self.scorer(self.norm(tokens)).squeeze(-1)
+        return functional.binary_cross_entropy_with_logits(scores.float(), target.float())
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -86,19 +88,8 @@ def count_parameters(model: nn.Module) -> int:
     return sum(int(parameter.numel()) for parameter in model.parameters())
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One micro-batch on the device."""
-
-    dense: torch.Tensor
-    categories: torch.Tensor
-    target: torch.Tensor
-    """0 or 1 for each token."""
-
-    def loss(self, model: nn.Module) -> torch.Tensor:
-        """Mean binary cross-entropy of the model's scores, computed in fp32."""
-        scores = model(self.dense, self.categories).squeeze(-1).float()
-        return functional.binary_cross_entropy_with_logits(scores, self.target)
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""One micro-batch on the device: the arguments of :meth:`Transformer.forward`."""
 
 
 def draw_batches(config: WorkloadConfig, device: torch.device, rank: int) -> list[Batch]:
@@ -109,7 +100,7 @@ def draw_batches(config: WorkloadConfig, device: torch.device, rank: int) -> lis
     features = keys.num_dense_features * keys.dense_dim
     categories = (*tokens, config.dataset.sparse_features)
     return [
-        Batch(
+        (
             torch.randn(*tokens, features, device=device, generator=generator),
             torch.randint(keys.vocab_size, categories, device=device, generator=generator),
             torch.randint(2, tokens, device=device, generator=generator).float(),
