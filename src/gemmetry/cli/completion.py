@@ -62,6 +62,11 @@ def _fixed(*names: str) -> Callable[[], Sequence[str]]:
     return lambda: names
 
 
+def complete_names(*names: str) -> Callable[[str], list[str]]:
+    """Completes an option that takes one of `names`."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
 _DTYPE_LIST = _list(_dtypes)
 
 COMPLETERS: dict[str, Callable[[str], list[str]]] = {

@@ -105,11 +105,21 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("Several files at once:", "gemmetry trace report job/ -o job.html,job.json"),
     ),
     "sweep": (
+        ("A first sweep, on a CPU:",
+         "gemmetry sweep run --threads 256,512 --channels 1,2 --config tiny --nproc 2"),
         ("What communication costs, and which point is best:",
          "gemmetry sweep analyze sweep_20251124_222204"),
         ("As JSON, for a script:", "gemmetry sweep analyze sweep_20251124_222204 --json"),
-        ("A part of a sweep:",
-         "gemmetry sweep analyze sweep_20251124_222204 --channels 28,42"),
+    ),
+    "sweep run": (
+        ("A first sweep, on a CPU:",
+         "gemmetry sweep run --threads 256,512 --channels 1,2 --config tiny --nproc 2"),
+        ("Eight points on the GPUs of this machine, each three times:",
+         "gemmetry sweep run --channels 28,42,56,70 --threads 256,512 --repeats 3 \\\n"
+         "  --config gemm_overlap_comm.yaml -o my-sweep"),
+        ("Your own training, with NCCL's algorithm as an axis:",
+         "gemmetry sweep run --channels 16,32 --axis NCCL_ALGO=Ring,Tree \\\n"
+         "  --command 'torchrun --nproc-per-node 8 train.py'"),
     ),
     "sweep analyze": (
         ("What communication costs, and which point is best:",

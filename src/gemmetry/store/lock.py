@@ -16,8 +16,8 @@ class FolderLock:
     """An exclusive ``flock`` on ``<folder>/lock``; the kernel drops it when the process ends,
     however it ends, so no stale lock is possible."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the lock.
+    def __init__(self, folder: Path, *, option: str = "--experiment") -> None:
+        """Take the lock of the folder that `option` names.
 
         Raises:
             RequestError: another process is using the folder.
@@ -31,8 +31,9 @@ class FolderLock:
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
             raise RequestError(
-                f"the experiment {folder} is in use by process {holder or 'unknown'}",
-                hint="Wait for it, end it, or give another --experiment folder.",
+                f"the {option.removeprefix('--')} {folder} is in use by process "
+                f"{holder or 'unknown'}",
+                hint=f"Wait for it, end it, or give another {option} folder.",
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

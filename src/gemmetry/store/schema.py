@@ -70,14 +70,16 @@ def storage_errors(folder: Path) -> Iterator[None]:
         raise os_failure(folder, error) from error
 
 
-def os_failure(folder: Path, error: OSError) -> EnvironmentFailure:
-    """The StorageError that explains a failed file operation in `folder`."""
+def os_failure(folder: Path, error: OSError, *, option: str = "--experiment") -> EnvironmentFailure:
+    """The StorageError that explains a failed file operation in `folder`, which `option` names."""
     place = error.filename or folder
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageError(f"no space left to write {place}: {error.strerror}", hint=_SPACE)
+        hint = _SPACE.replace("--experiment", option)
+        return StorageError(f"no space left to write {place}: {error.strerror}", hint=hint)
+    noun = option.removeprefix("--")
     return StorageError(
-        f"cannot write the experiment folder {folder}: {error.strerror or error} ({place})",
-        hint="Give --experiment a folder that you can write to.",
+        f"cannot write the {noun} folder {folder}: {error.strerror or error} ({place})",
+        hint=f"Give {option} a folder that you can write to.",
     )
 
 

@@ -11,6 +11,7 @@ from gemmetry.cli.help_text import PlainGroup
 from gemmetry.cli.sweep.arguments import SweepCommand
 
 COMMANDS: dict[str, str] = {
+    "run": "run",
     "analyze": "analyze",
 }
 """Command -> its module, which has a function of that name (hyphens as underscores)."""

@@ -48,7 +48,7 @@ class JobJournal:
                 os.close(self._descriptor)
                 raise
         except OSError as error:
-            raise os_failure(path.parent, error) from error
+            raise os_failure(path.parent, error, option="--output") from error
 
     @property
     def ends(self) -> Mapping[str, JobEnd]:
@@ -83,7 +83,7 @@ class JobJournal:
                 content = content[os.write(self._descriptor, content) :]
             os.fsync(self._descriptor)
         except OSError as error:
-            raise os_failure(self._path.parent, error) from error
+            raise os_failure(self._path.parent, error, option="--output") from error
 
     def _read(self, content: bytes) -> None:
         # A kill or a full disk can leave the beginning of a line at the end.

@@ -115,7 +115,7 @@ class JobRun:
                 raise
             return self._ended(job, self._end_of(job, process, started, status))
         except OSError as error:
-            raise os_failure(self.folder, error) from error
+            raise os_failure(self.folder, error, option="--output") from error
 
     def _ended(self, job: OpaqueJob, end: JobEnd) -> JobEnd:
         self.conclude(job, end)

@@ -1,0 +1,346 @@
+"""``gemmetry sweep run``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmetry.cli.completion import complete_names
+from gemmetry.cli.console import command_line, note, print_json, stderr_console
+from gemmetry.cli.options import DryRun, Json
+
+if TYPE_CHECKING:
+    from gemmetry.engine.opaque.job import JobEnd
+    from gemmetry.training.planning import PlannedSweep, SweepRequest
+
+_AXES = "What varies"
+_TRAINING = "What trains"
+_NODES = "Several nodes"
+_PROFILERS = "Further profilers"
+
+
+def _option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
+    completer = complete_names(*choices) if choices else None
+    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)
+
+
+def run(
+    channels: Annotated[
+        list[str] | None,
+        _option(
+            "--channels",
+            "-c",
+            panel=_AXES,
+            metavar="NUMBERS",
+            help="Channels of NCCL or RCCL. Default: the library's choice.",
+        ),
+    ] = None,
+    threads: Annotated[
+        list[str] | None,
+        _option(
+            "--threads",
+            "-t",
+            panel=_AXES,
+            metavar="NUMBERS",
+            help="Threads per channel. Default: the library's choice.",
+        ),
+    ] = None,
+    axis: Annotated[
+        list[str] | None,
+        _option(
+            "--axis",
+            panel=_AXES,
+            metavar="NAME=VALUES",
+            help="A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
+            "configuration (distributed.bucket_cap_mb=16,32) or a {placeholder} of --command.",
+        ),
+    ] = None,
+    repeats: Annotated[
+        int,
+        _option(
+            "--repeats",
+            panel=_AXES,
+            min=1,
+            help="Runs of each point. Default: 1.",
+            show_default=False,
+        ),
+    ] = 1,
+    order: Annotated[
+        str,
+        _option(
+            "--order",
+            panel=_AXES,
+            metavar="ORDER",
+            choices=("random", "given"),
+            help="random: shuffled anew for each repeat; given: that of the axes. Default: random.",
+            show_default=False,
+        ),
+    ] = "random",
+    seed: Annotated[
+        int,
+        _option(
+            "--seed", panel=_AXES, help="Seed of the random order. Default: 0.", show_default=False
+        ),
+    ] = 0,
+    config: Annotated[
+        str | None,
+        _option(
+            "--config",
+            "-f",
+            panel=_TRAINING,
+            metavar="FILE",
+            choices=("document", "tiny"),
+            help="Configuration of the workload: a YAML file, or the preset document (the "
+            "default) or tiny (for a CPU).",
+        ),
+    ] = None,
+    override: Annotated[
+        list[str] | None,
+        _option(
+            "--override",
+            panel=_TRAINING,
+            metavar="KEY=VALUE",
+            help="A key that replaces that of the configuration, for every point.",
+        ),
+    ] = None,
+    nproc: Annotated[
+        int | None,
+        _option(
+            "--nproc",
+            "-p",
+            panel=_TRAINING,
+            min=1,
+            help="Ranks per node. Default: the number of GPUs, or 2 on a CPU.",
+        ),
+    ] = None,
+    path: Annotated[
+        str,
+        _option(
+            "--path",
+            panel=_TRAINING,
+            metavar="PATH",
+            choices=("kernel", "symmetric", "copy_engine"),
+            help="How bytes move: kernel, symmetric or copy_engine. Default: kernel.",
+            show_default=False,
+        ),
+    ] = "kernel",
+    command: Annotated[
+        str | None,
+        _option(
+            "--command",
+            panel=_TRAINING,
+            metavar="COMMAND",
+            help="Your own training command in place of the workload, such as "
+            "'torchrun --nproc-per-node 8 train.py'. It writes its traces to "
+            "$GEMMETRY_TRACE_DIR.",
+        ),
+    ] = None,
+    library: Annotated[
+        str | None,
+        _option(
+            "--library",
+            panel=_TRAINING,
+            metavar="LIBRARY",
+            choices=("nccl", "rccl", "gloo"),
+            help="The library whose settings are set: nccl, rccl or gloo. Default: the one that "
+            "this machine's devices use.",
+        ),
+    ] = None,
+    nnodes: Annotated[
+        int,
+        _option(
+            "--nnodes", panel=_NODES, min=1, help="Number of nodes. Default: 1.", show_default=False
+        ),
+    ] = 1,
+    rdzv_endpoint: Annotated[
+        str,
+        _option(
+            "--rdzv-endpoint",
+            panel=_NODES,
+            metavar="HOST:PORT",
+            help="Where torchrun's agents of all nodes meet.",
+            show_default=False,
+        ),
+    ] = "",
+    launcher: Annotated[
+        str,
+        _option(
+            "--launcher",
+            panel=_NODES,
+            metavar="COMMAND",
+            help="What starts the command that follows it on every node, such as "
+            "'srun --ntasks-per-node=1'.",
+            show_default=False,
+        ),
+    ] = "",
+    rocprof: Annotated[
+        bool, _option("--rocprof", "-r", panel=_PROFILERS, help="Run each point under rocprofv3.")
+    ] = False,
+    rocprof_input: Annotated[
+        Path | None,
+        _option(
+            "--rocprof-input",
+            panel=_PROFILERS,
+            metavar="FILE",
+            help="Its input file: kernels, counters. Implies --rocprof.",
+        ),
+    ] = None,
+    stats: Annotated[
+        bool, _option("--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 sum up its times.")
+    ] = False,
+    ncu: Annotated[
+        str | None,
+        _option(
+            "--ncu",
+            panel=_PROFILERS,
+            metavar="ARGUMENTS",
+            help="Run each rank under Nsight Compute with these arguments, without traces.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            "--output-dir",
+            metavar="DIR",
+            help="Folder of the sweep. Default: gemmetry-out/sweep_<date>_<time>.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            "-s",
+            "--skip-existing",
+            help="Continue the sweep in --output, or the latest one.",
+        ),
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew in --output; what is there is moved aside.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0,
+            help="A point that takes longer is ended. Default: no limit.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    no_aggregate: Annotated[bool, typer.Option("--no-aggregate", "-n", hidden=True)] = False,
+) -> None:
+    """Train once for each combination of communication settings, and trace every run.
+
+    Each point of the sweep gets a folder, <T>thread/nccl_<C>channels/, with the traces of all
+    ranks, the log and point.json; sweep.json describes the sweep. A point that fails is marked and
+    the others run. The same command continues an interrupted sweep: points that succeeded are kept,
+    and further values and repeats are added.
+
+    Without --command, gemmetry's own workload trains: a transformer with DDP or FSDP2.
+    """  # fmt: skip
+    from gemmetry.training.requests import make_request, sweep_folder
+
+    request = make_request(
+        channels=channels or (),
+        threads=threads or (),
+        axes=axis or (),
+        repeats=repeats,
+        order=order,
+        seed=seed,
+        config=config,
+        overrides=override or (),
+        nproc=nproc,
+        path=path,
+        command=command,
+        library=library,
+        nnodes=nnodes,
+        rdzv_endpoint=rdzv_endpoint,
+        launcher=launcher,
+        rocprof=rocprof,
+        rocprof_input=rocprof_input,
+        stats=stats,
+        ncu=ncu,
+        timeout_s=timeout,
+    )
+    folder = sweep_folder(request, output, resume=resume, fresh=fresh)
+    if no_aggregate:
+        note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
+    raise typer.Exit(_run_or_show(request, folder, fresh=fresh, dry_run=dry_run, json=json))
+
+
+def _run_or_show(
+    request: SweepRequest, folder: Path, *, fresh: bool, dry_run: bool, json: bool
+) -> int:
+    from gemmetry.training.planning import plan_sweep
+
+    sweep = plan_sweep(request, folder, fresh=fresh)
+    for text in sweep.notes:
+        note(f"note: {text}")
+    if dry_run:
+        _show(sweep, as_json=json)
+        return 0
+    return _run(sweep, fresh=fresh, as_json=json)
+
+
+def _run(sweep: PlannedSweep, *, fresh: bool, as_json: bool) -> int:
+    from gemmetry.domain.errors import InterruptedRunError
+    from gemmetry.reports.job_progress import JobProgress
+    from gemmetry.training.sweep import ended_points, run_sweep, succeeded
+
+    again = "The same command without --fresh" if fresh else f"It continues with -o {sweep.folder}"
+    try:
+        with JobProgress("points", str(sweep.folder), stderr_console()) as listener:
+            ends = run_sweep(sweep, listener=listener, fresh=fresh, command=command_line())
+    except KeyboardInterrupt:
+        done = sum(map(succeeded, ended_points(sweep).values()))
+        raise InterruptedRunError(
+            f"{done} of {len(sweep.points)} points are in {sweep.folder}",
+            hint=again,
+        ) from None
+    if as_json:
+        points = [{**point.document(), "folder": point.folder, **_as_json(ends[point.folder])}
+                  for point in sweep.points]  # fmt: skip
+        print_json({"schema_version": 1, "sweep": str(sweep.folder), "points": points}, indent=1)
+    failed = sum(not succeeded(ends[point.folder]) for point in sweep.points)
+    if failed:
+        noun = "point" if len(sweep.points) == 1 else "points"
+        note(f"{failed} of {len(sweep.points)} {noun} failed; the same command runs them again")
+    note(f"sweep: {sweep.folder}")
+    note("analyse it:", command=f"gemmetry sweep analyze {shlex.quote(str(sweep.folder))}")
+    return 1 if failed else 0
+
+
+def _as_json(end: JobEnd) -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(end)
+    return found
+
+
+def _show(sweep: PlannedSweep, *, as_json: bool) -> None:
+    """Print the points in the order in which they would run, and the command of the first."""
+    from gemmetry.training.sweep import plan_jobs
+
+    jobs = plan_jobs(sweep)
+    if as_json:
+        points = [{**point.document(), "folder": point.folder, "command": list(job.argv),
+                   "environment": dict(job.environment)}
+                  for point, job in zip(sweep.points, jobs, strict=True)]  # fmt: skip
+        print_json({"schema_version": 1, "sweep": str(sweep.folder), "points": points}, indent=1)
+        return
+    noun = "point" if len(jobs) == 1 else "points"
+    typer.echo(f"{len(jobs)} {noun} would run, in this order:")
+    for job in jobs:
+        typer.echo(f"  {job.name}")
+    first = jobs[0]
+    typer.echo(f"environment of {first.name}:")
+    for name, value in first.environment.items():
+        typer.echo(f"  {name}={value}")
+    typer.echo(f"command:\n  {shlex.join(first.argv)}")
+    typer.echo(f"sweep: {sweep.folder}")

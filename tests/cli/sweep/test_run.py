@@ -1,0 +1,169 @@
+"""``gemmetry sweep run``, with a training command that takes milliseconds, and once in earnest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from gemmetry.cli.sweep import group
+from gemmetry.reports.job_progress import JobProgress
+
+TRACE = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}]}'
+PATIENCE_S = 60.0
+
+GOOD = shlex.join(["sh", "-c", f"echo '{TRACE}' > $GEMMETRY_TRACE_DIR/rank0.pt.trace.json"])
+BAD = shlex.join(["sh", "-c", "echo RuntimeError: no >&2; exit 1"])
+OPTIONS = ("--threads", "256,512", "--channels", "1,2", "--library", "nccl", "-o", "sweep")
+
+
+def test_a_sweep_and_what_is_kept_of_it(cli):
+    ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
+    assert (ended.status, ended.stdout) == (0, "")
+    first, *lines, sweep, pointer = ended.stderr.splitlines()
+    assert first == "4 points in sweep"
+    assert [line.split()[:2] for line in lines] == [[f"[{n}/4]", "ok"] for n in (1, 2, 3, 4)]
+    assert (sweep, pointer) == ("sweep: sweep", "analyse it: gemmetry sweep analyze sweep")
+    again = cli("sweep", "run", *OPTIONS, "--command", GOOD)
+    assert again.status == 0
+    assert again.stderr.splitlines()[0] == "4 points in sweep; 4 from an earlier run kept"
+
+
+def test_a_point_that_fails_is_exit_status_1_and_a_line_with_the_reason(cli):
+    ended = cli("sweep", "run", *OPTIONS, "--command", BAD)
+    assert ended.status == 1
+    assert ended.stderr.count("failed  ") == 4
+    assert "exit status 1: RuntimeError: no" in ended.stderr
+    assert "4 of 4 points failed; the same command runs them again" in ended.stderr
+
+
+def test_json(cli):
+    ended = cli("sweep", "run", *OPTIONS, "--command", GOOD, "--json")
+    document = json.loads(ended.stdout)
+    assert (document["schema_version"], document["sweep"]) == (1, "sweep")
+    point = document["points"][0]
+    assert point.keys() == {
+        "threads", "channels", "axes", "repeat", "folder", "outcome", "reason", "exit_status",
+        "seconds", "log_tail",
+    }  # fmt: skip
+    assert {point["outcome"] for point in document["points"]} == {"ok"}
+
+
+def test_a_dry_run_writes_nothing(cli):
+    command = (*OPTIONS, "--order", "given", "--command", "true {threads}", "--dry-run")
+    ended = cli("sweep", "run", *command)
+    assert ended.status == 0
+    lines = ended.stdout.splitlines()
+    assert lines[:3] == [
+        "4 points would run, in this order:",
+        "  256thread/nccl_1channels",
+        "  256thread/nccl_2channels",
+    ]
+    assert "  NCCL_NTHREADS=256" in lines
+    assert "  true 256" in lines
+    assert list(Path().iterdir()) == []
+    points = json.loads(cli("sweep", "run", *command, "--json").stdout)["points"]
+    assert points[0]["command"][1:] == ["256"]
+    assert points[3]["environment"]["NCCL_MAX_CTAS"] == "2"
+
+
+def test_lists_with_spaces_and_the_documents_short_options(cli):
+    ended = cli("sweep", "run", "-c", "28,42", "-t", "256", "--axis", "NCCL_ALGO=Ring", "A=1",
+                "--command", "true", "-p", "4", "-o", "x", "-s", "-n", "--dry-run")  # fmt: skip
+    assert ended.status == 0
+    assert "256thread/nccl_42channels/NCCL_ALGO=Ring/A=1" in ended.stdout
+    assert "--no-aggregate has no effect" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--channels", "many"), "--channels: 'many' is not a positive whole number"),
+        (("--axis", "distributed.bucket=1", "--config", "tiny"), "distributed.bucket"),
+        (("--config", "none.yaml", "--nproc", "2"), "none.yaml"),
+        (("--fresh",), "--fresh requires --output"),
+        (("--path", "copy_engine", "--config", "tiny"), "requires NCCL"),
+    ],
+)
+def test_a_wrong_request_is_exit_status_2(cli, arguments, message):
+    ended = cli("sweep", "run", *arguments, *(() if "--config" in arguments else
+                                              ("--command", "true")))  # fmt: skip
+    assert ended.status == 2
+    assert ended.stderr.startswith("error: ")
+    assert message in ended.stderr
+    assert "hint: " in ended.stderr
+    assert list(Path().iterdir()) == []
+
+
+def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
+    class Interrupted(JobProgress):
+        def __call__(self, event):
+            super().__call__(event)
+            if getattr(event, "end", None) is not None and event.number == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("gemmetry.reports.job_progress.JobProgress", Interrupted)
+    ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
+    assert ended.status == 130
+    assert "interrupted: 2 of 4 points are in sweep" in ended.stderr
+    monkeypatch.undo()
+
+
+def test_a_signal_ends_the_training_and_keeps_the_rest(spawn, tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "if [ $GEMMETRY_THREADS = 256 ]; then\n"
+        f"  echo '{TRACE}' > $GEMMETRY_TRACE_DIR/rank0.pt.trace.json\n"
+        "else echo $$ > pid; sleep 1000; fi\n"
+    )
+    process = spawn(
+        "sweep", "run", "--threads", "256,512", "--order", "given", "--library", "nccl",
+        "-o", "sweep", "--command", f"sh {script}",
+    )  # fmt: skip
+    ends = time.monotonic() + PATIENCE_S
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text()):
+        assert process.poll() is None and time.monotonic() < ends
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, errors
+    assert "1 of 2 points are in sweep" in errors
+    point = json.loads((tmp_path / "sweep/512thread/point.json").read_text())
+    assert point["outcome"] == "interrupted"
+    if sys.platform.startswith("linux"):
+        stat = Path("/proc", pid.read_text().strip(), "stat")
+        assert not stat.exists()
+
+
+def test_one_point_of_the_workload_in_earnest(cli):
+    """It imports torch three times, which takes most of its six seconds."""
+    pytest.importorskip("torch")
+    ended = cli("sweep", "run", "--threads", "256", "--channels", "1", "--config", "tiny",
+                "--override", "training.max_steps=2", "profiling.active=1", "profiling.wait=0",
+                "-o", "sweep")  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    folder = Path("sweep/256thread/nccl_1channels")
+    point = json.loads((folder / "point.json").read_text())
+    assert (point["world_size"], point["backend"], point["library"]) == (2, "gloo", "gloo")
+    assert len(point["losses"]) == 2
+    assert point["requested"][0] == {
+        "name": "channels", "value": "1", "environment": {},
+        "note": "not applicable, as gloo has no such setting: points differ in name only",
+    }  # fmt: skip
+    for rank in (0, 1):
+        (trace,) = (folder / "torch_profiler" / f"rank{rank}").iterdir()
+        assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+
+
+def test_the_group_makes_every_command():
+    command = typer.main.get_command(group.app)
+    for name in command.list_commands(None):
+        assert command.get_command(None, name).name == name

@@ -1,0 +1,235 @@
+"""Sweeps from a request to the files of every point, with a training command of milliseconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmetry.analysis.sweeps.layout import read_sweep
+from gemmetry.domain.errors import PlanMismatchError, RequestError, StorageError
+from gemmetry.engine.opaque.running import JobFinished, JobsPlanned
+from gemmetry.store.lock import FolderLock
+from gemmetry.training import sweep as sweep_module
+from gemmetry.training.launching import PointLaunch
+from gemmetry.training.planning import plan_sweep
+from gemmetry.training.requests import make_request
+from gemmetry.training.sweep import ended_points, run_sweep, succeeded
+
+FOLDER = Path("sweep")
+SMALL = {"threads": ["256,512"], "channels": ["8"], "library": "nccl", "order": "given"}
+
+
+@pytest.fixture
+def run(training):
+    """Runs a sweep; what its listener received, and the outcome of each point."""
+
+    def go(fresh=False, **options):
+        request = make_request(**{"command": training, **SMALL, **options})
+        sweep = plan_sweep(request, FOLDER, fresh=fresh)
+        events = []
+        ends = run_sweep(sweep, listener=events.append, fresh=fresh, command="the command line")
+        return events, {name: str(end.outcome) for name, end in ends.items()}
+
+    return go
+
+
+def runs():
+    return [Path(line).relative_to(FOLDER.absolute()) for line in Path("runs").read_text().split()]
+
+
+def point(folder="256thread/nccl_8channels"):
+    return json.loads((FOLDER / folder / "point.json").read_text())
+
+
+def test_every_point_is_described_in_its_folder(run):
+    _, outcomes = run(axes=["NCCL_ALGO=Ring"], repeats=2)
+    folder = "256thread/nccl_8channels/NCCL_ALGO=Ring/repeat_02"
+    assert len(outcomes) == 4
+    assert set(outcomes.values()) == {"ok"}
+    document = point(folder)
+    assert {key: document[key] for key in
+            ("schema_version", "threads", "channels", "axes", "repeat", "outcome", "reason",
+             "exit_status", "world_size", "losses", "path", "library", "log_tail")} == {
+        "schema_version": 1, "threads": 256, "channels": 8, "axes": {"NCCL_ALGO": "Ring"},
+        "repeat": 2, "outcome": "ok", "reason": "", "exit_status": 0, "world_size": None,
+        "losses": None, "path": "kernel", "library": "nccl", "log_tail": "",
+    }  # fmt: skip
+    assert document["seconds"] > 0
+    assert [one["name"] for one in document["requested"]] == ["channels", "threads", "NCCL_ALGO"]
+    assert document["requested"][1]["environment"] == {"NCCL_NTHREADS": "256"}
+    assert document["environment"]["NCCL_MAX_CTAS"] == "8"
+    assert (FOLDER / folder / "run_output.log").read_text() == "256/8/2 256 \n"
+
+
+def test_the_analysis_reads_the_sweep(run):
+    Path("fail-512-8").touch()
+    run(repeats=2)
+    sweep = read_sweep(FOLDER)
+    assert [(p.configuration.threads, p.repeat, p.outcome) for p in sweep.points] == [
+        (256, 1, "ok"), (256, 2, "ok"), (512, 1, "failed"), (512, 2, "failed")
+    ]  # fmt: skip
+    assert [file.rank for file in sweep.points[0].traces] == [0, 1]
+    assert "RuntimeError: it fails" in sweep.points[2].reason
+    assert sweep.problems == ()
+
+
+def test_the_manifest(run):
+    run()
+    manifest = json.loads((FOLDER / "sweep.json").read_text())
+    assert manifest["schema_version"] == 1
+    assert [point["folder"] for point in manifest["points"]] == [
+        "256thread/nccl_8channels", "512thread/nccl_8channels"
+    ]  # fmt: skip
+    assert (manifest["threads"], manifest["order"], manifest["seed"]) == ([256, 512], "given", 0)
+    assert manifest["environment"]["python"] == sys.version.partition(" ")[0]
+    assert manifest["environments"].keys() == {point()["environment_id"]}
+    assert [session["command"] for session in manifest["sessions"]] == ["the command line"]
+
+
+def test_only_points_without_success_run_again(run):
+    Path("fail-256-8").touch()
+    events, outcomes = run()
+    assert list(outcomes.values()) == ["failed", "ok"]
+    assert point()["reason"] == "exit status 1: RuntimeError: it fails"
+    assert "RuntimeError: it fails" in point()["log_tail"]
+    Path("fail-256-8").unlink()
+    Path("runs").unlink()
+    events, outcomes = run()
+    assert events[0] == JobsPlanned(total=2, kept=1)
+    assert runs() == [Path("256thread/nccl_8channels")]
+    assert set(outcomes.values()) == {"ok"}
+    assert len(json.loads((FOLDER / "sweep.json").read_text())["sessions"]) == 2
+
+
+def test_a_point_whose_traces_are_gone_runs_again(run):
+    run()
+    for trace in (FOLDER / "512thread/nccl_8channels/torch_profiler").rglob("*.json"):
+        trace.unlink()
+    events, _ = run()
+    assert [event.job.name for event in events if isinstance(event, JobFinished)] == [
+        "512thread/nccl_8channels"
+    ]
+
+
+def test_a_sweep_grows(run):
+    run()
+    events, outcomes = run(channels=["8", "16"], repeats=2)
+    assert events[0] == JobsPlanned(total=8, kept=2)
+    assert "256thread/nccl_8channels" in outcomes
+    assert "256thread/nccl_8channels/repeat_02" in outcomes
+    assert len(read_sweep(FOLDER).points) == 8
+    events, outcomes = run()
+    assert events == [JobsPlanned(total=2, kept=2)]
+    assert len(read_sweep(FOLDER).points) == 8, "the manifest keeps what earlier commands planned"
+
+
+def test_a_command_that_writes_no_trace(run):
+    Path("silent").touch()
+    _, outcomes = run()
+    assert set(outcomes.values()) == {"failed"}
+    assert point()["reason"].startswith("it ended without a trace in torch_profiler/")
+
+
+def test_a_point_that_hangs_is_ended(run):
+    Path("hang-256-8").touch()
+    _, outcomes = run(timeout_s=0.3)
+    assert list(outcomes.values()) == ["timeout", "ok"]
+    assert point()["reason"] == "it took longer than 0.3 s"
+
+
+def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
+    run()
+    before = sorted(FOLDER.rglob("*"))
+    with pytest.raises(PlanMismatchError, match="command"):
+        run(command=f"{training} more")
+    assert sorted(FOLDER.rglob("*")) == before
+    (FOLDER / "notes.txt").touch()
+    events, _ = run(command=f"{training} more", fresh=True)
+    assert events[0] == JobsPlanned(total=2, kept=0)
+    assert (FOLDER / "previous/256thread/nccl_8channels/point.json").is_file()
+    assert (FOLDER / "notes.txt").is_file(), "what is not the sweep's stays"
+
+
+def test_points_of_another_origin_are_not_overwritten(run):
+    (FOLDER / "256thread/nccl_8channels/torch_profiler").mkdir(parents=True)
+    with pytest.raises(RequestError, match=r"no sweep\.json"):
+        run()
+
+
+def test_a_folder_in_use(run):
+    FOLDER.mkdir()
+    lock = FolderLock(FOLDER)
+    with pytest.raises(RequestError, match=r"the output .*sweep is in use") as error:
+        run()
+    assert "--output" in error.value.hint
+    lock.release()
+
+
+def test_a_folder_that_cannot_be_written(run):
+    FOLDER.write_text("a file")
+    with pytest.raises(StorageError, match="cannot write the output folder"):
+        run()
+
+
+def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
+    write, written = sweep_module.write_document, []
+
+    def fill(path, document):
+        written.append(path.name)
+        if written.count("point.json") == 2:
+            raise OSError(28, "No space left on device", str(path))
+        write(path, document)
+
+    monkeypatch.setattr(sweep_module, "write_document", fill)
+    with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):
+        run()
+    monkeypatch.undo()
+    monkeypatch.chdir(Path(training.split()[-1]).parent)
+    events, outcomes = run()
+    assert events[0] == JobsPlanned(total=2, kept=1)
+    assert set(outcomes.values()) == {"ok"}
+
+
+def test_a_rank_without_a_trace_of_the_workload(tmp_path):
+    launch = PointLaunch(nproc=3, config="tiny")
+    for rank in (0, 2):
+        folder = tmp_path / "torch_profiler" / f"rank{rank}"
+        folder.mkdir(parents=True)
+        (folder / "t.json").write_text('{"traceEvents": [{"ph": "X", "name": "k", "ts": 1}]}')
+    assert sweep_module._lacks(launch, tmp_path) == "no trace of rank 1 in torch_profiler/"
+    assert sweep_module._lacks(PointLaunch(nproc=1, config="tiny"), tmp_path) == ""
+    assert "rank 1" not in sweep_module._lacks(PointLaunch(command=("x",)), tmp_path)
+
+
+def test_profilers_must_have_written_something(tmp_path):
+    from gemmetry.training.launching import RocprofLaunch
+
+    assert "rocprofv3 wrote nothing" in sweep_module._lacks(
+        PointLaunch(command=("x",), rocprof=RocprofLaunch()), tmp_path
+    )
+    with_ncu = PointLaunch(command=("x",), ncu=())
+    assert "ncu wrote no report" in sweep_module._lacks(with_ncu, tmp_path)
+    (tmp_path / "ncu").mkdir()
+    (tmp_path / "ncu" / "rank0.ncu-rep").touch()
+    assert sweep_module._lacks(with_ncu, tmp_path) == ""
+
+
+def test_nothing_has_ended_before_a_start(training):
+    sweep = plan_sweep(make_request(command=training, **SMALL), FOLDER)
+    assert ended_points(sweep) == {}
+    assert not FOLDER.exists()
+    assert not succeeded(None)
+
+
+def test_the_configuration_is_kept_with_the_sweep(tmp_path):
+    source = tmp_path / "mine.yaml"
+    source.write_text("distributed:\n  backend: gloo\n")
+    launch = sweep_module._with_copied_config(PointLaunch(config=str(source)), tmp_path)
+    assert launch.config == str(tmp_path / "config.yaml")
+    source.write_text("changed")
+    assert "gloo" in (tmp_path / "config.yaml").read_text()
+    preset = PointLaunch(config="tiny")
+    assert sweep_module._with_copied_config(preset, tmp_path) is preset
