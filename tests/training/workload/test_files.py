@@ -13,6 +13,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
     with completed(path) as partial:
         partial.write_text("half")
         assert not path.exists()
+        assert list(path.parent.glob("*.json")) == []
     assert path.read_text() == "half"
     assert list(path.parent.iterdir()) == [path]
 

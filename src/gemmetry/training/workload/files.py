@@ -19,7 +19,8 @@ def completed(path: Path) -> Iterator[Path]:
     Raises:
         StorageError: it cannot be written.
     """
-    partial = path.with_name(f".{os.getpid()}.partial.{path.name}")
+    # Its end is not that of a trace, so that no reader takes what an ended process left for one.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
