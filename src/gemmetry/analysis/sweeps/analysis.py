@@ -11,6 +11,7 @@ from gemmetry.analysis.sweeps.collectives.settings import (
     setting_verdicts,
     sweep_verdicts,
 )
+from gemmetry.analysis.sweeps.collectives.stragglers import stragglers
 from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.analysis.sweeps.model import (
     Point,
@@ -207,6 +208,7 @@ def _point_analysis(
     problems: tuple[str, ...],
 ) -> PointAnalysis:
     steps = step_times(ranks, pooled)
+    facts = [rank.facts for rank in ranks]
     return PointAnalysis(
         point=point,
         unreadable=len(point.traces) - len(ranks),
@@ -214,7 +216,8 @@ def _point_analysis(
         pooled=pooled,
         steps=steps,
         summary=summarize_point(steps),
-        settings=tuple(setting_verdicts(point, [rank.facts for rank in ranks])),
+        settings=tuple(setting_verdicts(point, facts)),
+        stragglers=tuple(stragglers(facts)),
         problems=problems,
     )
 

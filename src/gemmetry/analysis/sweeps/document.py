@@ -88,8 +88,8 @@ def point_entry(one: PointAnalysis) -> Entry:
         ],
         "stragglers": [
             {"rank": s.rank, "last_share": _rounded(s.last_share),
-             "waited_us": _rounded(s.waited_us), "lost_in": s.lost_in,
-             "lost_us": _rounded(s.lost_us), "since_step": s.since_step,
+             "waited_us": _rounded(s.waited_us), "delayed_us": _rounded(s.delayed_us),
+             "lost_in": s.lost_in, "lost_us": _rounded(s.lost_us), "since_step": s.since_step,
              "is_straggler": s.is_straggler}
             for s in one.stragglers
         ],

@@ -232,6 +232,21 @@ class CommunicationKernel(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the step; -1: in no step."""
 
 
+class KernelTimes(msgspec.Struct, frozen=True, dict=True):
+    """The time of each kernel in each step, without communication; of operators and annotations in
+    a trace without work on a GPU."""
+
+    names: tuple[str, ...] = ()
+    """Readable forms; GEMMs with their shape."""
+    sums: bytes = b""
+
+    @cached_property
+    def per_step(self) -> Int64:
+        """(steps, kernels) in ns, by :attr:`RankFacts.steps` and :attr:`names`."""
+        table = np.frombuffer(self.sums, np.int64)
+        return table.reshape(-1, len(self.names)) if self.names else table.reshape(0, 0)
+
+
 class TraceTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Times of a whole trace in ns, as TraceLens' ``gpu_timeline`` defines them
     (``traces/summary.py``); all 0 without work on a GPU."""
@@ -276,6 +291,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     gemms: GemmInstances
     communication: tuple[CommunicationKernel, ...]
     """By start."""
+    kernel_times: KernelTimes = KernelTimes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,11 +343,16 @@ class PointStraggler:
     """Share of its matched collectives that the rank entered last, 0 to 1."""
     waited_us: float
     """How long the rank itself waited for others, over all matched collectives."""
+    delayed_us: float = 0.0
+    """How long all others waited for this rank alone, per step: the time between the second to last
+    start and its own, over the collectives of a step that it entered last; the median step."""
     lost_in: str | None = None
-    """The kernel in which it lost time against those that merely wait; None if none is shown."""
+    """The kernel in which it lost time compared with the other ranks; :data:`~gemmetry.analysis.
+    sweeps.collectives.lost_time.IDLE` or :data:`~gemmetry.analysis.sweeps.collectives.lost_time.
+    EVERYWHERE`; None if nothing is shown."""
     lost_us: float | None = None
-    """Time lost there per step."""
+    """Time lost there per step: the median over the steps."""
     since_step: int | None = None
-    """First step from which on it mostly arrives last; None if it does not."""
+    """The step from which on it delays the others; None if it does not."""
     is_straggler: bool = False
     """Whether it is shown to delay the others."""

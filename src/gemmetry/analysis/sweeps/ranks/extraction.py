@@ -17,11 +17,13 @@ from gemmetry.analysis.sweeps.model import (
     CommunicationKernel,
     GemmInstances,
     GemmKind,
+    KernelTimes,
     RankFacts,
     RankFile,
     StepFacts,
     TraceTimes,
 )
+from gemmetry.analysis.sweeps.ranks.kernel_times import gpu_kernel_times, host_kernel_times
 from gemmetry.formats.events import Bools, GpuKind, Int64
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
@@ -83,6 +85,7 @@ def facts_of(trace: Trace, file: RankFile) -> RankFacts:
         gemm_kinds=parts.kinds,
         gemms=parts.gemms,
         communication=parts.communication,
+        kernel_times=parts.kernel_times,
     )
 
 
@@ -94,6 +97,7 @@ class _Parts(NamedTuple):
     kinds: tuple[GemmKind, ...]
     gemms: GemmInstances
     communication: tuple[CommunicationKernel, ...]
+    kernel_times: KernelTimes
 
 
 class _Lanes(NamedTuple):
@@ -146,7 +150,8 @@ def _on_gpu(trace: Trace) -> _Parts:
     communication = _communication(trace, peer, step_of)
     gemms = _instances(trace, kind, gpu.start_ns[row], gpu.duration_ns[row], step_of[row],
                        lanes.comm, communication)  # fmt: skip
-    return _Parts(_times(trace), tuple(steps), kinds, gemms, communication)
+    kernel_times = gpu_kernel_times(trace, ~is_comm, row, kind, kinds, step_of, steps)
+    return _Parts(_times(trace), tuple(steps), kinds, gemms, communication, kernel_times)
 
 
 def _peer_copies(trace: Trace) -> Bools:
@@ -334,7 +339,18 @@ def _on_host(trace: Trace) -> _Parts:
     start = operators.start_ns[row]
     gemms = _instances(trace, kind, start, operators.duration_ns[row], _in_marks(start, marks),
                        comm, collectives)  # fmt: skip
-    return _Parts(TraceTimes(), steps, kinds, gemms, collectives)
+    marked = rows.annotations
+    is_named = np.array([_is_plain(name) for name in rows.names] or [False], bool)
+    kernel_times = host_kernel_times(
+        trace, chosen, compute, _in_marks(operators.start_ns, marks),
+        _in_marks(marked.start_ns, marks), is_named[marked.name] & (marked.on_gpu == 0), steps,
+    )  # fmt: skip
+    return _Parts(TraceTimes(), steps, kinds, gemms, collectives, kernel_times)
+
+
+def _is_plain(annotation: str) -> bool:
+    """Whether it marks neither a step nor a collective."""
+    return not annotation.startswith("ProfilerStep") and not _HOST_COLLECTIVE.match(annotation)
 
 
 def _host_collectives(

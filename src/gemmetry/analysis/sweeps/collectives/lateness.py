@@ -1,0 +1,140 @@
+"""By how much each rank delays the others in each step: the evidence for a straggler.
+
+All ranks leave a collective together, so what follows in one step depends on what came before, and
+only steps count as observations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.analysis.sweeps.collectives.kinds import COPY
+from gemmetry.analysis.sweeps.model import RankFacts
+from gemmetry.statistics.runs import student_quantile
+from gemmetry.traces.collectives.jobs import JobCollectives, analyse_job
+from gemmetry.traces.jobs import RankTrace, TraceJob
+
+CONFIDENCE = 0.95
+FEWEST_STEPS = 2
+
+Times = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Delays by rank and step, in ns."""
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    """Numbers of the steps that every rank has, ascending."""
+    delays: Times
+    """(ranks, steps): over the collectives of a step that the rank entered last, the time between
+    the second to last start and its own, in which all others wait for it alone."""
+    window_ns: float
+    """The median step of all ranks."""
+
+    def excess(self, rank: int) -> Times:
+        """By how much the rank delays the others more than any other rank does, in each step."""
+        place = self.ranks.index(rank)
+        others = np.delete(self.delays, place, axis=0)
+        excess: Times = self.delays[place] - others.max(axis=0)
+        return excess
+
+
+def matched_job(ranks: Sequence[RankFacts]) -> JobCollectives:
+    """The collectives of a point's ranks, matched; a rank with several traces counts once, and
+    traces without a rank do not."""
+    by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
+    traces = tuple(_rank_trace(by_rank[rank]) for rank in sorted(by_rank))
+    sizes = [facts.world_size for facts in by_rank.values() if facts.world_size]
+    size = max(sizes, default=None)
+    missing = tuple(rank for rank in range(size or 0) if rank not in by_rank)
+    job = TraceJob(name="", ranks=traces, world_size=size, missing=missing, notes=())
+    return analyse_job(job)
+
+
+def _rank_trace(facts: RankFacts) -> RankTrace:
+    return RankTrace(
+        file=Path(facts.file),
+        rank=facts.rank,
+        rank_source=facts.rank_source,
+        world_size=facts.world_size,
+        job=facts.job,
+        host=facts.host,
+        base_ns=facts.base_ns,
+        span=facts.span,
+        collectives=tuple(
+            one.collective for one in facts.communication if one.collective.op != COPY
+        ),
+        partial=facts.partial,
+        problems=(),
+    )
+
+
+def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
+    """The delays of all ranks in the steps that they have in common."""
+    of_job = {facts.rank: facts for facts in reversed(ranks) if facts.rank in job.job.by_rank}
+    numbers = [{step.number for step in facts.steps} for facts in of_job.values()]
+    steps = sorted(set.intersection(*numbers)) if numbers else []
+    places = {number: place for place, number in enumerate(steps)}
+    listed = sorted(job.job.by_rank)
+    row_of = {rank: place for place, rank in enumerate(listed)}
+    step_of = {
+        (facts.rank, one.collective.row): one.step
+        for facts in of_job.values()
+        for one in facts.communication
+    }
+    delays = np.zeros((len(listed), len(steps)))
+    offsets = job.offsets_ns
+    for one in job.matching.matched:
+        starts = sorted(
+            (kernel.start_ns + offsets.get(rank, 0), rank) for rank, kernel in one.members
+        )
+        if len(starts) > 1:
+            last = starts[-1][1]
+            kernel = next(kernel for rank, kernel in one.members if rank == last)
+            place = places.get(step_of.get((last, kernel.row), -1))
+            if place is not None:
+                delays[row_of[last], place] += starts[-1][0] - starts[-2][0]
+    windows = [step.window_ns for facts in of_job.values() for step in facts.steps]
+    window = float(np.median(windows)) if windows else 0.0
+    return Lateness(tuple(listed), tuple(steps), delays, window)
+
+
+def lower_bound(values: Times, family: int) -> float:
+    """The lower end of Student's one-sided interval of the mean, for one of `family` comparisons
+    (Bonferroni); -inf for fewer than :data:`FEWEST_STEPS` values."""
+    if len(values) < FEWEST_STEPS:
+        return -math.inf
+    share = 1 - (1 - CONFIDENCE) / family
+    reach = student_quantile(share, len(values) - 1) * float(np.std(values, ddof=1))
+    return float(np.mean(values)) - reach / math.sqrt(len(values))
+
+
+def delays_since(excess: Times, family: int, relevant_ns: float) -> int | None:
+    """Index of the step from which on a rank delays the others; None if none is shown.
+
+    The longest run of steps up to the last one whose mean excess is shown to be above 0, and is at
+    least `relevant_ns`; it begins with the first step after which every one has more than half of
+    the run's median. Steps are taken as independent and about normally distributed.
+    """
+    starts = len(excess) - FEWEST_STEPS + 1
+    for start in range(starts):
+        run = excess[start:]
+        is_shown = lower_bound(run, family * starts) > 0 and float(np.mean(run)) >= relevant_ns
+        if is_shown:
+            low = np.flatnonzero(run <= float(np.median(run)) / 2)
+            return start + (int(low[-1]) + 1 if len(low) else 0)
+    return None
+
+
+def median_excess(own: Times, others: Sequence[Times]) -> Times:
+    """`own` less the median of other ranks, in each step."""
+    found: Times = own - np.median(np.array(others, np.float64), axis=0)
+    return found

@@ -1,0 +1,168 @@
+"""Stragglers that are planted are named with the kernel; without one nobody is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.analysis.sweeps.collectives.lateness import delays_since, lower_bound
+from gemmetry.analysis.sweeps.collectives.lost_time import EVERYWHERE, IDLE
+from gemmetry.analysis.sweeps.collectives.stragglers import stragglers
+from gemmetry.analysis.sweeps.model import KernelTimes, StepFacts
+
+ROOT = Path(__file__).parents[4]
+FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
+
+STEP_NS = 10_000_000
+
+
+@pytest.fixture
+def found(sweeps, tmp_path):
+    """The ranks of a synthetic point."""
+
+    def analyse(**chosen):
+        folder = sweeps.write_sweep(tmp_path / "sweep", [sweeps.MadePoint(**chosen)])
+        (point,) = analyse_sweep(folder).points
+        return point.stragglers
+
+    return analyse
+
+
+def test_a_rank_that_sleeps_is_named_with_the_kernel(found):
+    ranks = found(ranks=4, delay_ns={2: 200_000}, steps=4)
+    assert [one.is_straggler for one in ranks] == [False, False, True, False]
+    late = ranks[2]
+    assert (late.lost_in, late.since_step, late.last_share) == ("spin_kernel", 3, 1.0)
+    assert late.lost_us == pytest.approx(6 * 200, rel=0.02)
+    assert late.delayed_us == pytest.approx(6 * 200, rel=0.02)
+    assert late.waited_us == 0
+    assert all(one.waited_us > 4 * 6 * 190 for one in ranks if one is not late)
+    assert all(one.lost_in is None and one.since_step is None for one in ranks if one is not late)
+
+
+def test_since_when(found):
+    ranks = found(delay_ns={1: 200_000}, steps=6, delayed_from=2)
+    assert [(one.is_straggler, one.since_step) for one in ranks] == [(False, None), (True, 5)]
+
+
+def test_a_slow_gemm_on_one_rank_is_named(found, sweeps):
+    ranks = found(ranks=3, rank_factor={0: 1.6}, steps=4)
+    assert [one.is_straggler for one in ranks] == [True, False, False]
+    assert ranks[0].lost_in.endswith("1024x1024x4096")
+    assert ranks[0].lost_in.startswith(sweeps.DOWN.kernel[:20])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_a_straggler_nobody_is_named(found, seed):
+    ranks = found(ranks=2 + seed % 3, steps=3 + seed, noise=0.02, channels=8 + seed)
+    assert not any(one.is_straggler or one.lost_in for one in ranks)
+    assert sum(one.last_share for one in ranks) == pytest.approx(1)
+
+
+def test_one_rank_alone(found):
+    assert found(ranks=1) == ()
+
+
+@pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")
+def test_ranks_that_take_turns_are_not_named():
+    """Each rank is last for most of a step of this recording."""
+    selection = PointSelection(threads=[512], channels=[32])
+    (found,) = analyse_sweep(FOLDER / "sweep_h200x4", selection=selection, processes=1).points
+    assert [one.rank for one in found.stragglers] == [0, 1, 2, 3]
+    assert max(one.delayed_us for one in found.stragglers) < 3000
+    assert not any(one.is_straggler for one in found.stragglers)
+
+
+@pytest.fixture
+def ranks_of(facts, launch):
+    """Facts of ranks with one collective per step; arguments are (ranks, steps) in µs."""
+
+    def make(late, kernels=None, idle=None, compute=None, name="gemm"):
+        made = []
+        for rank, row in enumerate(late):
+            launches, steps = [], []
+            for step, delay in enumerate(row):
+                begin = step * STEP_NS
+                launches.append(
+                    launch(start=begin + 1_000_000 + delay * 1000,
+                           duration=8_000_000 - delay * 1000, ranks=len(late),
+                           row=step, sequence=step)
+                )  # fmt: skip
+                steps.append(
+                    StepFacts(number=step, start_ns=begin, end_ns=begin + STEP_NS, source="gpu",
+                              compute_ns=_at(compute, rank, step), exposed_comm_ns=0,
+                              exposed_copy_ns=0, idle_ns=_at(idle, rank, step), comm_ns=0)
+                )  # fmt: skip
+            launches = [_in_step(one, step) for step, one in enumerate(launches)]
+            sums = np.array([[_at(kernels, rank, step)] for step in range(len(row))], np.int64)
+            made.append(
+                facts(*launches, rank=rank, world_size=len(late), steps=tuple(steps),
+                      kernel_times=KernelTimes((name,), sums.tobytes()))
+            )  # fmt: skip
+        return made
+
+    return make
+
+
+def _at(table, rank, step):
+    return 0 if table is None else int(table[rank][step] * 1000)
+
+
+def _in_step(one, step):
+    return type(one)(collective=one.collective, kernel=one.kernel, grid=one.grid, block=one.block,
+                     step=step)  # fmt: skip
+
+
+LATE = [[0] * 6, [900, 1000, 1100, 950, 1050, 1000]]
+MORE = [[0] * 6, [950, 1000, 1050, 980, 1020, 1000]]
+
+
+def test_a_host_that_is_late(ranks_of):
+    late = stragglers(ranks_of(LATE, idle=MORE))[1]
+    assert (late.is_straggler, late.lost_in) == (True, IDLE)
+
+
+def test_a_gpu_that_is_slow_throughout(ranks_of):
+    assert stragglers(ranks_of(LATE, compute=MORE))[1].lost_in == EVERYWHERE
+
+
+def test_a_kernel_has_precedence(ranks_of):
+    late = stragglers(ranks_of(LATE, kernels=MORE, idle=MORE, compute=MORE))[1]
+    assert (late.lost_in, late.lost_us) == ("gemm", pytest.approx(1000))
+
+
+def test_a_straggler_without_a_cause(ranks_of):
+    late = stragglers(ranks_of(LATE))[1]
+    assert (late.is_straggler, late.lost_in, late.lost_us) == (True, None, None)
+
+
+def test_a_kernel_shows_what_varying_delays_do_not(ranks_of):
+    late = [[0, 800, 0, 0], [2500, 0, 300, 2400]]
+    assert not any(one.is_straggler for one in stragglers(ranks_of(late)))
+    found = stragglers(ranks_of(late, kernels=[[0] * 4, [1000, 1010, 990, 1000]]))
+    assert [(one.is_straggler, one.lost_in) for one in found] == [(False, None), (True, "gemm")]
+
+
+def test_delays_too_small_to_matter(ranks_of):
+    """Half a percent of a step."""
+    small = [[0] * 6, [50, 51, 49, 50, 50, 50]]
+    assert not any(one.is_straggler for one in stragglers(ranks_of(small)))
+
+
+def test_delays_since():
+    assert delays_since(np.array([0.0, 0.0, 10.0, 11.0, 10.0, 10.0]), 2, 1.0) == 2
+    assert delays_since(np.array([10.0, 11.0, 10.0, 10.0]), 2, 1.0) == 0
+    assert delays_since(np.array([10.0, 11.0, 10.0, 0.0]), 2, 1.0) is None
+    assert delays_since(np.array([10.0]), 2, 1.0) is None
+
+
+def test_lower_bound():
+    """Student's t of 3 degrees at 95 % one-sided is 2.353."""
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    expected = 2.5 - 2.3534 * np.std(values, ddof=1) / 2
+    assert lower_bound(values, 1) == pytest.approx(expected, rel=1e-4)
+    assert lower_bound(values[:1], 1) == -np.inf
