@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from gemmetry.statistics.comparison import Difference, Pairing
-from gemmetry.statistics.runs import RunSpread, compare_runs, run_spread, student_quantile
+from gemmetry.statistics.runs import (
+    RunSpread,
+    compare_pairs,
+    compare_runs,
+    run_spread,
+    student_quantile,
+)
 
 
 @pytest.mark.parametrize(
@@ -66,3 +72,34 @@ def test_halves_of_the_same_runs_rarely_differ():
 def test_a_setting_without_runs_is_refused():
     with pytest.raises(ValueError, match="without runs"):
         compare_runs([], [1.0], RunSpread(0.1, 3))
+
+
+def test_pairs_of_settings_show_their_mean_change():
+    found = compare_pairs([90, 100, 120], [99.1, 110.0, 131.8], relevant=0.01)
+    assert found.ratio == pytest.approx(1.1, rel=0.002)
+    assert found.interval[0] < 1.1 < found.interval[1]
+    assert (found.verdict, found.pairing, found.observations) == (
+        Difference.SLOWER, Pairing.RUNS, 3
+    )  # fmt: skip
+    assert found.effect_size == -1
+
+
+def test_one_pair_has_no_interval():
+    found = compare_pairs([100], [130])
+    assert (found.interval, found.verdict) == (None, Difference.UNDECIDED)
+
+
+@pytest.mark.parametrize(("a", "b"), [([], []), ([1.0], [1.0, 2.0])])
+def test_sides_without_pairs(a, b):
+    with pytest.raises(ValueError, match="as many durations"):
+        compare_pairs(a, b)
+
+
+def test_intervals_of_pairs_cover_the_mean_change():
+    """Of 95 % of 400 samples of 4 pairs, up to chance (4 standard deviations)."""
+    random = np.random.default_rng(3)
+    covered = 0
+    for _ in range(400):
+        low, high = compare_pairs([1.0] * 4, np.exp(random.normal(0.1, 0.02, 4)).tolist()).interval
+        covered += low < math.exp(0.1) < high
+    assert abs(covered - 380) <= 18

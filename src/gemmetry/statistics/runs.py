@@ -88,6 +88,40 @@ def compare_runs(
     )
 
 
+def compare_pairs(
+    a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95, relevant: float = 0.0
+) -> Comparison:
+    """Compare b with a over pairs (durations of one setting each): the geometric mean of the
+    ratios, with Student's interval of their mean logarithm. With one pair there is no interval.
+
+    Args:
+        relevant: relative differences up to this count as none (:func:`verdict_of`).
+
+    Raises:
+        ValueError: no pairs, or sides of different lengths.
+    """
+    check_confidence(confidence)
+    if not a or len(a) != len(b):
+        raise ValueError("pairs need as many durations on both sides, and at least one")
+    logs = [math.log(right / left) for left, right in zip(a, b, strict=True)]
+    shift, count = sum(logs) / len(logs), len(logs)
+    interval = None
+    if count > 1:
+        deviation = math.sqrt(sum((one - shift) ** 2 for one in logs) / (count - 1))
+        reach = student_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)
+        interval = math.exp(shift - reach), math.exp(shift + reach)
+    return Comparison(
+        ratio=math.exp(shift),
+        interval=interval,
+        confidence=confidence,
+        effect_size=sum((one < 0) - (one > 0) for one in logs) / count,
+        verdict=verdict_of(interval, relevant),
+        pairing=Pairing.RUNS,
+        observations=count,
+        relevant=relevant,
+    )
+
+
 def student_quantile(share: float, degrees: int) -> float:
     """The value below which `share` (0.5 to 1) of Student's distribution lies, to 12 digits, by
     bisection.

@@ -50,7 +50,7 @@ def test_every_key_is_there_in_every_entry(document):
 
 
 def test_entries_of_the_same_kind_have_the_same_keys(document):
-    for name in ("points", "gemms", "pooled_gemms"):
+    for name in ("points", "gemms", "pooled_gemms", "collectives"):
         assert len({frozenset(entry) for entry in document[name]}) == 1
 
 

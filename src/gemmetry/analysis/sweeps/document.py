@@ -9,6 +9,7 @@ from typing import Any
 from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
 from gemmetry.analysis.sweeps.model import GemmKind, Point, SweepConfiguration
 from gemmetry.analysis.sweeps.points.best import Best, Ranked
+from gemmetry.analysis.sweeps.points.collectives import PointCollective, point_collectives
 from gemmetry.analysis.sweeps.points.pooled import PooledGemm
 from gemmetry.analysis.sweeps.ranks.cause import DoseResponse
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
@@ -35,7 +36,13 @@ def sweep_document(analysis: SweepAnalysis) -> Entry:
             pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled
         ],
         "settings": [asdict(setting) for setting in analysis.settings],
+        "collectives": [
+            collective_entry(one.point, found)
+            for one in analysis.points
+            for found in point_collectives(rank.facts for rank in one.ranks)
+        ],
         "best": best_entry(analysis.best),
+        "environment": _environment(analysis.sweep.manifest),
         "problems": analysis.all_problems,
     }
 
@@ -133,8 +140,46 @@ def pooled_entry(point: Point, gemm: PooledGemm) -> Entry:
         "count": gemm.count,
         "sum_us": _rounded(gemm.sum_us),
         **_cause_entry(gemm),
+        "by_share": [
+            {"low": one.low, "high": one.high, "count": one.count,
+             "slowdown": _rounded(one.slowdown)}
+            for one in gemm.by_share
+        ],
         "note": gemm.note or None,
+    }  # fmt: skip
+
+
+def collective_entry(point: Point, found: PointCollective) -> Entry:
+    """One entry of ``collectives``: an operation with a size at a point."""
+    return {
+        **point_keys(point),
+        "op": found.op,
+        "dtype": found.dtype,
+        "bytes": found.bytes,
+        "group_size": found.group_size,
+        "count": found.count,
+        "latency_us": _rounded(found.latency_us),
+        "busbw_gbps": _rounded(found.busbw_gbps),
+        "duration_us": _rounded(found.duration_us),
+        "is_complete": found.is_complete,
     }
+
+
+def _environment(manifest: Mapping[str, Any]) -> Entry:
+    """What the manifest of the sweep records of machine, software and workload, one entry per
+    value: ``environment.packages.torch``."""
+    found: Entry = {}
+    for name in ("environment", "identity"):
+        _flatten(name, manifest.get(name), found)
+    return found
+
+
+def _flatten(name: str, value: object, found: Entry) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _flatten(f"{name}.{key}", item, found)
+    elif value not in (None, "", [], ()):
+        found[name] = value
 
 
 def kind_entry(kind: GemmKind) -> Entry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,20 @@ from gemmetry.analysis.sweeps.ranks.cause import (
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis
 from gemmetry.statistics.comparison import Difference
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Bounds of the overlapped shares in :attr:`PooledGemm.by_share`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOfOverlap:
+    """The instances whose overlapped share of the time is in a range (low excluded)."""
+
+    low: float
+    high: float
+    count: int
+    slowdown: float
+    """Median duration, as a multiple of the median alone on the same rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +69,9 @@ class PooledGemm:
     cost_ms_per_step: float | None
     """Mean over the ranks whose cost is known."""
     dose: DoseResponse | None
+    by_share: tuple[ShareOfOverlap, ...]
+    """The dose-response as medians: one entry per range of overlapped shares that has instances;
+    empty without a control group."""
 
     @property
     def is_slowed(self) -> bool:
@@ -141,7 +159,17 @@ def _judged(group: _Group, family: int) -> PooledGemm:
         note=note,
         cost_ms_per_step=sum(costs) / len(costs) if costs else None,
         dose=dose_response(kind, multiples, group.shares * multiples) if overlapped else None,
+        by_share=_by_share(group),
     )
+
+
+def _by_share(group: _Group) -> tuple[ShareOfOverlap, ...]:
+    shares, found = group.shares[len(group.alone) :], []
+    for low, high in pairwise(SHARES):
+        chosen = group.together[(shares > low) & (shares <= high)]
+        if len(chosen):
+            found.append(ShareOfOverlap(low, high, len(chosen), float(np.median(chosen))))
+    return tuple(found)
 
 
 def _median(group: _Group, *, is_overlapped: bool) -> float | None:

@@ -1,0 +1,1 @@
+"""Comparison of sweeps: point by point, GEMM by GEMM, collective by collective."""

@@ -1,0 +1,121 @@
+"""The figures of a sweep that are compared, by configuration and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from gemmetry.analysis.sweeps.model import SweepConfiguration
+
+PARTS = ("compute_ms", "slowed_compute_ms", "exposed_comm_ms", "exposed_copy_ms", "idle_ms")
+"""The parts of a step."""
+
+KIND = ("kernel", "m", "n", "k", "batch", "dtype", "layout")
+"""Keys that identify a GEMM."""
+SHAPE = KIND[1:]
+COLLECTIVE = ("op", "dtype", "bytes", "group_size")
+"""Keys that identify a collective."""
+
+GEMM_MEASURES = {"alone_median_us": "µs", "overlapped_median_us": "µs", "slowdown": "×"}
+"""Measure -> its unit."""
+
+Key: TypeAlias = tuple[Any, ...]
+Values: TypeAlias = dict[SweepConfiguration, list[float]]
+"""Configuration -> one value per run."""
+
+
+def configuration_of(entry: Mapping[str, Any]) -> SweepConfiguration:
+    """The configuration of an entry of ``analysis.json``."""
+    return SweepConfiguration(
+        entry["threads"], entry["channels"], tuple(sorted(entry["axes"].items()))
+    )
+
+
+def valid_points(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The points whose training ended well and whose steps are known."""
+    return [
+        one
+        for one in document["points"]
+        if one["outcome"] == "ok" and one["step_ms"]["median"] is not None
+    ]
+
+
+def step_values(document: Mapping[str, Any]) -> Values:
+    """The median step of each run, in ms."""
+    return _collected((one, one["step_ms"]["median"]) for one in valid_points(document))
+
+
+def part_values(document: Mapping[str, Any], part: str) -> Values:
+    """One part of each run's median step, in ms; runs in which it is not known are left out."""
+    return _collected((one, one[part]) for one in valid_points(document))
+
+
+def gemm_values(document: Mapping[str, Any], measure: str) -> dict[Key, Values]:
+    """GEMM (:data:`KIND`) -> one measure of it in each run."""
+    return _by_kind(document, "pooled_gemms", KIND, measure)
+
+
+def collective_values(document: Mapping[str, Any], measure: str) -> dict[Key, Values]:
+    """Collective (:data:`COLLECTIVE`) -> one measure of it in each run."""
+    return _by_kind(document, "collectives", COLLECTIVE, measure)
+
+
+def _by_kind(
+    document: Mapping[str, Any], entries: str, keys: tuple[str, ...], measure: str
+) -> dict[Key, Values]:
+    ran_well = {
+        (configuration_of(one), one["repeat"])
+        for one in document["points"]
+        if one["outcome"] == "ok"
+    }
+    found: dict[Key, list[tuple[Mapping[str, Any], float | None]]] = {}
+    for one in document[entries]:
+        if (configuration_of(one), one["repeat"]) in ran_well:
+            key = tuple(one[name] for name in keys)
+            found.setdefault(key, []).append((one, one[measure]))
+    return {key: values for key, of in found.items() if (values := _collected(of))}
+
+
+def _collected(entries: Iterable[tuple[Mapping[str, Any], float | None]]) -> Values:
+    found: Values = {}
+    for entry, value in entries:
+        if value is not None:
+            found.setdefault(configuration_of(entry), []).append(value)
+    return found
+
+
+def environment_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
+    """``nccl_version: 2.27.3 vs 2.28.9``, one line per fact in which the sweeps differ: devices,
+    world sizes, versions that the traces record, and what the manifests record."""
+    mine, theirs = _environment(first), _environment(second)
+    return tuple(
+        f"{name}: {mine.get(name, 'not recorded')} vs {theirs.get(name, 'not recorded')}"
+        for name in [*mine, *(name for name in theirs if name not in mine)]
+        if mine.get(name) != theirs.get(name)
+    )
+
+
+def _environment(document: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for point in document["points"]:
+        known = {"GPU": point["device"], "ranks": point["world_size"], **point["versions"]}
+        for name, value in known.items():
+            if value is not None:
+                found.setdefault(name, set()).add(str(value))
+    texts = {name: ", ".join(sorted(values)) for name, values in found.items()}
+    of_manifest: Mapping[str, Any] = document.get("environment", {})
+    return texts | {name: _text(value) for name, value in of_manifest.items()}
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def is_same_sweep(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether both hold the same runs: one sweep under two names, or a copy of it."""
+    return _runs(first) == _runs(second)
+
+
+def _runs(document: Mapping[str, Any]) -> object:
+    points = [{**one, "folder": ""} for one in document["points"]]
+    return points, document["pooled_gemms"], document["collectives"]

@@ -1,0 +1,211 @@
+"""Comparison of sweeps: verdicts per point, GEMM and collective."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import analyse_sweep
+from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
+from gemmetry.analysis.sweeps.comparison.model import LabelledSweep, RowGroup
+from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.domain.errors import RequestError
+
+
+@pytest.fixture
+def document_of(tmp_path, sweeps):
+    def make(name, *points):
+        return sweep_document(analyse_sweep(sweeps.write_sweep(tmp_path / name, points)))
+
+    return make
+
+
+def compared(*documents, threshold=None):
+    sweeps = [LabelledSweep(label=chr(ord("A") + i), document=d) for i, d in enumerate(documents)]
+    return compare_sweeps(sweeps, threshold=threshold)
+
+
+def repeated(sweeps, count=3, first=1, **options):
+    return [sweeps.MadePoint(repeat=first + i, **options) for i in range(count)]
+
+
+def made(steps_ms, *, channels=8, outcome="ok"):
+    """A document of runs with these steps, which are all compute."""
+    points = [
+        {"threads": 256, "channels": channels, "axes": {}, "repeat": i, "outcome": outcome,
+         "world_size": 2, "device": "NVIDIA H200", "versions": {}, "folder": "",
+         "step_ms": {"median": ms, "ci_low": None, "ci_high": None, "n": 3},
+         "compute_ms": ms, "slowed_compute_ms": None, "exposed_comm_ms": 0.0,
+         "exposed_copy_ms": 0.0, "idle_ms": 0.0}
+        for i, ms in enumerate(steps_ms, 1)
+    ]  # fmt: skip
+    return {"sweep": "made", "points": points, "pooled_gemms": [], "collectives": []}
+
+
+def verdicts(comparison, group):
+    (candidate,) = comparison.candidates
+    return [str(row.verdict) for row in candidate.of(group)]
+
+
+def test_a_sweep_against_itself_shows_no_difference(document_of, sweeps):
+    document = document_of("a", *(sweeps.MadePoint(channels=c) for c in (4, 8)))
+    found = compared(document, copy.deepcopy(document))
+    (candidate,) = found.candidates
+    assert candidate.is_same
+    assert {str(row.verdict) for row in candidate.rows} == {"no difference shown"}
+    assert {row.comparison.interval for row in candidate.rows} == {(1.0, 1.0)}
+    assert not found.has_regression
+    assert not found.has_undecided
+
+
+def test_halves_of_the_repeats_of_one_point_do_not_differ(document_of, sweeps):
+    first = document_of("a", *repeated(sweeps, 3))
+    second = document_of("b", *repeated(sweeps, 3, first=4))
+    found = compared(first, second)
+    (candidate,) = found.candidates
+    assert not candidate.is_same
+    assert {str(row.verdict) for row in candidate.rows} <= {"no difference shown", "undecided"}
+    assert verdicts(found, RowGroup.STEP) == ["no difference shown"]
+    assert not found.has_regression
+
+
+def test_equal_runs_are_rarely_called_different():
+    random = np.random.default_rng(5)
+    wrong = 0
+    for _ in range(400):
+        a, b = (made((100 * np.exp(random.normal(0, 0.02, 3))).tolist()) for _ in range(2))
+        wrong += any(v in ("slower", "faster") for v in verdicts(compared(a, b), RowGroup.STEP))
+    assert wrong <= 20  # 5 % of 400; beyond the relevant 1 % the true rate is lower
+
+
+def test_a_planted_slow_gemm_is_named(document_of, sweeps):
+    slow = {sweeps.UP.kernel: 1.4}
+    first = document_of("a", *repeated(sweeps, 3))
+    second = document_of("b", *repeated(sweeps, 3, first=4, slowdown=slow))
+    found = compared(first, second)
+    (candidate,) = found.candidates
+    shown = {
+        (row.what["kernel"], row.measure)
+        for row in candidate.of(RowGroup.GEMMS)
+        if row.verdict == "slower"
+    }
+    assert shown == {(sweeps.UP.kernel, "overlapped_median_us"), (sweeps.UP.kernel, "slowdown")}
+    (row,) = [r for r in candidate.regressions if r.measure == "slowdown"]
+    assert row.after / row.before == pytest.approx(1.4, rel=0.02)
+    assert row.comparison.ratio_low < 1.4 < row.comparison.ratio_high
+    assert found.has_regression
+
+
+def test_a_slower_collective_and_what_it_changes_of_the_step(document_of, sweeps):
+    first = document_of("a", *repeated(sweeps, 3))
+    second = document_of("b", *repeated(sweeps, 3, first=4, comm_ns=400_000))
+    (candidate,) = compared(first, second).candidates
+    (latency,) = candidate.of(RowGroup.COLLECTIVES)
+    assert (latency.what["op"], latency.what["bytes"]) == ("all_gather", 2 << 24)
+    assert str(latency.verdict) == "slower"
+    parts = {row.measure: row for row in candidate.of(RowGroup.PARTS)}
+    assert str(parts["exposed_comm_ms"].verdict) == "slower"
+    assert str(parts["idle_ms"].verdict) == "no difference shown"
+    (step,) = candidate.of(RowGroup.STEP)
+    # Nothing else changed, so the part explains the whole change of the step.
+    assert parts["exposed_comm_ms"].comparison.ratio == pytest.approx(
+        step.comparison.ratio, rel=0.02
+    )
+
+
+def test_parts_explain_and_are_no_regressions_themselves():
+    first, second = made([100, 100.1]), made([100, 100.1])
+    for point in second["points"]:
+        point["idle_ms"], point["compute_ms"] = 20.0, point["compute_ms"] - 20
+    (candidate,) = compared(first, second).candidates
+    parts = {row.measure: str(row.verdict) for row in candidate.of(RowGroup.PARTS)}
+    assert (parts["idle_ms"], parts["compute_ms"]) == ("slower", "faster")
+    assert candidate.regressions == []
+
+
+def test_single_runs_are_undecided_and_the_note_names_the_next_step():
+    found = compared(made([100.0]), made([150.0]))
+    (row,) = found.candidates[0].of(RowGroup.STEP)
+    assert str(row.verdict) == "undecided"
+    assert "repeat the runs" in row.note
+    assert found.has_undecided
+    assert not found.has_regression
+
+
+def test_single_runs_of_many_points_show_a_change_of_their_mean():
+    def sweep(factor):
+        documents = [made([ms * factor], channels=c) for c, ms in ((1, 90), (2, 100), (4, 120))]
+        return {**documents[0], "points": [p for d in documents for p in d["points"]]}
+
+    (candidate,) = compared(sweep(1), sweep(1.2)).candidates
+    _, mean = candidate.of(RowGroup.WHOLE)
+    assert mean.measure == "mean_step_ms"
+    assert str(mean.verdict) == "slower"
+    assert mean.comparison.ratio == pytest.approx(1.2)
+    assert {str(row.verdict) for row in candidate.of(RowGroup.STEP)} == {"undecided"}
+
+
+def test_sweeps_without_a_common_point_are_compared_as_wholes():
+    found = compared(made([100, 101], channels=8), made([130, 131], channels=16))
+    (candidate,) = found.candidates
+    assert not candidate.has_common_points
+    (best,) = candidate.rows
+    assert (best.group, str(best.verdict)) == (RowGroup.WHOLE, "slower")
+    assert best.other_configuration.channels == 16
+    assert [one.channels for one in candidate.only_first] == [8]
+    assert [one.channels for one in candidate.only_candidate] == [16]
+
+
+def test_a_configuration_that_fails_now_is_a_regression():
+    first, second = made([100, 101]), made([100, 101])
+    second["points"] += made([50], channels=16)["points"]
+    first["points"] += made([50, 51], channels=16)["points"]
+    second["points"][-1] |= {"outcome": "failed"}
+    found = compared(first, second)
+    assert [one.channels for one in found.candidates[0].lost] == [16]
+    assert found.has_regression
+
+
+def test_a_gemm_is_compared_across_kernels_where_its_shape_is_alone(document_of, sweeps):
+    up = dataclasses.replace(sweeps.UP, kernel="sm100_xmma_gemm_bf16")
+    first = document_of("a", *repeated(sweeps, 2))
+    second = copy.deepcopy(document_of("b", *repeated(sweeps, 2, first=3)))
+    for one in second["pooled_gemms"]:
+        one["kernel"] = up.kernel if one["kernel"] == sweeps.UP.kernel else one["kernel"]
+    (candidate,) = compared(first, second).candidates
+    rows = [row for row in candidate.of(RowGroup.GEMMS) if row.what["kernel"] == sweeps.UP.kernel]
+    assert len(rows) == 3
+    assert all("another kernel computes it: sm100_xmma_gemm_bf16" in row.note for row in rows)
+
+
+def test_environments_that_differ(document_of, sweeps):
+    first = document_of("a", sweeps.MadePoint())
+    second = document_of("b", sweeps.MadePoint(nccl="2.30.7"))
+    second["environment"] = {"environment.packages.torch": "2.13"}
+    (candidate,) = compared(first, second).candidates
+    assert candidate.environment_differences == (
+        "nccl_version: 2.28.9 vs 2.30.7",
+        "environment.packages.torch: not recorded vs 2.13",
+    )
+
+
+def test_the_threshold_decides_what_counts_as_none():
+    first, second = made([100, 100.1, 100.2]), made([103, 103.1, 103.2])
+    assert verdicts(compared(first, second), RowGroup.STEP) == ["slower"]
+    assert verdicts(compared(first, second, threshold=0.05), RowGroup.STEP) == [
+        "no difference shown"
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "no_traces"])
+def test_a_sweep_without_a_valid_point_is_refused(outcome):
+    with pytest.raises(RequestError, match="no point that ran well"):
+        compared(made([1.0]), made([1.0], outcome=outcome))
+
+
+def test_one_sweep_is_no_comparison():
+    with pytest.raises(RequestError, match="nothing to compare with"):
+        compared(made([1.0]))
