@@ -39,7 +39,8 @@ def test_ranks_by_default(monkeypatch):
 
 def test_an_input_implies_rocprofv3():
     assert make_request(command="train").launch.rocprof is None
-    assert make_request(command="train", rocprof_input=Path("x")).launch.rocprof.input == Path("x")
+    found = make_request(command="train", rocprof_input=Path("x")).launch.rocprof
+    assert found.input == Path("x").absolute()
 
 
 def test_the_folder(tmp_path, monkeypatch):

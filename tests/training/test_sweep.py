@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -233,3 +234,28 @@ def test_the_configuration_is_kept_with_the_sweep(tmp_path):
     assert "gloo" in (tmp_path / "config.yaml").read_text()
     preset = PointLaunch(config="tiny")
     assert sweep_module._with_copied_config(preset, tmp_path) is preset
+
+
+ROCPROF = """#!/bin/sh
+while [ "$1" != -- ]; do
+  if [ "$1" = -d ]; then folder=$2; fi
+  shift
+done
+shift
+mkdir -p "$folder/host" && echo Kind > "$folder/host/1234_kernel_trace.csv"
+exec "$@"
+"""
+"""A stand-in that runs the command and leaves a file."""
+
+
+def test_points_under_rocprofv3(run, tmp_path, monkeypatch):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "rocprofv3").write_text(ROCPROF)
+    (programs / "rocprofv3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    _, outcomes = run(rocprof=True, stats=True)
+    assert set(outcomes.values()) == {"ok"}
+    assert point()["command"][1:3] == ["--kernel-trace", "--stats"]
+    found = read_sweep(FOLDER).points[0]
+    assert [path.name for path in found.rocprof[0].rglob("*.csv")] == ["1234_kernel_trace.csv"]

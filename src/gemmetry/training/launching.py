@@ -34,7 +34,6 @@ class PointLaunch:
     nproc: int = 1
     """Ranks per node."""
     nnodes: int = 1
-    node_rank: int | None = None
     rdzv_endpoint: str = ""
     """``HOST:PORT`` at which torchrun's agents of several nodes meet."""
     launcher: tuple[str, ...] = ()
@@ -138,11 +137,9 @@ def _agent(launch: PointLaunch, meeting: str) -> tuple[str, ...]:
     if launch.nnodes == 1:
         # A free port is chosen, so that several runs on one host do not meet.
         return (*ranks, "--standalone")
-    node = () if launch.node_rank is None else ("--node-rank", str(launch.node_rank))
     return (
         *ranks,
         *("--nnodes", str(launch.nnodes)),
-        *node,
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", launch.rdzv_endpoint),
         *("--rdzv-id", meeting),
     )

@@ -63,6 +63,8 @@ def make_request(
         raise RequestError("--stats requires --rocprof", hint="Add --rocprof, or leave it out.")
     if order not in _ORDERS:
         raise RequestError(f"unknown order {order!r}", hint=f"Known: {', '.join(_ORDERS)}.")
+    wants_rocprof = rocprof or rocprof_input is not None
+    source = None if rocprof_input is None else rocprof_input.absolute()
     launch = PointLaunch(
         nproc=nproc or (1 if words is not None else _default_ranks(config, overrides)),
         nnodes=nnodes,
@@ -72,9 +74,7 @@ def make_request(
         overrides=tuple(overrides),
         command=words,
         path=path,
-        rocprof=RocprofLaunch(input=rocprof_input, stats=stats)
-        if rocprof or rocprof_input
-        else None,
+        rocprof=RocprofLaunch(input=source, stats=stats) if wants_rocprof else None,
         ncu=None if ncu is None else (_words(ncu, "--ncu") if ncu.strip() else ()),
     )
     keys = [key.name for key in config_keys() if key.is_used]
