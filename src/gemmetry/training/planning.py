@@ -10,6 +10,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from gemmetry.analysis.sweeps.collectives.rules import (
+    LEAST_NTHREADS,
+    MOST_CHANNELS,
+    MOST_NTHREADS,
+)
 from gemmetry.domain.errors import PlanMismatchError, RequestError
 from gemmetry.engine.opaque.executor import resolve_program
 from gemmetry.hardware.topology import has_gpu_driver
@@ -26,9 +31,6 @@ from gemmetry.training.settings import (
     requested_settings,
     variables_set_by,
 )
-
-MOST_CHANNELS = 64
-"""``MAXCHANNELS`` of NCCL since 2.25 (src/include/device.h), 32 before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,14 +259,18 @@ def _notes(
     """What is worth knowing before the sweep runs, one sentence each."""
     settings = requested_settings(points[0], request.axes, library, request.launch.path)
     notes = [f"{setting.name}: {setting.note}" for setting in settings if setting.note]
-    clamped = [str(count) for count in request.channels if count > MOST_CHANNELS]
-    if clamped and library is CommunicationLibrary.NCCL:
-        notes.append(
-            f"channels {', '.join(clamped)}: NCCL uses {MOST_CHANNELS} channels at most, so that "
-            f"these points are like {MOST_CHANNELS}"
-        )
+    if library is CommunicationLibrary.NCCL:
+        notes += _clamped("channels", request.channels, 1, MOST_CHANNELS)
+        notes += _clamped("threads", request.threads, LEAST_NTHREADS, MOST_NTHREADS)
     taken = variables_set_by(bool(request.threads), bool(request.channels), library)
     given = sorted(name for name in taken if name in os.environ)
     if given:
         notes.append(f"{', '.join(given)} in your environment gives way to the values of the sweep")
     return notes
+
+
+def _clamped(name: str, values: Sequence[int], least: int, most: int) -> list[str]:
+    """A note on the `values` that NCCL replaces by `least` or `most`."""
+    outside = [str(value) for value in values if not least <= value <= most]
+    limits = f"{most} {name} at most" if least == 1 else f"{least} to {most} {name}"
+    return [f"{name} {', '.join(outside)}: NCCL uses {limits}"] if outside else []
