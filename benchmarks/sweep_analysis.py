@@ -1,6 +1,6 @@
 """Analysing sweeps: seconds and memory of a real sweep, and the cost per trace as ranks grow.
 
-    python benchmarks/sweeps.py --sweep sweep_h200x4 --ranks 16,64,256,1024
+    python benchmarks/sweep_analysis.py --sweep sweep_h200x4 --ranks 16,64,256,1024
 
 Each row is one `gemmetry sweep analyze` as a process of its own, start-up and workers counted. Its
 memory is the largest sum over the process and its workers, taken every 20 ms. With ``--ranks``,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
+import sweep_analysis as benchmark
 
-import sweeps as benchmark
 from gemmetry.api.sweeps import analyze
 
 
