@@ -24,6 +24,7 @@ from gemmetry.training.config import PRESETS, load_config
 from gemmetry.training.launching import PointLaunch, point_command
 from gemmetry.training.manifest import MANIFEST, read_sweep_manifest
 from gemmetry.training.points import PlannedPoint, plan_points
+from gemmetry.training.rocprof_check import check_rocprof_input
 from gemmetry.training.settings import (
     PATHS,
     CommunicationLibrary,
@@ -92,6 +93,7 @@ def plan_sweep(request: SweepRequest, folder: Path, *, fresh: bool = False) -> P
         first_has_folder=_first_has_folder(request, manifest),
         seed=request.seed if request.is_shuffled else None,
     )
+    counting = _rocprof_notes(launch)
     _check_programs(request, points[0])
     return PlannedSweep(
         request=request,
@@ -100,7 +102,7 @@ def plan_sweep(request: SweepRequest, folder: Path, *, fresh: bool = False) -> P
         points=points,
         identity=identity,
         manifest=manifest,
-        notes=tuple(_notes(request, library, points)),
+        notes=(*_notes(request, library, points), *counting),
     )
 
 
@@ -186,10 +188,24 @@ def _check_nodes(launch: PointLaunch) -> None:
         )
 
 
+def _rocprof_notes(launch: PointLaunch) -> tuple[str, ...]:
+    """What the jobs of rocprofv3's input file cannot show."""
+    if launch.rocprof is None or launch.rocprof.input is None:
+        return ()
+    path = launch.rocprof.input
+    found = check_rocprof_input(path)
+    if any("output_directory" in job for job in found.jobs):
+        raise RequestError(
+            f"{path} sets output_directory, and the points of a sweep have a folder each",
+            hint="Leave output_directory out of the jobs.",
+        )
+    runs = len(found.jobs)
+    again = (f"{path} has {runs} jobs: each point trains {runs} times",) if runs > 1 else ()
+    return (*again, *found.notes)
+
+
 def _check_programs(request: SweepRequest, point: PlannedPoint) -> None:
     launch = request.launch
-    if launch.rocprof is not None and launch.rocprof.input is not None:
-        file_digest(launch.rocprof.input)
     command = point_command(launch, point, request.axes, Path.cwd(), meeting="", environment={})
     resolve_program(command[0])
     if not launch.launcher:  # Else they run elsewhere.
