@@ -3,6 +3,7 @@ stable."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,8 +71,8 @@ class TraceLensReport:
         return found
 
 
-def read_tracelens_report(path: Path) -> TraceLensReport:
-    """The known sheets of a TraceLens report; other sheets are not read.
+def read_tracelens_report(path: Path, only: Collection[str] = SHEETS) -> TraceLensReport:
+    """The known sheets of a TraceLens report, or `only` some of them; other sheets are not read.
 
     Raises:
         RequestError: the file cannot be read, is not an xlsx workbook, or has none of the sheets.
@@ -90,7 +91,7 @@ def read_tracelens_report(path: Path) -> TraceLensReport:
         raise RequestError(f"{path} is larger than {MOST_BYTES >> 20} MiB", hint=hint)
     try:
         workbook = Workbook(content)
-        names = [name for name in workbook.names if name in SHEETS]
+        names = [name for name in workbook.names if name in only]
         sheets = {name: Sheet(by_column(workbook.rows(name))) for name in names}
     except WorkbookError as error:
         raise RequestError(

@@ -16,6 +16,7 @@ from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.analysis.sweeps.model import (
     Point,
     PointStraggler,
+    RankFile,
     SettingVerdict,
     Sweep,
     SweepConfiguration,
@@ -103,7 +104,7 @@ def analyse_sweep(
     folder: Path,
     *,
     selection: PointSelection | None = None,
-    workbook_of: Callable[[Point, int | None], Path] | None = None,
+    workbook_of: Callable[[Point, RankFile], Path] | None = None,
     hook: str = "",
     processes: int | None = None,
     progress: Progress | None = None,
@@ -128,7 +129,7 @@ def analyse_sweep(
             str(file.path),
             file.rank,
             file.rank_source,
-            str(workbook_of(point, file.rank)) if workbook_of is not None else "",
+            str(workbook_of(point, file)) if workbook_of is not None else "",
         )
         for point in chosen
         for file in point.traces

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -131,9 +131,26 @@ def _identity(
     sweep: Path, folder: Path, facts: Mapping[str, Any]
 ) -> tuple[SweepConfiguration, int]:
     """Configuration and repeat according to the path; ``point.json`` has precedence."""
-    threads, channels, repeat = None, None, 1
+    named, repeat = configuration_of(folder.relative_to(sweep).parts)
+    recorded = facts.get("axes")
+    axes = named.axes
+    if isinstance(recorded, dict):
+        axes = _axes({str(name): str(value) for name, value in recorded.items()})
+    return (
+        SweepConfiguration(
+            _whole(facts.get("threads"), named.threads),
+            _whole(facts.get("channels"), named.channels),
+            axes,
+        ),
+        _whole(facts.get("repeat"), repeat) or repeat or 1,
+    )
+
+
+def configuration_of(parts: Iterable[str]) -> tuple[SweepConfiguration, int | None]:
+    """The configuration and the number of the repeat that these folders of a sweep name."""
+    threads = channels = repeat = None
     axes: dict[str, str] = {}
-    for part in folder.relative_to(sweep).parts:
+    for part in parts:
         if found := _THREADS.fullmatch(part):
             threads = int(found[1])
         elif found := _CHANNELS.fullmatch(part):
@@ -142,17 +159,7 @@ def _identity(
             repeat = int(found[1])
         elif found := _AXIS.fullmatch(part):
             axes[found[1]] = found[2]
-    recorded = facts.get("axes")
-    if isinstance(recorded, dict):
-        axes = {str(name): str(value) for name, value in recorded.items()}
-    return (
-        SweepConfiguration(
-            _whole(facts.get("threads"), threads),
-            _whole(facts.get("channels"), channels),
-            _axes(axes),
-        ),
-        _whole(facts.get("repeat"), repeat) or repeat,
-    )
+    return SweepConfiguration(threads, channels, _axes(axes)), repeat
 
 
 def _whole(value: object, otherwise: int | None) -> int | None:

@@ -83,7 +83,8 @@ def job_sheets(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> 
     return [Table(name, columns[name], rows) for name, rows in found.items() if rows]
 
 
-def _name(one: Collective, names: CommunicationNames) -> str | None:
+def written_name(one: Collective, names: CommunicationNames) -> str | None:
+    """The operation as the trace names it, else as PyTorch would; None where it is not known."""
     operation = names.operations.get(one.row)
     return operation or (_WORDS.get(one.op, one.op) if one.op else None)
 
@@ -113,7 +114,7 @@ def _long(
         identity, number = numbers[one.row]
         width = one.element_bytes
         rows.append((
-            identity, number, rank.rank, group, ranks, _name(one, names), size, one.dtype,
+            identity, number, rank.rank, group, ranks, written_name(one, names), size, one.dtype,
             one.in_elements, _mebibytes(one.in_elements, width),
             one.out_elements, _mebibytes(one.out_elements, width),
             _splits(one.in_splits), _splits(one.out_splits), one.stream,
@@ -156,8 +157,9 @@ def _summary(
         for one in rank.collectives:
             group, members, size = _group(one.group)
             key = (
-                rank.rank, group, members, _name(one, names), size, one.dtype, one.in_elements,
-                one.out_elements, _splits(one.in_splits), _splits(one.out_splits), one.stream,
+                rank.rank, group, members, written_name(one, names), size, one.dtype,
+                one.in_elements, one.out_elements, _splits(one.in_splits),
+                _splits(one.out_splits), one.stream,
             )  # fmt: skip
             groups.setdefault(key, []).append((one, names))
     rows = []
@@ -190,7 +192,7 @@ def _by_kind(job: JobCollectives, names: Mapping[Any, CommunicationNames]) -> li
     groups: dict[tuple[Any, ...], list[Matched]] = {}
     for one in job.matching.matched:
         kernel, written = _first(one, names, job)
-        key = (_name(kernel, written), one.dtype, kernel.in_elements)
+        key = (written_name(kernel, written), one.dtype, kernel.in_elements)
         groups.setdefault(key, []).append(one)
     rows = []
     for key, ones in groups.items():
@@ -253,7 +255,7 @@ def _wide(
             )  # fmt: skip
         rows.append((
             numbers[job.job.by_rank[one.members[0][0]].file][kernel.row][0],
-            group, members, _name(kernel, written), one.group_size, one.dtype,
+            group, members, written_name(kernel, written), one.group_size, one.dtype,
             kernel.in_elements, kernel.out_elements,
             _mebibytes(kernel.in_elements, width), _mebibytes(kernel.out_elements, width),
             None if size is None else size / _MIB,

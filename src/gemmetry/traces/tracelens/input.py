@@ -143,8 +143,17 @@ def workbook_gemms(report: TraceLensReport) -> list[GemmRow]:
     Raises:
         RequestError: the sheet ``GEMM`` is missing, or lacks a column.
     """
+    return [row for _, row in workbook_gemm_rows(report)]
+
+
+def workbook_gemm_rows(report: TraceLensReport) -> list[tuple[Mapping[str, Cell], GemmRow]]:
+    """The same, each with the cells of its operator.
+
+    Raises:
+        RequestError: the sheet ``GEMM`` is missing, or lacks a column.
+    """
     sheet = report.sheet("GEMM", ("name", "param: M", "param: N", "param: K", _DETAILS))
-    return [row for cells in sheet.rows() for row in _gemms(cells)]
+    return [(cells, row) for cells in sheet.rows() for row in _gemms(cells)]
 
 
 def _gemms(cells: Mapping[str, Cell]) -> Iterator[GemmRow]:

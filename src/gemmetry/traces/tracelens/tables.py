@@ -61,6 +61,12 @@ def trace_tables(
     return [found[name] for name in BY_NAME if name in found]
 
 
+def gemm_sheet(trace: Trace) -> Table | None:
+    """The sheet ``GEMM`` alone; None without GEMMs of operators."""
+    calls = gemm_calls(trace)
+    return next(iter(performance_tables(trace, calls, transposes(trace, calls))), None)
+
+
 def _tables(trace: Trace, summary: Summary, short_kernel_us: float) -> Iterator[Table]:
     """All tables, in an order that keeps memory use low."""
     yield BY_NAME["gpu_timeline"].table(_timeline(trace, summary))

@@ -39,6 +39,7 @@ from gemmetry.traces.operators.launchers import enclosing_among
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.steps import find_steps, host_marks
 from gemmetry.traces.timeline import operator_kind
+from gemmetry.traces.tracelens.collectives import communication_names, written_name
 
 _PEER_COPY = re.compile(r"\bPtoP\b")
 """Copies between GPUs, as CUPTI and roctracer name them: what a collective on copy engines is."""
@@ -78,6 +79,7 @@ def facts_of(trace: Trace, file: RankFile) -> RankFacts:
         job=rows.job,
         host=rows.host,
         device=_device(trace),
+        gpus_of_node=len(rows.devices),
         on_gpu=trace.has_gpu_work,
         versions=rows.versions,
         events=rows.events,
@@ -236,11 +238,12 @@ def _kind(
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
-    rows, gpu = trace.rows, trace.rows.gpu
+    rows, gpu, names = trace.rows, trace.rows.gpu, communication_names(trace)
     found = [
         CommunicationKernel(
             collective=one,
             kernel=rows.names[gpu.name[one.row]],
+            written=written_name(one, names) or "",
             grid=_three(gpu.grid[one.row].tolist()),
             block=_three(gpu.block[one.row].tolist()),
             step=int(step_of[one.row]),
@@ -388,6 +391,7 @@ def _host_collectives(
                 rows.base_ns + int(annotations.start_ns[row]), int(annotations.duration_ns[row]),
             ),
             kernel=name,
+            written=operation_name(name) or "",
             grid=_NO_SIZE,
             block=_NO_SIZE,
             step=step,

@@ -19,9 +19,11 @@ import msgspec
 from gemmetry.analysis.sweeps.model import RankFacts, RankFile
 from gemmetry.analysis.sweeps.ranks.extraction import read_facts
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics, gemm_statistics
+from gemmetry.analysis.sweeps.ranks.sheets import packed_sheet
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.model import Trace
+from gemmetry.traces.tracelens.tables import gemm_sheet
 
 LENGTH_BYTES = 8
 
@@ -47,6 +49,8 @@ class RankAnalysis(msgspec.Struct, frozen=True):
     """Those with the most time first."""
     problems: tuple[str, ...] = ()
     """What could not be written of it."""
+    gemm_sheet: bytes = b""
+    """The sheet ``GEMM`` of TraceLens' workbook (:mod:`.sheets`)."""
 
 
 class RankFailure(msgspec.Struct, frozen=True, tag=True):
@@ -90,7 +94,7 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
             hook(trace, facts, Path(task.workbook))
         except (GemmetryError, OSError) as error:
             problems = (f"{task.workbook} is not written: {getattr(error, 'message', error)}",)
-    return RankAnalysis(facts, gemm_statistics(facts), problems)
+    return RankAnalysis(facts, gemm_statistics(facts), problems, packed_sheet(gemm_sheet(trace)))
 
 
 def packed(found: RankAnalysis | RankFailure) -> bytes:
@@ -105,7 +109,7 @@ def packed(found: RankAnalysis | RankFailure) -> bytes:
         group_of.append(-1 if group is None else groups.setdefault(group, len(groups)))
         bare.append(msgspec.structs.replace(one, collective=replace(one.collective, group=None)))
     facts = msgspec.structs.replace(found.facts, communication=tuple(bare))
-    analysis = RankAnalysis(facts, found.gemms, found.problems)
+    analysis = msgspec.structs.replace(found, facts=facts)
     return msgspec.msgpack.encode(_Packed(analysis, tuple(groups), tuple(group_of)))
 
 
@@ -122,7 +126,8 @@ def unpacked(message: bytes, known: dict[Group, Group]) -> RankAnalysis | RankFa
         for one, index in zip(found.analysis.facts.communication, found.group_of, strict=True)
     )
     facts = msgspec.structs.replace(found.analysis.facts, communication=communication)
-    return RankAnalysis(facts, found.analysis.gemms, found.analysis.problems)
+    result: RankAnalysis = msgspec.structs.replace(found.analysis, facts=facts)
+    return result
 
 
 def write_frame(file: BinaryIO, message: bytes) -> None:

@@ -1,0 +1,1 @@
+"""The tables of the sweep analysis document, from traces or from TraceLens' workbooks."""

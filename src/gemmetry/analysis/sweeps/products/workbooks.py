@@ -1,0 +1,148 @@
+"""The points of a sweep of which only TraceLens' workbooks are left.
+
+The sheet ``gpu_timeline`` of each rank's workbook has the times of its GPU, ``GEMM`` the kernels of
+each operator with their shortest, median and longest time, and ``nccl_summary_implicit_sync`` of
+each point's workbook the collectives. When single instances ran is in none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS, configuration_of
+from gemmetry.analysis.sweeps.model import GemmKind, SweepConfiguration
+from gemmetry.analysis.sweeps.products.communication import SOURCE
+from gemmetry.analysis.sweeps.products.model import ProductPoint, ProductSweep, RankGemm, Timeline
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import Table
+from gemmetry.formats.tracelens import TraceLensReport, read_tracelens_report
+from gemmetry.formats.xlsx import Cell
+from gemmetry.kernel_names import KernelKind
+from gemmetry.traces.tracelens.input import workbook_gemm_rows
+from gemmetry.traces.tracelens.sheets import BY_NAME
+
+_OF_RANK = re.compile(r"perf_(?:(\d+)ch_)?rank(\d+)\.xlsx")
+_OF_POINT = re.compile(r"collective(?:_(\d+)ch)?\.xlsx")
+_REPORTS = ("individual_reports", "collective_reports")
+
+
+class _Key(NamedTuple):
+    """A point, as the paths of its workbooks name it."""
+
+    configuration: SweepConfiguration
+    repeat: int | None
+
+
+def find_workbooks(folder: Path) -> Path | None:
+    """The folder with workbooks, which is `folder` or that of the analysis in it; None if there
+    are none."""
+    for place in (folder, *(folder / name for name in ANALYSIS_FOLDERS)):
+        if next(_workbooks(place), None) is not None:
+            return place
+    return None
+
+
+def workbook_sweep(folder: Path) -> ProductSweep:
+    """The points whose workbooks are in `folder`; a workbook that cannot be read is a problem.
+
+    Raises:
+        RequestError: it has no workbook that can be read.
+    """
+    gemms: dict[_Key, list[RankGemm]] = {}
+    timelines: dict[_Key, dict[int | None, Timeline]] = {}
+    sheets: dict[_Key, list[Table]] = {}
+    problems: list[str] = []
+    for key, rank, path in _workbooks(folder):
+        try:
+            report = read_tracelens_report(path, only=("gpu_timeline", "GEMM", SOURCE))
+            timelines.setdefault(key, {})
+            if rank is None:
+                sheets[key] = [_summary(report)]
+            else:
+                timelines[key][rank] = _timeline(report)
+                gemms.setdefault(key, []).extend(_gemms(report, rank))
+        except RequestError as error:
+            problems.append(error.message)
+    if not timelines:
+        raise RequestError(
+            f"{folder} has no workbook that can be read: {'; '.join(problems[:4]) or 'none found'}",
+            hint="Give the folder of a sweep, with traces or with TraceLens' workbooks.",
+        )
+    points = {
+        key: ProductPoint(
+            configuration=key.configuration,
+            repeat=key.repeat,
+            gemms=tuple(gemms.get(key, ())),
+            timelines=timelines[key],
+        )
+        for key in sorted(timelines, key=lambda key: (key.configuration.order, key.repeat or 0))
+    }
+    by_name = {point.full_config: sheets.get(key, []) for key, point in points.items()}
+    return ProductSweep(
+        points=list(points.values()),
+        collectives=lambda point: by_name[point.full_config],
+        is_traced=False,
+        problems=problems,
+    )
+
+
+def _workbooks(folder: Path) -> Iterator[tuple[_Key, int | None, Path]]:
+    """Each workbook with its point, and its rank where it is that of one."""
+    for kind, pattern in zip(_REPORTS, (_OF_RANK, _OF_POINT), strict=True):
+        for path in sorted(folder.glob(f"**/{kind}/*.xlsx")):
+            found = pattern.fullmatch(path.name)
+            if found is None:
+                continue
+            named, repeat = configuration_of(path.relative_to(folder).parts[:-2])
+            channels = None if found[1] is None else int(found[1])
+            key = _Key(replace(named, channels=channels), repeat)
+            yield key, int(found[2]) if kind == _REPORTS[0] else None, path
+
+
+def _timeline(report: TraceLensReport) -> Timeline:
+    sheet = report.sheet("gpu_timeline", ("type", "time ms", "percent"))
+    return {
+        str(row["type"]): (_number(row["time ms"]), _number(row["percent"]))
+        for row in sheet.rows()
+        if row["type"] is not None
+    }
+
+
+def _number(cell: Cell) -> float:
+    """An empty cell is a time of 0."""
+    return float(cell) if isinstance(cell, (int, float)) else 0.0
+
+
+def _gemms(report: TraceLensReport, rank: int) -> Iterator[RankGemm]:
+    if "GEMM" not in report.sheets:
+        return
+    for cells, row in workbook_gemm_rows(report):
+        m, n, k, batch = (None,) * 4 if row.shape is None else row.shape[:4]
+        is_helper = row.facts.kind is KernelKind.GEMM_REDUCTION
+        kind = GemmKind(
+            row.kernel, row.facts.short, m, n, k, batch, row.dtype, row.layout, is_helper
+        )
+        times = np.array([row.min_ns, row.median_ns, row.max_ns]) / 1000
+        yield RankGemm(
+            rank=rank,
+            kind=kind,
+            count=row.count,
+            min_us=float(times[0]),
+            median_us=float(times[1]),
+            max_us=float(times[2]),
+            durations_us=times if row.count > 2 else times[[0, 2][: row.count]],
+            row=cells,
+        )
+
+
+def _summary(report: TraceLensReport) -> Table:
+    """The sheet with all columns that ours has; empty cells where it lacks one."""
+    columns = BY_NAME[SOURCE].columns
+    sheet = report.sheet(SOURCE)
+    return Table(SOURCE, columns, [[row.get(c.name) for c in columns] for row in sheet.rows()])
