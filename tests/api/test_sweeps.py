@@ -29,7 +29,10 @@ def test_frames_and_document(folder):
 def test_nothing_is_written_before_it_is_requested(folder):
     found = analyze(str(folder), channels=[8])
     assert not (folder / "analysis").exists()
-    (written,) = found.write()
+    written = found.write(["variance"]).paths
+    assert [path.parent for path in written] == [folder / "analysis"]
+    assert not (folder / "analysis" / "analysis.json").exists()
+    written = found.write().paths[0]
     assert written == folder / "analysis" / "analysis.json"
     assert json.loads(written.read_text())["points"][0]["channels"] == 8
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,12 @@ from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 if TYPE_CHECKING:
     import polars
 
+    from gemmetry.analysis.sweeps.products.model import ProductSweep
     from gemmetry.analysis.sweeps.ranks.parallel import Progress
+    from gemmetry.reports.sweeps.products import WrittenProducts
+
+TOP_K = 5
+"""GEMMs per rank and point in the tables of varying GEMMs, unless requested otherwise."""
 
 DOCUMENT = "analysis.json"
 
@@ -22,10 +28,14 @@ DOCUMENT = "analysis.json"
 class AnalyzedSweep:
     """What a sweep shows: as objects (:attr:`analysis`), as data frames, and as a document."""
 
-    def __init__(self, analysis: SweepAnalysis, folder: Path) -> None:
+    def __init__(
+        self, analysis: SweepAnalysis, folder: Path, workbooks: Collection[Path] = ()
+    ) -> None:
         self.analysis = analysis
         self.folder = folder
         """Where its files are written."""
+        self.workbooks = tuple(workbooks)
+        """Those of single traces, which were written when the traces were read."""
 
     @property
     def problems(self) -> list[str]:
@@ -73,17 +83,90 @@ class AnalyzedSweep:
 
         return _frame(pooled_table(self.analysis))
 
-    def write(self) -> list[Path]:
-        """Write its files into :attr:`folder`, and return their paths."""
+    def write(
+        self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
+    ) -> WrittenProducts:
+        """Write its files into :attr:`folder`: ``analysis.json``, and those of the sweep analysis
+        document.
+
+        Args:
+            only: write only the files of these steps: ``variance``, ``timestamps``, ``overlap``,
+                ``plots``, ``timeline``, ``collectives``.
+            top_k: GEMMs per rank and point in the tables of varying GEMMs, and in their names.
+            geometric: geometric instead of arithmetic means over ranks in the workbook of
+                timelines.
+
+        Returns:
+            The paths of all files, and a sentence for each that could not be made.
+
+        Raises:
+            RequestError: a step is unknown, or its library is not installed.
+            StorageError: a file cannot be written.
+        """
+        from gemmetry.analysis.sweeps.products.traces import product_sweep
+        from gemmetry.reports.sweeps.products import write_products
         from gemmetry.reports.tables.files import write_atomically
 
-        path = self.folder / DOCUMENT
-        write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
-        return [path]
+        found = write_products(
+            product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric
+        )
+        if not only:
+            path = self.folder / DOCUMENT
+            write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
+            found.paths[:0] = [path, *self.workbooks]
+        return found
 
     def __repr__(self) -> str:
         count = sum(len(one.ranks) for one in self.analysis.points)
         return f"<AnalyzedSweep: {len(self.analysis.points)} points, {count} traces>"
+
+
+class SweepWorkbooks:
+    """A sweep of which only TraceLens' workbooks are left."""
+
+    def __init__(self, sweep: ProductSweep, folder: Path) -> None:
+        self.sweep = sweep
+        self.folder = folder
+        """Where its workbooks are, and its files are written."""
+
+    def write(
+        self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
+    ) -> WrittenProducts:
+        """Write those of the sweep analysis document's files that follow from workbooks, like
+        :meth:`AnalyzedSweep.write`."""
+        from gemmetry.reports.sweeps.products import write_products
+
+        return write_products(self.sweep, self.folder, only, top_k=top_k, geometric=geometric)
+
+    def __repr__(self) -> str:
+        return f"<SweepWorkbooks: {len(self.sweep.points)} points>"
+
+
+def read_workbooks(
+    folder: str | PathLike[str],
+    *,
+    threads: Collection[int] | None = None,
+    channels: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
+    analysis_dir: str | None = None,
+) -> SweepWorkbooks | None:
+    """The workbooks of a sweep without traces, as TraceLens or :func:`analyze` wrote them; None if
+    it has traces, or no workbooks.
+
+    Args:
+        folder, threads, channels, ranks, analysis_dir: like those of :func:`analyze`.
+
+    Raises:
+        RequestError: the folder does not exist, or no selected workbook can be read.
+    """
+    from gemmetry.analysis.sweeps.layout import has_traces
+    from gemmetry.analysis.sweeps.products.workbooks import find_workbooks, workbook_sweep
+
+    sweep = sweep_of(Path(folder))
+    place = None if has_traces(sweep) else find_workbooks(sweep, analysis_dir)
+    if place is None:
+        return None
+    return SweepWorkbooks(workbook_sweep(place, PointSelection(threads, channels, ranks)), place)
 
 
 def analyze(
@@ -96,9 +179,10 @@ def analyze(
     processes: int | None = None,
     progress: Progress | None = None,
     check_writable: bool = False,
+    workbooks: bool = False,
 ) -> AnalyzedSweep:
     """Read every trace of a sweep once, in parallel, and compute what they show. Nothing is
-    written; :meth:`AnalyzedSweep.write` does.
+    written, except `workbooks`; :meth:`AnalyzedSweep.write` does.
 
     Args:
         folder: of the sweep (``<T>thread/nccl_<C>channels/...`` below it), or of its analysis.
@@ -109,6 +193,8 @@ def analyze(
         progress: is called with the number of traces that are read and that of all.
         check_writable: refuse a folder that :meth:`AnalyzedSweep.write` could not write to, before
             anything is read.
+        workbooks: write the workbook of each trace, which needs XlsxWriter, while the trace is in
+            memory.
 
     Raises:
         RequestError: the folder has no point of a sweep, none is selected, or no trace of those
@@ -116,12 +202,25 @@ def analyze(
         StorageError: the folder cannot be written to.
     """
     selection = PointSelection(threads, channels, ranks)
+    target = analysis_folder(sweep_of(Path(folder)), analysis_dir)
     if check_writable:
         from gemmetry.reports.tables import files
 
-        files.check_writable(analysis_folder(sweep_of(Path(folder)), analysis_dir) / DOCUMENT)
-    found = analyse_sweep(Path(folder), selection=selection, processes=processes, progress=progress)
-    return AnalyzedSweep(found, analysis_folder(found.sweep.folder, analysis_dir))
+        files.check_writable(target / DOCUMENT)
+    from gemmetry.reports.sweeps.workbooks import RANK_HOOK, can_write, rank_workbook_path
+
+    place = partial(rank_workbook_path, target) if workbooks and can_write() else None
+    found = analyse_sweep(
+        Path(folder), selection=selection, workbook_of=place, hook=RANK_HOOK if place else "",
+        processes=processes, progress=progress,
+    )  # fmt: skip
+    paths = [
+        place(found.sweep, point, file)
+        for point in found.sweep.points
+        for file in point.traces
+        if place is not None
+    ]
+    return AnalyzedSweep(found, target, [path for path in paths if path.is_file()])
 
 
 def _frame(table: Any) -> polars.DataFrame:

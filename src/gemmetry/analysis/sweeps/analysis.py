@@ -38,9 +38,8 @@ class PointSelection:
     channels: Collection[int] | None = None
     ranks: Collection[int] | None = None
 
-    def takes(self, point: Point) -> bool:
-        """Whether the point belongs to it."""
-        chosen = point.configuration
+    def takes(self, chosen: SweepConfiguration) -> bool:
+        """Whether points with this configuration belong to it."""
         return (self.threads is None or chosen.threads in self.threads) and (
             self.channels is None or chosen.channels in self.channels
         )
@@ -104,7 +103,7 @@ def analyse_sweep(
     folder: Path,
     *,
     selection: PointSelection | None = None,
-    workbook_of: Callable[[Point, RankFile], Path] | None = None,
+    workbook_of: Callable[[Sweep, Point, RankFile], Path] | None = None,
     hook: str = "",
     processes: int | None = None,
     progress: Progress | None = None,
@@ -122,14 +121,15 @@ def analyse_sweep(
         RequestError: the folder has no point of a sweep, none is selected, or no trace of those
             that are can be read.
     """
-    sweep, selection = read_sweep(folder), selection or PointSelection()
-    chosen = _selected(sweep, selection)
+    whole, selection = read_sweep(folder), selection or PointSelection()
+    chosen = _selected(whole, selection)
+    sweep = replace(whole, points=tuple(chosen))
     tasks = [
         RankTask(
             str(file.path),
             file.rank,
             file.rank_source,
-            str(workbook_of(point, file)) if workbook_of is not None else "",
+            str(workbook_of(sweep, point, file)) if workbook_of is not None else "",
         )
         for point in chosen
         for file in point.traces
@@ -154,7 +154,7 @@ def analyse_sweep(
         )
     ]
     return SweepAnalysis(
-        sweep=replace(sweep, points=tuple(chosen)),
+        sweep=sweep,
         points=tuple(points),
         best=_best(points),
         settings=tuple(
@@ -167,7 +167,7 @@ def analyse_sweep(
 
 
 def _selected(sweep: Sweep, selection: PointSelection) -> list[Point]:
-    found = [point for point in sweep.points if selection.takes(point)]
+    found = [point for point in sweep.points if selection.takes(point.configuration)]
     if not found:
         have = "; ".join(sorted({point.configuration.label for point in sweep.points}))
         raise RequestError(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gemmetry.analysis.sweeps.model import Axes, Point, RankFile, Sweep, SweepConfiguration
 from gemmetry.domain.errors import RequestError
@@ -67,6 +67,11 @@ def sweep_of(folder: Path) -> Path:
     if folder.name in ANALYSIS_FOLDERS and any(map(_is_threads, _folders(folder.parent))):
         return folder.parent
     return folder
+
+
+def has_traces(sweep: Path) -> bool:
+    """Whether the folder of a sweep has any trace."""
+    return any(_traces(place, []) for place in _point_folders(sweep))
 
 
 def analysis_folder(sweep: Path, name: str | None = None) -> Path:
@@ -220,11 +225,7 @@ def _not_run(sweep: Path, points: list[Point], manifest: Mapping[str, Any]) -> l
         for one in filter(lambda one: isinstance(one, dict), planned):
             wanted.add(_identity(sweep, sweep, one))
     else:
-        threads = {point.configuration.threads for point in points}
-        channels = {point.configuration.channels for point in points}
-        others = {(point.configuration.axes, point.repeat) for point in points}
-        for thread, channel, (axes, repeat) in product(threads, channels, others):
-            wanted.add((SweepConfiguration(thread, channel, axes), repeat))
+        wanted = whole_grid(present)
     return [
         Point(
             configuration=configuration,
@@ -236,6 +237,23 @@ def _not_run(sweep: Path, points: list[Point], manifest: Mapping[str, Any]) -> l
         for configuration, repeat in wanted - present
         if configuration != SweepConfiguration()
     ]
+
+
+_Repeat = TypeVar("_Repeat", int, int | None)
+
+
+def whole_grid(
+    points: Collection[tuple[SweepConfiguration, _Repeat]],
+) -> set[tuple[SweepConfiguration, _Repeat]]:
+    """The configurations and repeats that complete threads × channels for each combination of
+    other axes and each repeat, those of `points` included."""
+    threads = {one.threads for one, _ in points}
+    channels = {one.channels for one, _ in points}
+    others = {(one.axes, repeat) for one, repeat in points}
+    return {
+        (SweepConfiguration(thread, channel, axes), repeat)
+        for thread, channel, (axes, repeat) in product(threads, channels, others)
+    }
 
 
 def _document(path: Path, problems: list[str]) -> Mapping[str, Any]:

@@ -224,7 +224,7 @@ class CommunicationKernel(msgspec.Struct, frozen=True, kw_only=True):
     """What it communicates and when. A copy between GPUs has the operation ``copy``."""
     kernel: str
     """Full name."""
-    written: str
+    written: str = ""
     """The operation as the trace names it (``_allgather_base``), else as PyTorch would; "" where it
     is not known."""
     grid: tuple[int, int, int]
@@ -277,7 +277,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     device: str
     """Product name of the GPU; "" where it is not known."""
-    gpus_of_node: int
+    gpus_of_node: int = 0
     """GPUs of the node that the trace lists; 0: it lists none."""
     on_gpu: bool
     """Whether the trace has work on a GPU; otherwise times are those of operators on the host."""

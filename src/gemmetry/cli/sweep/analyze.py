@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gemmetry.cli.options import Json
+
+if TYPE_CHECKING:
+    from gemmetry.reports.sweeps.products import WrittenProducts
 
 OLD_PANEL = "Names of the sweep in the old scripts"
 
@@ -23,7 +27,8 @@ def analyze(
     ] = None,
     json: Json = False,
     top_k: Annotated[
-        int, typer.Option("--top-k", min=1, help="List this many GEMMs of each kind.")
+        int,
+        typer.Option("--top-k", min=1, help="List this many GEMMs, in files per rank and point."),
     ] = 5,
     threads: Annotated[
         str | None, typer.Option(metavar="LIST", help="Only these numbers of threads: 256,512.")
@@ -43,6 +48,21 @@ def analyze(
             "tracelens_analysis if DIR has it, else analysis.",
         ),
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Write only the files of these steps: variance, timestamps, overlap, plots, "
+            "timeline, collectives.",
+        ),
+    ] = None,
+    geo_mean: Annotated[
+        bool,
+        typer.Option(
+            "--geo-mean",
+            help="Geometric means over ranks in the workbook of timelines; with a time of 0, 0.",
+        ),
+    ] = False,
     base_path: Annotated[
         Path | None,
         typer.Option(
@@ -89,29 +109,53 @@ def analyze(
     Reads each trace once, in parallel. For every GEMM, instances next to a collective are compared
     with instances alone: slowdown, interval, cost per step. The time of a step is split into
     compute, slowed compute, exposed communication and idle time. Every figure is written to
-    analysis.json. Exit status 1 if some of the traces cannot be read.
+    analysis.json, next to tables, plots and workbooks. A sweep of which only TraceLens' workbooks
+    are left gives the tables and plots that follow from them. Exit status 1 if some of the traces
+    cannot be read.
     """
     from gemmetry.api import sweeps
     from gemmetry.cli.console import note, print_json, stdout_console
-    from gemmetry.cli.sweep.arguments import parse_numbers, sweep_folder
+    from gemmetry.cli.sweep.arguments import parse_numbers, parse_steps, sweep_folder
 
-    others = (base_path, sweep_dir, tracelens_path, input_csv, csv_path)
-    found = sweeps.analyze(
-        sweep_folder(folder, others),
-        threads=parse_numbers(threads, "--threads"),
-        channels=parse_numbers(channels, "--channels"),
-        ranks=parse_numbers(ranks, "--ranks"),
-        analysis_dir=analysis_dir,
-        check_writable=True,
-    )
+    place = sweep_folder(folder, (base_path, sweep_dir, tracelens_path, input_csv, csv_path))
+    steps = parse_steps(only)
+    selected: dict[str, Any] = {
+        "threads": parse_numbers(threads, "--threads"),
+        "channels": parse_numbers(channels, "--channels"),
+        "ranks": parse_numbers(ranks, "--ranks"),
+        "analysis_dir": analysis_dir,
+    }
+    workbooks = None if json else sweeps.read_workbooks(place, **selected)
+    if workbooks is not None:
+        note(f"{place} has no traces; its files are made from the workbooks in {workbooks.folder}")
+        written = workbooks.write(steps, top_k=top_k, geometric=geo_mean)
+        _report(written, workbooks.folder, written.problems)
+        raise typer.Exit(1 if workbooks.sweep.problems else 0)
+    found = sweeps.analyze(place, **selected, check_writable=True, workbooks=not steps)
     if json:
         print_json(found.document())
-    else:
+    elif not steps:
         from gemmetry.reports.sweeps.text import print_sweep
 
         print_sweep(found.analysis, stdout_console(), top=top_k)
-    for path in found.write():
-        note(f"wrote {path}")
-    for problem in found.problems:
-        note(f"warning: {problem}")
+    written = found.write(steps, top_k=top_k, geometric=geo_mean)
+    _report(written, found.folder, [*found.problems, *written.problems])
     raise typer.Exit(0 if found.is_complete else 1)
+
+
+def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> None:
+    """List the files in the folder itself, count those below it, and state the problems."""
+    from gemmetry.cli.console import note
+
+    below: dict[str, int] = {}
+    for path in written.paths:
+        if path.parent == folder:
+            note(f"wrote {path}")
+        else:
+            name = f"{path.parent.name}/*{path.suffix}"
+            below[name] = below.get(name, 0) + 1
+    if below:
+        counts = ", ".join(f"{name} ({count})" for name, count in below.items())
+        note(f"wrote below {folder}: {counts}")
+    for problem in problems:
+        note(f"warning: {problem}")

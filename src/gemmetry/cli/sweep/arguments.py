@@ -55,6 +55,21 @@ def parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
+def parse_steps(text: str | None) -> tuple[str, ...]:
+    """``variance,plots``; () where the option ``--only`` is not given.
+
+    Raises:
+        RequestError: there is no such step, or its library is not installed.
+    """
+    if text is None:
+        return ()
+    from gemmetry.reports.sweeps.products import check_steps
+
+    steps = tuple(part.strip() for part in text.split(",") if part.strip())
+    check_steps(steps or (text,))
+    return steps
+
+
 def sweep_folder(folder: Path | None, others: Iterable[Path | None]) -> Path:
     """The folder of the sweep: `folder`, else what the old scripts' options name: the sweep, the
     folder of its analysis, or a file in that.

@@ -194,7 +194,7 @@ def _draw_boxes(axes: Any, categories: Sequence[Category]) -> None:
 
 def _offsets(count: int) -> list[float]:
     """Centres of `count` boxes or violins that share one place."""
-    return [0.0] if count < 2 else [-0.19, 0.19]
+    return [-0.19, 0.19] if count == 2 else [0.0] * count
 
 
 def _draw_bands(axes: Any, categories: Sequence[Category]) -> None:
@@ -303,8 +303,8 @@ def _interaction(
             marker=_MARKERS[number % len(_MARKERS)], markersize=7, linewidth=1.6, elinewidth=1,
             label=_line_label(line),
         )  # fmt: skip
-        for place, one in zip(places, found, strict=True):
-            if not len(one):
+        for place, group in zip(places, found, strict=True):
+            if not len(group):
                 is_missing = True
                 axes.plot(place, 0.03, "x", color=colour, markersize=9,
                           transform=axes.get_xaxis_transform())  # fmt: skip

@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gemmetry.analysis.sweeps.model import Point, RankFile, Sweep
 from gemmetry.analysis.sweeps.products.communication import SOURCE, master_table
 from gemmetry.analysis.sweeps.products.model import ProductSweep
 from gemmetry.analysis.sweeps.products.timeline import timeline_tables
-from gemmetry.analysis.sweeps.products.traces import bare_point
 from gemmetry.analysis.sweeps.products.variance import (
     VaryingGemm,
     overlap_table,
@@ -156,13 +154,6 @@ def check_steps(only: Collection[str]) -> None:
             )
         if STEPS[name].module:
             check_installed(STEPS[name].module, extra=STEPS[name].extra)
-
-
-def rank_workbook_path(folder: Path, sweep: Sweep, point: Point, file: RankFile) -> Path:
-    """Where the workbook of the trace `file` of `point` is written, below the `folder` of the
-    analysis."""
-    named = bare_point(point, has_repeats=sweep.repeats > 1)
-    return named.rank_report(folder, file.rank, file.path)
 
 
 def write_products(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gemmetry.analysis.sweeps.model import RankFacts
+from gemmetry.analysis.sweeps.model import Point, RankFacts, RankFile, Sweep
+from gemmetry.analysis.sweeps.products.traces import bare_point
 from gemmetry.analysis.traces.report import build_report
 from gemmetry.domain.tables import Column, Table
 from gemmetry.reports.tables.files import write_atomically
@@ -21,6 +23,18 @@ _LOOKS = {
 
 RANK_HOOK = f"{__name__}:write_rank_workbook"
 """Names :func:`write_rank_workbook` for the processes that read traces."""
+
+
+def can_write() -> bool:
+    """Whether XlsxWriter is installed."""
+    return importlib.util.find_spec("xlsxwriter") is not None
+
+
+def rank_workbook_path(folder: Path, sweep: Sweep, point: Point, file: RankFile) -> Path:
+    """Where the workbook of the trace `file` of `point` is written, below the `folder` of the
+    analysis."""
+    named = bare_point(point, has_repeats=sweep.repeats > 1)
+    return named.rank_report(folder, file.rank, file.path)
 
 
 def write_rank_workbook(trace: Trace, facts: RankFacts, path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS, configuration_of
+from gemmetry.analysis.sweeps.analysis import PointSelection
+from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS, configuration_of, whole_grid
 from gemmetry.analysis.sweeps.model import GemmKind, SweepConfiguration
 from gemmetry.analysis.sweeps.products.communication import SOURCE
 from gemmetry.analysis.sweeps.products.model import ProductPoint, ProductSweep, RankGemm, Timeline
@@ -39,17 +40,19 @@ class _Key(NamedTuple):
     repeat: int | None
 
 
-def find_workbooks(folder: Path) -> Path | None:
-    """The folder with workbooks, which is `folder` or that of the analysis in it; None if there
-    are none."""
-    for place in (folder, *(folder / name for name in ANALYSIS_FOLDERS)):
+def find_workbooks(sweep: Path, analysis_dir: str | None = None) -> Path | None:
+    """The folder with workbooks: `analysis_dir` in the folder of the sweep if it is given, else
+    that of its analysis, or the sweep itself; None if there are none."""
+    names = ANALYSIS_FOLDERS if analysis_dir is None else (analysis_dir,)
+    for place in (*(sweep / name for name in names), sweep):
         if next(_workbooks(place), None) is not None:
             return place
     return None
 
 
-def workbook_sweep(folder: Path) -> ProductSweep:
-    """The points whose workbooks are in `folder`; a workbook that cannot be read is a problem.
+def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
+    """The selected points whose workbooks are in `folder`; a workbook that cannot be read is a
+    problem.
 
     Raises:
         RequestError: it has no workbook that can be read.
@@ -59,6 +62,8 @@ def workbook_sweep(folder: Path) -> ProductSweep:
     sheets: dict[_Key, list[Table]] = {}
     problems: list[str] = []
     for key, rank, path in _workbooks(folder):
+        if not _takes(selection, key.configuration, rank):
+            continue
         try:
             report = read_tracelens_report(path, only=("gpu_timeline", "GEMM", SOURCE))
             timelines.setdefault(key, {})
@@ -79,9 +84,14 @@ def workbook_sweep(folder: Path) -> ProductSweep:
             configuration=key.configuration,
             repeat=key.repeat,
             gemms=tuple(gemms.get(key, ())),
-            timelines=timelines[key],
+            timelines=timelines.get(key, {}),
+            outcome="ok" if key in timelines else "not_run",
+            reason="" if key in timelines else "there is no workbook of it",
         )
-        for key in sorted(timelines, key=lambda key: (key.configuration.order, key.repeat or 0))
+        for key in sorted(
+            (_Key(*one) for one in whole_grid(timelines)),
+            key=lambda key: (key.configuration.order, key.repeat or 0),
+        )
     }
     by_name = {point.full_config: sheets.get(key, []) for key, point in points.items()}
     return ProductSweep(
@@ -103,6 +113,13 @@ def _workbooks(folder: Path) -> Iterator[tuple[_Key, int | None, Path]]:
             channels = None if found[1] is None else int(found[1])
             key = _Key(replace(named, channels=channels), repeat)
             yield key, int(found[2]) if kind == _REPORTS[0] else None, path
+
+
+def _takes(selection: PointSelection, configuration: SweepConfiguration, rank: int | None) -> bool:
+    """Whether the workbook of `rank`, or of all ranks of the point, belongs to the selection."""
+    return selection.takes(configuration) and (
+        rank is None or selection.ranks is None or rank in selection.ranks
+    )
 
 
 def _timeline(report: TraceLensReport) -> Timeline:

@@ -10,8 +10,6 @@ import msgspec
 
 from gemmetry.domain.tables import Table
 
-GEMM_SHEET = "GEMM"
-
 
 def packed_sheet(table: Table | None) -> bytes:
     """The rows of a table; b"" if there is none. Lists of kernels shrink to about a tenth."""

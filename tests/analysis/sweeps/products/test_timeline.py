@@ -1,0 +1,73 @@
+"""How the time of GPUs is divided at each point, over its ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.analysis.sweeps.model import SweepConfiguration
+from gemmetry.analysis.sweeps.products.model import ProductPoint
+from gemmetry.analysis.sweeps.products.timeline import geometric_mean, timeline_tables
+
+
+def point(channels, *busy, **chosen):
+    """A point whose ranks are busy for these times in ms."""
+    return ProductPoint(
+        configuration=SweepConfiguration(256, channels),
+        repeat=None,
+        timelines={
+            rank: {"busy_time": (ms, 100 * ms / 8), "total_time": (8.0, 100.0)}
+            for rank, ms in enumerate(busy)
+        },
+        **chosen,
+    )
+
+
+MISSING = point(16, outcome="no_traces", reason="no trace in torch_profiler/")
+
+
+def rows(table):
+    return {tuple(record[key] for key in ("full_config", "type") if key in record): record
+            for record in table.records()}  # fmt: skip
+
+
+def test_means_spread_and_the_slowest_rank():
+    data, *_ = timeline_tables([point(4, 2.0, 7.0, 3.0), point(8, 4.0)])
+    found = rows(data)["256thread_4ch", "busy_time"]
+    assert (found["time ms"], found["percent"], found["num_ranks"]) == (4.0, 50.0, 3)
+    assert (found["median ms"], found["min ms"], found["max ms"]) == (3.0, 2.0, 7.0)
+    assert (found["spread ms"], found["max rank"], found["zero ranks"]) == (5.0, 1, 0)
+    assert data.names[:9] == (
+        "full_config", "threads_num", "thread_config", "channels_num", "channel_config",
+        "num_ranks", "type", "time ms", "percent",
+    )  # fmt: skip
+
+
+def test_a_point_without_traces_is_empty_and_not_zero():
+    data, time, percent, summary = timeline_tables([point(4, 2.0), MISSING])
+    assert {record["full_config"] for record in data.records()} == {"256thread_4ch"}
+    for pivot in (time, percent):
+        assert pivot.names == ("type", "256thread_4ch", "256thread_16ch")
+        assert {record["256thread_16ch"] for record in pivot.records()} == {None}
+    last = summary.records()[-1]
+    assert (last["full_config"], last["num_ranks"], last["busy_time_ms"]) == (
+        "256thread_16ch", 0, None,
+    )  # fmt: skip
+    assert (last["outcome"], last["reason"]) == ("no_traces", MISSING.reason)
+
+
+def test_the_summary_names_the_slowest_rank():
+    *_, summary = timeline_tables([point(4, 2.0, 7.0, 3.0)])
+    (found,) = summary.records()
+    assert (found["busy_time_ms"], found["total_time_ms"]) == (4.0, 8.0)
+    assert (found["slowest_rank"], found["slowest_rank_busy_time_ms"]) == (1, 7.0)
+    assert found["busy_time_spread_ms"] == 5.0
+
+
+def test_a_geometric_mean_keeps_zeros():
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert geometric_mean([2.0, 0.0]) == 0.0
+    data, *_ = timeline_tables([point(4, 2.0, 8.0), point(8, 0.0, 8.0)], geometric=True)
+    found = rows(data)
+    assert found["256thread_4ch", "busy_time"]["time ms"] == pytest.approx(4.0)
+    zero = found["256thread_8ch", "busy_time"]
+    assert (zero["time ms"], zero["zero ranks"]) == (0.0, 1)

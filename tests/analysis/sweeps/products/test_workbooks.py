@@ -1,0 +1,127 @@
+"""A sweep of which only TraceLens' workbooks are left."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import PointSelection
+from gemmetry.analysis.sweeps.products.communication import SOURCE
+from gemmetry.analysis.sweeps.products.timeline import timeline_tables
+from gemmetry.analysis.sweeps.products.variance import HEAD, variance_table, varying_gemms
+from gemmetry.analysis.sweeps.products.workbooks import find_workbooks, workbook_sweep
+from gemmetry.api.sweeps import analyze
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import Column, Table
+from gemmetry.reports.tables.xlsx import workbook
+
+ALL = PointSelection()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, made_sweep):
+    """The workbooks of the made sweep, without its traces."""
+    place = tmp_path_factory.mktemp("left")
+    analyze(made_sweep, analysis_dir=str(place / "tracelens_analysis"), workbooks=True).write(
+        ["collectives"]
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return workbook_sweep(find_workbooks(folder), ALL)
+
+
+def test_points_are_those_of_the_traces(found, products):
+    names = [point.full_config for point in products.points]
+    assert [point.full_config for point in found.points] == names
+    assert [point.outcome for point in found.points] == ["ok", "ok", "ok", "not_run"]
+    assert not found.is_traced
+    assert found.problems == []
+
+
+def test_varying_gemms_are_those_of_the_traces(found, products):
+    names = [column.name for column in HEAD]
+    ours, theirs = (
+        {tuple(record[name] for name in names[:4]): record for record in table.records()}
+        for table in (variance_table(varying_gemms(s.points, 5)) for s in (found, products))
+    )
+    assert ours.keys() == theirs.keys()
+    for key, record in ours.items():
+        for name in (*names[4:], "median_us", "count", "m", "n", "k", "col_name"):
+            expected = theirs[key][name]
+            if name.endswith("_us"):
+                # Times are read from workbooks in whole ns; medians may lie between two.
+                expected = pytest.approx(expected, abs=0.00051)
+            assert record[name] == expected, name
+
+
+def test_timelines_are_those_of_the_traces(found, products):
+    for ours, theirs in zip(*(timeline_tables(s.points) for s in (found, products)), strict=True):
+        assert ours.names == theirs.names
+        assert len(ours.rows) == len(theirs.rows)
+    for mine, other in zip(found.points, products.points, strict=True):
+        for rank, rows in other.timelines.items():
+            for name, times in rows.items():
+                assert mine.timelines[rank][name] == pytest.approx(times)
+
+
+def test_collectives_are_those_of_the_traces(found, products):
+    assert found.collectives(found.points[-1]) == products.collectives(products.points[-1]) == []
+    for mine, other in zip(found.points[:-1], products.points[:-1], strict=True):
+        (sheet,) = found.collectives(mine)
+        theirs = next(s for s in products.collectives(other) if s.name == SOURCE)
+        assert sheet.names == theirs.names
+        for row, their in zip(sheet.rows, theirs.rows, strict=True):
+            assert list(row) == [pytest.approx(cell) if isinstance(cell, float) else cell
+                                 for cell in their]  # fmt: skip
+
+
+def test_a_part_of_them(folder):
+    part = workbook_sweep(find_workbooks(folder), PointSelection(threads=[256], ranks=[1]))
+    assert [point.full_config for point in part.points] == ["256thread_4ch", "256thread_8ch"]
+    assert {rank for point in part.points for rank in point.timelines} == {1}
+
+
+def test_columns_are_found_by_name(tmp_path):
+    times = {"total": 30.0, "median": 9.0, "min": 8.0, "max": 13.0}
+    kernel = {"name": "Cijk_Alik_Bljk_BBS_BH", "count": 3,
+              **{f"{name}_duration_us": us for name, us in times.items()}}  # fmt: skip
+    cells = {"kernel_details__summarize_kernel_stats": repr([kernel]), "param: K": 8, "param: N": 4,
+             "new column": 1, "param: M": 2, "name": "aten::mm"}  # fmt: skip
+    tables = [
+        Table("gpu_timeline", (Column("percent"), Column("type"), Column("time ms")),
+              [(50.0, "busy_time", 4.0)]),
+        Table("GEMM", tuple(map(Column, cells)), [tuple(cells.values())]),
+    ]  # fmt: skip
+    path = tmp_path / "256thread" / "individual_reports" / "perf_28ch_rank0.xlsx"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(workbook(tables))
+    (path.parent / "notes.xlsx").write_bytes(b"not one of them")
+    (point,) = workbook_sweep(find_workbooks(tmp_path), ALL).points
+    (gemm,) = point.gemms
+    assert (gemm.kind.kernel, gemm.kind.m, gemm.kind.n, gemm.kind.k) == (
+        "Cijk_Alik_Bljk_BBS_BH", 2, 4, 8,
+    )  # fmt: skip
+    assert (gemm.min_us, gemm.median_us, gemm.max_us, gemm.spread_us) == (8.0, 9.0, 13.0, 5.0)
+    assert gemm.row["new column"] == 1
+    assert point.timelines == {0: {"busy_time": (4.0, 50.0)}}
+
+
+def test_a_damaged_workbook_is_named_and_the_rest_read(tmp_path):
+    place = tmp_path / "256thread" / "individual_reports"
+    place.mkdir(parents=True)
+    (place / "perf_28ch_rank0.xlsx").write_bytes(b"PK damaged")
+    with pytest.raises(RequestError, match="perf_28ch_rank0"):
+        workbook_sweep(tmp_path, ALL)
+    timeline = Table("gpu_timeline", tuple(map(Column, ("type", "time ms", "percent"))),
+                     [("busy_time", 4.0, 50.0)])  # fmt: skip
+    (place / "perf_28ch_rank1.xlsx").write_bytes(workbook([timeline]))
+    found = workbook_sweep(tmp_path, ALL)
+    assert list(found.points[0].timelines) == [1]
+    assert len(found.problems) == 1
+    assert "perf_28ch_rank0.xlsx" in found.problems[0]
+
+
+def test_no_workbooks(tmp_path):
+    assert find_workbooks(tmp_path) is None

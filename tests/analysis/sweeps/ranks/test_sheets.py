@@ -1,0 +1,19 @@
+"""The sheet of GEMMs that is kept of each trace."""
+
+from __future__ import annotations
+
+from gemmetry.analysis.sweeps.ranks.sheets import gemm_rows, packed_sheet
+from gemmetry.domain.tables import Column, Table
+
+
+def test_rows_survive_packing():
+    table = Table("GEMM", (Column("name"), Column("param: M")), [("aten::mm", 8), ("µ", None)])
+    assert gemm_rows(packed_sheet(table)) == table.records()
+    assert packed_sheet(None) == b""
+    assert gemm_rows(b"") == []
+
+
+def test_lists_of_kernels_take_little_room():
+    text = "{'name': 'nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN', 'stream': 7}, " * 100
+    table = Table("GEMM", (Column("kernels"),), [(text,)])
+    assert len(packed_sheet(table)) < len(text) / 10

@@ -1,0 +1,93 @@
+"""The files that ``gemmetry sweep analyze`` writes."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+
+TOP = "top5_gemm_kernels_time_variance"
+
+
+@pytest.fixture
+def folder(tmp_path, sweeps):
+    points = [
+        sweeps.MadePoint(channels=channels, slowdown={sweeps.UP.kernel: 1.3}, layers=3, steps=2)
+        for channels in (4, 8)
+    ]
+    return sweeps.write_sweep(tmp_path / "sweep", points)
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_files_of_the_document(cli, folder):
+    (folder / "tracelens_analysis").mkdir()
+    ended = cli("sweep", "analyze", "sweep", "--top-k", "1", "--geo-mean")
+    assert ended.status == 0, ended.stderr
+    assert files(folder / "tracelens_analysis") == {
+        "analysis.json",
+        *(f"256thread/individual_reports/perf_{channels}ch_rank{rank}.xlsx"
+          for channels in (4, 8) for rank in (0, 1)),
+        *(f"256thread/collective_reports/collective_{channels}ch.xlsx" for channels in (4, 8)),
+        *(f"top1_gemm_kernels_time_variance{suffix}.csv"
+          for suffix in ("", "_with_timestamps", "_with_collective_overlap")),
+        "gpu_timeline_all_configs_geomean.xlsx",
+        "nccl_master_all_configs.xlsx", "nccl_master_all_configs.csv",
+        *(f"plots/variance_{name}.png" for name in (
+            "by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
+            "thread_channel_interaction",
+        )),
+    }  # fmt: skip
+    assert "wrote sweep/tracelens_analysis/nccl_master_all_configs.csv\n" in ended.stderr
+    assert "individual_reports/*.xlsx (4), plots/*.png (5), collective_reports/*.xlsx (2)\n" in (
+        ended.stderr
+    )
+
+
+def test_one_step_alone(cli, folder):
+    ended = cli("sweep", "analyze", "sweep", "--only", "variance,overlap")
+    assert (ended.status, ended.stdout) == (0, "")
+    assert files(folder / "analysis") == {f"{TOP}.csv", f"{TOP}_with_collective_overlap.csv"}
+    with (folder / "analysis" / f"{TOP}_with_collective_overlap.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["verdict"] == "slower" for row in rows] == [True] * 4 + [False] * 4
+
+
+def test_an_unknown_step_is_refused_before_anything_is_read(cli, folder):
+    ended = cli("sweep", "analyze", "sweep", "--only", "plots,violins")
+    assert ended.status == 2
+    assert "no step 'violins'" in ended.stderr
+    assert not (folder / "analysis").exists()
+
+
+def test_from_workbooks_alone(cli, folder):
+    assert cli("sweep", "analyze", "sweep", "--only", "variance").status == 0
+    before = (folder / "analysis" / f"{TOP}.csv").read_text()
+    assert cli("sweep", "analyze", "sweep").status == 0
+    left = folder.parent / "left"
+    shutil.copytree(folder / "analysis" / "256thread", left / "tracelens_analysis" / "256thread")
+    ended = cli("sweep", "analyze", "left")
+    assert ended.status == 0, ended.stderr
+    assert "left has no traces" in ended.stderr
+    assert f"warning: {TOP}_with_timestamps.csv is not written" in ended.stderr
+    assert {name for name in files(left / "tracelens_analysis") if "/" not in name} == {
+        f"{TOP}.csv", "gpu_timeline_all_configs_mean.xlsx", "nccl_master_all_configs.xlsx",
+        "nccl_master_all_configs.csv",
+    }  # fmt: skip
+    after = (left / "tracelens_analysis" / f"{TOP}.csv").read_text()
+    read = [list(csv.DictReader(text.splitlines())) for text in (before, after)]
+    for old, new in zip(*read, strict=True):
+        for name in ("threads", "channel", "rank", "kernel_name", "time_diff_us", "m", "count"):
+            assert old[name] == new[name]
+    assert "analysis.json" not in files(left)
+
+
+def test_workbooks_are_not_enough_for_json(cli, folder):
+    left = folder.parent / "left"
+    (left / "tracelens_analysis").mkdir(parents=True)
+    ended = cli("sweep", "analyze", "left", "--json")
+    assert ended.status == 2
+    assert "no point of a sweep" in ended.stderr

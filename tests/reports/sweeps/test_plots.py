@@ -1,0 +1,98 @@
+"""The five pictures: what is drawn, with any number of categories, and where data are missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.sweeps.model import SweepConfiguration
+from gemmetry.reports.sweeps import plots
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures of points, by the names of their files."""
+
+    def draw(points):
+        figures = []
+        monkeypatch.setattr(plots, "_png", lambda figure, title, foot: figures.append(
+            (figure, title, foot)) or b"")  # fmt: skip
+        return dict(zip(plots.sweep_plots(points), figures, strict=True))
+
+    return draw
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def labels(axes):
+    return [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_titles_units_and_all_instances(made_products, drawn):
+    found = drawn(made_products.points)
+    assert list(found) == [
+        "variance_by_threads_boxplot.png", "variance_by_channels_boxplot.png",
+        "variance_by_ranks_boxplot.png", "variance_violin_combined.png",
+        "variance_thread_channel_interaction.png",
+    ]  # fmt: skip
+    count = sum(gemm.count for point in made_products.points for gemm in point.gemms)
+    for figure, title, foot in found.values():
+        assert title
+        assert foot.startswith(f"{count} instances of 2 GEMMs at 3 points; 1 points have no data")
+        assert "multiples of the GEMM's median alone" in figure.axes[0].get_ylabel()
+    expected = (["256", "512"], ["4", "8"], ["0", "1"])
+    for (figure, _, _), names in zip(found.values(), expected, strict=False):
+        assert labels(figure.axes[0]) == names
+    assert [labels(axes) for axes in found["variance_violin_combined.png"][0].axes] == [*expected]
+
+
+def test_a_missing_point_is_marked_and_never_zero(made_products, drawn):
+    figure, _, foot = drawn(made_products.points)["variance_thread_channel_interaction.png"]
+    (axes,) = figure.axes
+    lines = [line for line in axes.lines if line.get_marker() in "os"]
+    heights = {len(line.get_ydata()): line.get_ydata() for line in lines}
+    assert [np.isnan(line.get_ydata()).tolist() for line in lines] == [
+        [False, False], [False, True],
+    ]  # fmt: skip
+    assert np.nanmin([*heights.values()]) > 0.9
+    assert sum(line.get_marker() == "x" for line in axes.lines) == 1
+    assert foot.endswith("×: no data")
+
+
+def test_a_value_without_any_data_keeps_its_place(made_products, drawn):
+    empty = replace(
+        made_products.points[0], configuration=SweepConfiguration(256, 16), gemms=(), timelines={}
+    )
+    figure, *_ = drawn([*made_products.points, empty])["variance_by_channels_boxplot.png"]
+    assert labels(figure.axes[0]) == ["4", "8", "16"]
+    assert texts(figure.axes[0]) == ["no data"]
+
+
+def test_many_ranks_become_a_band(made_products, drawn):
+    point = made_products.points[0]
+    gemms = tuple(replace(point.gemms[0], rank=rank) for rank in range(100))
+    figure, *_ = drawn([replace(point, gemms=gemms)])["variance_by_ranks_boxplot.png"]
+    (axes,) = figure.axes
+    assert len(labels(axes)) <= 20
+    assert len(axes.collections) == 2
+    assert figure.get_figwidth() <= 16
+
+
+def test_further_axes_have_lines_of_their_own(made_products, drawn):
+    point = made_products.points[0]
+    points = [
+        replace(point, configuration=replace(point.configuration, axes=(("NCCL_ALGO", value),)))
+        for value in ("Ring", "Tree")
+    ]
+    figure, *_ = drawn(points)["variance_thread_channel_interaction.png"]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["256 threads, NCCL_ALGO=Ring", "256 threads, NCCL_ALGO=Tree"]
+
+
+def test_nothing_to_draw(made_products):
+    points = [replace(point, gemms=()) for point in made_products.points]
+    assert plots.sweep_plots(points) == {}
