@@ -6,6 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gemmetry.analysis.sweeps.collectives.inspector import (
+    RecordedCollective,
+    read_records,
+    recorded_collectives,
+)
+from gemmetry.analysis.sweeps.collectives.lateness import matched_job
 from gemmetry.analysis.sweeps.collectives.settings import (
     SweepSetting,
     setting_verdicts,
@@ -59,6 +65,8 @@ class PointAnalysis:
     """None where not every rank has a step in common."""
     settings: tuple[SettingVerdict, ...] = ()
     stragglers: tuple[PointStraggler, ...] = ()
+    recorded: tuple[RecordedCollective, ...] = ()
+    """What NCCL Inspector recorded."""
     problems: tuple[str, ...] = ()
     unreadable: int = 0
     """Number of traces that could not be read."""
@@ -210,6 +218,8 @@ def _point_analysis(
 ) -> PointAnalysis:
     steps = step_times(ranks, pooled)
     facts = [rank.facts for rank in ranks]
+    job = matched_job(facts)
+    records, damaged = read_records(point)
     return PointAnalysis(
         point=point,
         unreadable=len(point.traces) - len(ranks),
@@ -218,8 +228,9 @@ def _point_analysis(
         steps=steps,
         summary=summarize_point(steps),
         settings=tuple(setting_verdicts(point, facts)),
-        stragglers=tuple(stragglers(facts)),
-        problems=problems,
+        stragglers=tuple(stragglers(facts, job)),
+        recorded=recorded_collectives(records, job),
+        problems=(*problems, *damaged),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
+from gemmetry.analysis.sweeps.collectives.inspector import RecordedCollective
 from gemmetry.analysis.sweeps.model import GemmKind, Point, SweepConfiguration
 from gemmetry.analysis.sweeps.points.best import Best, Ranked
 from gemmetry.analysis.sweeps.points.collectives import PointCollective, point_collectives
@@ -100,6 +101,7 @@ def point_entry(one: PointAnalysis) -> Entry:
              "is_straggler": s.is_straggler}
             for s in one.stragglers
         ],
+        "nccl_records": [recorded_entry(recorded) for recorded in one.recorded],
         "problems": list(one.problems),
     }  # fmt: skip
 
@@ -162,6 +164,28 @@ def collective_entry(point: Point, found: PointCollective) -> Entry:
         "busbw_gbps": _rounded(found.busbw_gbps),
         "duration_us": _rounded(found.duration_us),
         "is_complete": found.is_complete,
+    }
+
+
+def recorded_entry(one: RecordedCollective) -> Entry:
+    """One entry of ``nccl_records``: a collective with a size as NCCL Inspector recorded it."""
+    low, high = one.interval_us or (None, None)
+    return {
+        "op": one.operation,
+        "bytes": one.bytes,
+        "group_size": one.ranks,
+        "nodes": one.nodes,
+        "count": one.count,
+        "is_complete": one.is_complete,
+        "timing": one.timing or None,
+        "channels": one.channels,
+        "latency_us": _rounded(one.latency_us),
+        "latency_ci_low_us": _rounded(low),
+        "latency_ci_high_us": _rounded(high),
+        "busbw_gbps": _rounded(one.busbw_gbps),
+        "traced_count": one.traced_count,
+        "traced_latency_us": _rounded(one.traced_latency_us),
+        "traced_busbw_gbps": _rounded(one.traced_busbw_gbps),
     }
 
 

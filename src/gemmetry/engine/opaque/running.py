@@ -50,14 +50,7 @@ class JobFinished:
     end: JobEnd
 
 
-@dataclass(frozen=True, slots=True)
-class JobWarning:
-    """Something about the whole run that its user should know."""
-
-    text: str
-
-
-JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning
+JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished
 JobListener: TypeAlias = Callable[[JobEvent], None]
 
 

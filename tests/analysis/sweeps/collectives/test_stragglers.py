@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.analysis.sweeps.collectives.lateness import delays_since, lower_bound
+from gemmetry.analysis.sweeps.collectives.lateness import Lateness, delays_since, lower_bound
 from gemmetry.analysis.sweeps.collectives.lost_time import EVERYWHERE, IDLE
 from gemmetry.analysis.sweeps.collectives.stragglers import stragglers
 from gemmetry.analysis.sweeps.model import KernelTimes, StepFacts
@@ -158,6 +158,24 @@ def test_delays_since():
     assert delays_since(np.array([10.0, 11.0, 10.0, 10.0]), 2, 1.0) == 0
     assert delays_since(np.array([10.0, 11.0, 10.0, 0.0]), 2, 1.0) is None
     assert delays_since(np.array([10.0]), 2, 1.0) is None
+
+
+def test_random_delays_rarely_name_a_rank():
+    """Ranks that take turns at random, with delays of very different lengths: at most the 5 % of
+    all intervals together."""
+    draw = np.random.default_rng(7)
+    named = 0
+    for trial in range(200):
+        count, steps = 2 + trial % 3, 3 + trial % 5
+        delays = np.zeros((count, steps))
+        for _ in range(5):
+            last = draw.integers(count, size=steps)
+            delays[last, np.arange(steps)] += draw.lognormal(sigma=1.0, size=steps)
+        found = Lateness(tuple(range(count)), tuple(range(steps)), delays, 1.0)
+        named += any(
+            delays_since(found.excess(rank), count, 0.0) is not None for rank in found.ranks
+        )
+    assert named <= 10
 
 
 def test_lower_bound():

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.analysis.sweeps.collectives.kinds import COPY
 from gemmetry.analysis.sweeps.model import RankFacts
+from gemmetry.analysis.sweeps.points.collectives import communication_trace
 from gemmetry.statistics.runs import student_quantile
 from gemmetry.traces.collectives.jobs import JobCollectives, analyse_job
-from gemmetry.traces.jobs import RankTrace, TraceJob
+from gemmetry.traces.jobs import TraceJob
 
 CONFIDENCE = 0.95
 FEWEST_STEPS = 2
@@ -51,30 +50,12 @@ def matched_job(ranks: Sequence[RankFacts]) -> JobCollectives:
     """The collectives of a point's ranks, matched; a rank with several traces counts once, and
     traces without a rank do not."""
     by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
-    traces = tuple(_rank_trace(by_rank[rank]) for rank in sorted(by_rank))
+    traces = tuple(communication_trace(by_rank[rank]) for rank in sorted(by_rank))
     sizes = [facts.world_size for facts in by_rank.values() if facts.world_size]
     size = max(sizes, default=None)
     missing = tuple(rank for rank in range(size or 0) if rank not in by_rank)
     job = TraceJob(name="", ranks=traces, world_size=size, missing=missing, notes=())
     return analyse_job(job)
-
-
-def _rank_trace(facts: RankFacts) -> RankTrace:
-    return RankTrace(
-        file=Path(facts.file),
-        rank=facts.rank,
-        rank_source=facts.rank_source,
-        world_size=facts.world_size,
-        job=facts.job,
-        host=facts.host,
-        base_ns=facts.base_ns,
-        span=facts.span,
-        collectives=tuple(
-            one.collective for one in facts.communication if one.collective.op != COPY
-        ),
-        partial=facts.partial,
-        problems=(),
-    )
 
 
 def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:

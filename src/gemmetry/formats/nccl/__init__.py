@@ -1,0 +1,1 @@
+"""Files of NCCL and its plugins."""

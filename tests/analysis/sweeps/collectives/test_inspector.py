@@ -1,0 +1,86 @@
+"""NCCL's own records next to the collectives of traces."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import analyse_sweep
+from gemmetry.analysis.sweeps.document import sweep_document
+
+
+def _records(folder, rank, durations, *, size=1 << 24, ranks=2, cut=0):
+    """A file of NCCL Inspector with one all-gather per duration in us; `size` is that of the whole
+    message."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number, duration in enumerate(durations):
+        values = {
+            "coll": "AllGather", "coll_sn": number, "coll_msg_size_bytes": size // ranks,
+            "coll_exec_time_us": duration, "coll_timing_source": "kernel_gpu",
+            "coll_algobw_gbs": 1.0, "coll_busbw_gbs": 0.5,
+        }  # fmt: skip
+        header = {"id": "0xabc", "rank": rank, "n_ranks": ranks, "nnodes": 1}
+        process = {"inspector_output_format_version": "v4.0", "hostname": "a", "pid": 100 + rank}
+        lines.append(json.dumps({"header": header, "metadata": process, "coll_perf": values}))
+    text = "\n".join(lines) + "\n"
+    (folder / f"a-pid{100 + rank}.log").write_text(text[: len(text) - cut])
+
+
+@pytest.fixture
+def point(sweeps, tmp_path):
+    """The analysis of a point of 2 ranks, with a function that adds records to it."""
+    made = sweeps.MadePoint(steps=2, layers=3, elements=1 << 23, comm_ns=260_000)
+    folder = sweeps.write_sweep(tmp_path / "sweep", [made])
+
+    def analyse(*files, place="nccl_inspector", **chosen):
+        for rank, durations in enumerate(files):
+            _records(sweeps.point_folder(folder, made) / place, rank, durations, **chosen)
+        return analyse_sweep(folder)
+
+    return analyse
+
+
+def test_latency_is_that_of_the_rank_that_did_not_wait(point):
+    found = point([300, 280, 290, 500, 270, 260, 310], [250, 400, 260, 250, 255, 600, 240])
+    (kind,) = found.points[0].recorded
+    assert (kind.operation, kind.bytes, kind.ranks, kind.count) == ("all_gather", 1 << 24, 2, 7)
+    assert kind.is_complete
+    assert kind.latencies_us == (250, 280, 260, 250, 255, 260, 240)
+    assert kind.latency_us == 255
+    assert kind.interval_us == (240, 280)
+    assert kind.busbw_gbps == pytest.approx((1 << 24) / 2 / 255e3)
+
+
+def test_next_to_the_traces(point):
+    (kind,) = point([250] * 6, [250] * 6).points[0].recorded
+    assert kind.traced_count == 6
+    assert kind.traced_latency_us == pytest.approx(260, rel=0.01)
+    assert kind.traced_busbw_gbps == pytest.approx((1 << 24) / 2 / 260e3, rel=0.01)
+
+
+def test_other_sizes_and_missing_ranks(point):
+    (kind,) = point([250] * 6, size=1 << 20).points[0].recorded
+    assert (kind.traced_count, kind.traced_latency_us) == (0, None)
+    assert not kind.is_complete
+
+
+def test_a_damaged_file_is_a_problem_of_its_point(point):
+    found = point([250] * 6, [250] * 6, cut=20)
+    assert found.points[0].recorded[0].count == 5
+    assert sum("NCCL Inspector" in one for one in found.points[0].problems) == 2
+
+
+def test_in_the_document(point):
+    entry = sweep_document(point([250] * 6, [240] * 6))["points"][0]["nccl_records"][0]
+    assert entry["latency_us"] == 240
+    assert entry["timing"] == "kernel_gpu"
+    assert entry["traced_count"] == 6
+    assert entry["channels"] is None
+
+
+def test_without_records(point):
+    found = point()
+    assert found.points[0].recorded == ()
+    assert sweep_document(found)["points"][0]["nccl_records"] == []
