@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.statistics.ranks import minimum_a_side, rank_sum_shift, sign_shift
+from gemmetry.statistics.ranks import (
+    can_shift,
+    minimum_a_side,
+    rank_sum_shift,
+    sign_shift,
+    stratified_shift,
+)
 
 VALUES = st.floats(-5, 5).map(lambda value: round(value, 1))
 
@@ -146,3 +152,38 @@ def test_too_few_values_have_no_interval() -> None:
             sign_shift([1.0], confidence=wrong)
         with pytest.raises(ValueError, match="confidence"):
             minimum_a_side(wrong)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "able"),
+    [([(1, 38)], False), ([(1, 39)], True), ([(2, 7)], False), ([(2, 8)], True),
+     ([(3, 4)], False), ([(3, 5)], True), ([(3, 3)], False), ([(4, 4)], True),
+     ([(0, 99)], False), ([(1, 5), (1, 5)], False), ([(1, 5), (1, 6)], True)],
+)  # fmt: skip
+def test_sizes_that_can_show_a_shift(sizes, able):
+    """The product of C(first + second, first) is at least 40: 39, 40, 36, 45, 35, 56, 20, 70, 1,
+    36, 42."""
+    assert can_shift(sizes) is able
+    assert can_shift([(second, first) for first, second in sizes]) is able
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(VALUES, min_size=4, max_size=40),
+    st.lists(VALUES, min_size=4, max_size=40),
+    st.sampled_from([0.9, 0.95]),
+)
+def test_one_stratum_is_the_rank_sum(a: list[float], b: list[float], confidence: float) -> None:
+    shift = rank_sum_shift(a, b, confidence=confidence)
+    assert stratified_shift([(a, b), ([], [1.0])], confidence) == (shift.estimate, shift.interval)
+
+
+def test_the_interval_of_two_strata_by_hand():
+    """Two of 2 and 3: of 10 * 10 orders, U of 0 and 1 have 1 and 2 (two strata with one each)."""
+    strata = [([0.0, 1.0], [2.0, 3.5, 5.0]), ([10.0, 11.5], [12.5, 14.0, 17.0])]
+    gaps = sorted(y - x for a, b in strata for x in a for y in b)
+    estimate, interval = stratified_shift(strata, 0.94)
+    assert estimate == np.median(gaps)
+    # P(U <= 1) is 3 % exactly, so the first two of twelve gaps may be cut off at each end.
+    assert interval == (gaps[1], gaps[10])
+    assert stratified_shift(strata, 0.981)[1] is None

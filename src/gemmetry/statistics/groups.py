@@ -1,74 +1,81 @@
-"""Two groups of durations of any sizes compared by ranks, exactly even where one is small."""
+"""Two groups of durations of any sizes compared by ranks, also in strata."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmetry.statistics.comparison import Comparison, cliffs_delta, verdict_of
-from gemmetry.statistics.intervals import check_confidence
 from gemmetry.statistics.quantiles import Samples, median
-from gemmetry.statistics.ranks import rank_sum_shift
+from gemmetry.statistics.ranks import stratified_shift
 
 MOST_OF_A_GROUP = 300
 """Larger groups are represented by this many of their quantiles, evenly spaced: all pairs of 300
 with 300 are compared, and the normal approximation applies long before."""
 
 
-def can_differ(first: int, second: int, confidence: float = 0.95) -> bool:
-    """Whether groups of these sizes can show a difference: of the C(first + second, first) orders
-    that are equally likely without one, the extreme one has to be rare enough."""
-    check_confidence(confidence)
-    if not first or not second:
-        return False
-    return 1 / math.comb(first + second, first) <= (1 - confidence) / 2
-
-
 def compare_groups(
-    a: Samples, b: Samples, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1
+    strata: Sequence[tuple[Samples, Samples]],
+    *,
+    confidence: float = 0.95,
+    relevant: float = 0.0,
+    family: int = 1,
 ) -> Comparison:
-    """Compare durations of b with durations of a (same unit, positive) as independent samples.
+    """Compare durations of b with durations of a (same unit, positive) within strata, as
+    independent samples.
 
-    The ratio is that of the medians. The interval is Mann and Whitney's of the shift between the
-    logarithms (:func:`~gemmetry.statistics.ranks.rank_sum_shift`), widened to the ratio where this
-    lies outside, which happens if the groups differ in shape. It needs no minimum of both sides but
-    sizes that :func:`can_differ`: 3 against 21 can show a difference.
+    The interval is that of the shift between the logarithms
+    (:func:`~gemmetry.statistics.ranks.stratified_shift`). The ratio of one stratum is that of its
+    medians, and the interval is widened to it where it lies outside, which happens if the groups
+    differ in shape; that of several is the median of the ratios of all pairs within strata, as
+    medians over strata of different levels mean nothing. Groups of any sizes can show a difference
+    as far as their orders are rare enough: 3 against 21 can.
 
     Args:
+        strata: a and b of each; those without samples on a side do not count.
         confidence: of all intervals of the family together (Bonferroni).
         relevant: relative differences up to this count as none (:func:`verdict_of`).
         family: number of comparisons judged together.
 
     Raises:
-        ValueError: a side has no samples, or one is not positive.
+        ValueError: no stratum has samples on both sides, or one is not positive.
     """
-    left, right = _logarithms(a), _logarithms(b)
-    each = 1 - (1 - confidence) / family
-    ratio = median(b) / median(a)
+    both = [(_checked(a), _checked(b)) for a, b in strata if len(a) and len(b)]
+    logs = [(np.log(_thinned(a)), np.log(_thinned(b))) for a, b in both]
+    estimate, found = stratified_shift(logs, 1 - (1 - confidence) / family)
+    ratio = math.exp(estimate)
+    if len(both) == 1:
+        ratio = median(both[0][1]) / median(both[0][0])
     interval = None
-    if can_differ(left.size, right.size, each):
-        found = rank_sum_shift(left, right, confidence=each, any_sizes=True).interval
-        assert found is not None  # the sizes allow one
-        low, high = (math.exp(end) for end in found)
+    if found is not None:
+        low, high = map(math.exp, found)
         interval = min(low, ratio), max(high, ratio)
+    weights = [len(a) * len(b) for a, b in both]
+    effect = np.average([cliffs_delta(a, b) for a, b in both], weights=weights)
     return Comparison(
         ratio=ratio,
         interval=interval,
         confidence=confidence,
-        effect_size=cliffs_delta(a, b),
+        effect_size=float(effect),
         verdict=verdict_of(interval, relevant),
-        observations=min(len(a), len(b)),
+        observations=min(sum(len(a) for a, _ in both), sum(len(b) for _, b in both)),
         relevant=relevant,
         family=family,
     )
 
 
-def _logarithms(samples: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _checked(samples: Samples) -> npt.NDArray[np.float64]:
     values = np.asarray(samples, np.float64)
-    if not values.size or not (values > 0).all():
-        raise ValueError("durations to compare are positive, and there is at least one a side")
-    if values.size > MOST_OF_A_GROUP:
-        shares = (np.arange(MOST_OF_A_GROUP) + 0.5) / MOST_OF_A_GROUP
-        values = np.quantile(values, shares)
-    return np.asarray(np.log(values))
+    if not (values > 0).all():
+        raise ValueError("durations to compare are positive")
+    return values
+
+
+def _thinned(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if values.size <= MOST_OF_A_GROUP:
+        return values
+    shares = (np.arange(MOST_OF_A_GROUP) + 0.5) / MOST_OF_A_GROUP
+    return np.quantile(values, shares)

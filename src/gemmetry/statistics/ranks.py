@@ -7,6 +7,7 @@ convolution), with a normal approximation beyond.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -70,13 +71,11 @@ def sign_shift(differences: Samples, *, confidence: float, margin: float = 0.0) 
     )
 
 
-def rank_sum_shift(
-    a: Samples, b: Samples, *, confidence: float, margin: float = 0.0, any_sizes: bool = False
-) -> Shift:
+def rank_sum_shift(a: Samples, b: Samples, *, confidence: float, margin: float = 0.0) -> Shift:
     """Shift from a to b, unpaired: Mann and Whitney's rank-sum test with the Hodges-Lehmann
     estimate, the median of all differences between the sides (Hollander, Wolfe & Chicken 2014,
     sections 4.1-4.3). The arguments are those of :func:`sign_shift`; an interval needs
-    :func:`minimum_a_side` values per side, unless `any_sizes` are known to suffice.
+    :func:`minimum_a_side` values per side.
 
     Raises:
         ValueError: a side has no values.
@@ -85,7 +84,7 @@ def rank_sum_shift(
     sizes = left.size, right.size
     gaps = np.sort(np.subtract.outer(right, left).ravel())
     interval = None
-    if any_sizes or min(sizes) >= minimum_a_side(confidence):
+    if min(sizes) >= minimum_a_side(confidence):
         rank = _interval_rank(*sizes, confidence)
         interval = float(gaps[rank - 1]), float(gaps[gaps.size - rank])
     return Shift(
@@ -94,6 +93,57 @@ def rank_sum_shift(
         p_greater=_rank_sum_p(*sizes, int((gaps <= margin).sum())),
         p_less=_rank_sum_p(*sizes, int((gaps >= -margin).sum())),
     )
+
+
+def stratified_shift(
+    strata: Sequence[tuple[Samples, Samples]], confidence: float
+) -> tuple[float, Interval | None]:
+    """Shift from a to b where only the values of one stratum can be compared: the median of the
+    differences within strata, and its interval.
+
+    The interval is the inverse of the rank-sum test whose statistic is the sum over the strata
+    (van Elteren, "On the Combination of Independent Two Sample Tests of Wilcoxon", 1960, with equal
+    weights). Sides may have any sizes; the interval is None where even the most extreme order of
+    all strata is too likely for the confidence without a shift.
+
+    Args:
+        strata: a and b of each; those without values on a side do not count.
+
+    Raises:
+        ValueError: no stratum has values on both sides.
+    """
+    check_confidence(confidence)
+    both = [(_checked(a), _checked(b)) for a, b in strata if len(a) and len(b)]
+    if not both:
+        raise ValueError("no stratum has values on both sides")
+    gaps = np.sort(np.concatenate([np.subtract.outer(b, a).ravel() for a, b in both]))
+    sizes = [(a.size, b.size) for a, b in both]
+    rank = _stratified_rank(sizes, (1 - confidence) / 2)
+    interval = None
+    if rank and can_shift(sizes, confidence):
+        interval = float(gaps[rank - 1]), float(gaps[gaps.size - rank])
+    return float(np.median(gaps)), interval
+
+
+def can_shift(sizes: Sequence[tuple[int, int]], confidence: float = 0.95) -> bool:
+    """Whether strata of these sizes can show a shift: of the C(first + second, first) orders of
+    each, equally likely without one, the extreme ones together have to be rare enough."""
+    check_confidence(confidence)
+    orders = math.prod(math.comb(first + second, first) for first, second in sizes)
+    # Without rounding: numbers of orders are soon larger than any float.
+    return orders >= math.ceil(2 / (1 - confidence) * (1 - 1e-12))
+
+
+def _stratified_rank(sizes: Sequence[tuple[int, int]], tail: float) -> int:
+    """How many of the ordered gaps may be cut off at each end, plus one; 0: none may."""
+    if sum(map(sum, sizes)) <= EXACT_UP_TO:
+        chances = np.ones(1)
+        for first, second in sizes:
+            chances = np.convolve(chances, _gap_chances(first, second))
+        return int(np.searchsorted(np.cumsum(chances), tail * (1 + 1e-12), side="right"))
+    middle = sum(_gaps_below(*size)[0] for size in sizes)
+    spread = math.sqrt(sum(_gaps_below(*size)[1] ** 2 for size in sizes))
+    return max(0, math.floor(middle + NormalDist().inv_cdf(tail) * spread))
 
 
 def minimum_a_side(confidence: float = 0.95) -> int:

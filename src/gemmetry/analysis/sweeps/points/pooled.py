@@ -1,8 +1,7 @@
 """The effect of communication on each GEMM of a point, over all of its ranks.
 
-GPUs differ by some percent, so that durations of several ranks are compared as multiples of each
-rank's own median alone. A rank whose instances all ran next to communication has no such median and
-does not take part.
+GPUs differ by some percent, so that instances are compared within each rank, and the comparisons of
+all ranks are combined. A rank whose instances all ran next to communication does not take part.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class PooledGemm:
     overlapped_median_us: float | None
     alone_median_us: float | None
     slowdown: float | None
-    """Ratio of the medians of durations, each divided by the median alone of its rank."""
+    """Median of the ratios of all pairs of an instance next to communication and one alone of the
+    same rank; the ratio of the medians where only one rank has both."""
     low: float | None
     """Of the interval of the ratio; the intervals of all GEMMs of all points hold together with
     95 %."""
@@ -84,11 +84,12 @@ class _Group(NamedTuple):
 
     kind: GemmKind
     of_ranks: list[tuple[RankAnalysis, GemmStatistics]]
-    alone: Floats
-    """As multiples of the rank's median alone, like `together`."""
-    together: Floats
+    strata: list[tuple[Floats, Floats]]
+    """Durations alone and next to communication of each rank that has both, in µs."""
+    multiples: Floats
+    """The same durations as multiples of the rank's median alone."""
     shares: Floats
-    """Overlapped share of each of `alone`, then of each of `together`."""
+    """Overlapped share of each of `multiples`."""
 
 
 def pooled_gemms(points: Sequence[Sequence[RankAnalysis]]) -> list[tuple[PooledGemm, ...]]:
@@ -96,7 +97,10 @@ def pooled_gemms(points: Sequence[Sequence[RankAnalysis]]) -> list[tuple[PooledG
     first."""
     groups = [_groups(ranks) for ranks in points]
     family = family_of(
-        (len(group.alone), len(group.together)) for found in groups for group in found
+        [(len(alone), len(together)) for alone, together in group.strata]
+        for found in groups
+        for group in found
+        if group.strata
     )
     return [
         tuple(sorted((_judged(group, family) for group in found), key=lambda one: -one.sum_us))
@@ -113,20 +117,18 @@ def _groups(ranks: Sequence[RankAnalysis]) -> list[_Group]:
 
 
 def _group(kind: GemmKind, members: list[tuple[RankAnalysis, GemmStatistics]]) -> _Group:
-    alone, together, shares_alone, shares = [], [], [], []
+    strata, multiples, shares = [], [], []
     for rank, gemm in members:
         middle = gemm.cause.alone_median_us
-        if not middle:
+        if not middle or not gemm.cause.overlapped_count:
             continue
         gemms = rank.facts.gemms
         chosen = gemms.kind == gemm.index
-        duration, overlap = gemms.duration_ns[chosen], gemms.overlap_ns[chosen]
-        is_alone, multiples = overlap == 0, duration / (1000 * middle)
-        alone.append(multiples[is_alone])
-        together.append(multiples[~is_alone])
-        shares_alone.append(np.zeros(int(is_alone.sum())))
-        shares.append(overlap[~is_alone] / np.maximum(duration[~is_alone], 1))
-    return _Group(kind, members, *map(_joined, (alone, together, (*shares_alone, *shares))))
+        duration, overlap = gemms.duration_ns[chosen] / 1000, gemms.overlap_ns[chosen] / 1000
+        strata.append((duration[overlap == 0], duration[overlap > 0]))
+        multiples.append(duration / middle)
+        shares.append(overlap / np.maximum(duration, 1e-3))
+    return _Group(kind, members, strata, _joined(multiples), _joined(shares))
 
 
 def _joined(parts: Sequence[Floats]) -> Floats:
@@ -138,11 +140,10 @@ def _judged(group: _Group, family: int) -> PooledGemm:
     causes = [gemm.cause for gemm in statistics]
     overlapped = sum(cause.overlapped_count for cause in causes)
     alone = sum(cause.alone_count for cause in causes)
-    comparison = compared(kind, group.alone, group.together, family)
+    comparison = compared(kind, group.strata, family)
     low, high = bounds(comparison)
     verdict, note = verdict_and_note(kind, alone, overlapped, comparison)
     costs = [one.cost_ms_per_step for one in causes if one.cost_ms_per_step is not None]
-    multiples = np.concatenate([group.alone, group.together])
     return PooledGemm(
         kind=kind,
         ranks=tuple(rank.facts.rank for rank, _ in group.of_ranks),
@@ -158,15 +159,15 @@ def _judged(group: _Group, family: int) -> PooledGemm:
         verdict=verdict,
         note=note,
         cost_ms_per_step=sum(costs) / len(costs) if costs else None,
-        dose=dose_response(kind, multiples, group.shares * multiples) if overlapped else None,
+        dose=dose_response(kind, group.multiples, group.shares * group.multiples),
         by_share=_by_share(group),
     )
 
 
 def _by_share(group: _Group) -> tuple[ShareOfOverlap, ...]:
-    shares, found = group.shares[len(group.alone) :], []
+    found = []
     for low, high in pairwise(SHARES):
-        chosen = group.together[(shares > low) & (shares <= high)]
+        chosen = group.multiples[(group.shares > low) & (group.shares <= high)]
         if len(chosen):
             found.append(ShareOfOverlap(low, high, len(chosen), float(np.median(chosen))))
     return tuple(found)

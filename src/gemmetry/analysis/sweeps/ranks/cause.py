@@ -21,8 +21,9 @@ import numpy.typing as npt
 from gemmetry.analysis.sweeps.model import GemmKind, RankFacts
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.comparison import Comparison, Difference
-from gemmetry.statistics.groups import can_differ, compare_groups
+from gemmetry.statistics.groups import compare_groups
 from gemmetry.statistics.intervals import minimum_samples
+from gemmetry.statistics.ranks import can_shift
 from gemmetry.statistics.slopes import theil_sen
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -117,12 +118,12 @@ def family_size(facts: RankFacts, members: Sequence[Int64]) -> int:
     """
     overlapped = facts.gemms.overlap_ns > 0
     counts = [(int(overlapped[chosen].sum()), len(chosen)) for chosen in members]
-    return family_of((all_of - n, n) for n, all_of in counts)
+    return family_of([(all_of - n, n)] for n, all_of in counts)
 
 
-def family_of(sizes: Iterable[tuple[int, int]]) -> int:
-    """How many comparisons of groups of these sizes could show a difference, at least 1."""
-    return max(1, sum(can_differ(*size) for size in sizes))
+def family_of(sizes: Iterable[Sequence[tuple[int, int]]]) -> int:
+    """How many comparisons of strata of these sizes could show a difference, at least 1."""
+    return max(1, sum(can_shift(size) for size in sizes))
 
 
 def cause_of(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Cause:
@@ -130,7 +131,7 @@ def cause_of(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Ca
     duration, overlap = facts.gemms.duration_ns[chosen], facts.gemms.overlap_ns[chosen]
     is_overlapped = overlap > 0
     together, alone = duration[is_overlapped] / 1000, duration[~is_overlapped] / 1000
-    comparison = compared(kind, alone, together, family)
+    comparison = compared(kind, [(alone, together)], family)
     low, high = bounds(comparison)
     verdict, note = verdict_and_note(kind, len(alone), len(together), comparison)
     return Cause(
@@ -160,14 +161,24 @@ def excess_ns(facts: RankFacts, chosen: Int64) -> Int64:
     return result
 
 
-def compared(kind: GemmKind, alone: Floats, together: Floats, family: int) -> Comparison | None:
-    """Durations next to communication compared with those alone; None where a group is empty, or
-    the shape is not known, so that the instances may be different problems."""
+def compared(
+    kind: GemmKind, strata: Sequence[tuple[Floats, Floats]], family: int
+) -> Comparison | None:
+    """Durations next to communication compared with those alone.
+
+    Args:
+        strata: durations alone and next to communication, of each rank.
+
+    Returns:
+        None where no rank has both, or the shape is not known, so that the instances may be
+        different problems.
+    """
     # A duration of 0 ns, which only damaged traces have, has no ratio.
-    alone, together = alone[alone > 0], together[together > 0]
-    if kind.m is None or not len(alone) or not len(together):
+    valid = [(alone[alone > 0], together[together > 0]) for alone, together in strata]
+    valid = [(alone, together) for alone, together in valid if len(alone) and len(together)]
+    if kind.m is None or not valid:
         return None
-    return compare_groups(alone, together, relevant=RELEVANT, family=family)
+    return compare_groups(valid, relevant=RELEVANT, family=family)
 
 
 def bounds(comparison: Comparison | None) -> tuple[float | None, float | None]:
@@ -183,6 +194,8 @@ def verdict_and_note(
         return NOT_OVERLAPPED, "no instance ran next to communication"
     if kind.m is None:
         return Difference.UNDECIDED, NO_SHAPE
+    if comparison is None and alone:
+        return NO_CONTROL, "no rank ran it both alone and next to communication"
     if comparison is None:
         count = "the only instance" if together == 1 else f"all {together} instances"
         return NO_CONTROL, f"{count} ran next to communication; {CONTROL_RUN}"
@@ -237,7 +250,9 @@ def _by_collective(
     found = []
     for op in distinct:
         own = together[np.array([one == op for one in ops])]
-        judged = whole if len(distinct) == 1 else compared(kind, alone, own, family * len(distinct))
+        judged = (
+            whole if len(distinct) == 1 else compared(kind, [(alone, own)], family * len(distinct))
+        )
         low, high = bounds(judged)
         verdict, _ = verdict_and_note(kind, len(alone), len(own), judged)
         found.append(
