@@ -19,6 +19,13 @@ from gemmetry.formats.run_log import crash_in, last_line, log_tail
         ("rank 1: error: no GPU\nhint: use gloo\nTraceback (most recent call last):\n"
          "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
          "rank 1: error: no GPU"),
+        ("terminate called without an active exception\nFatal Python error: Aborted\n"
+         "Traceback (most recent call last):\ntorch.distributed.elastic.ChildFailedError: \n"
+         "  traceback : Signal 6 (SIGABRT) received by PID 22611\n", "Fatal Python error: Aborted"),
+        ("torch.distributed.elastic.ChildFailedError: \n"
+         "  traceback : Signal 15 (SIGTERM) received by PID 12\nRoot Cause\n"
+         "  traceback : Signal 9 (SIGKILL) received by PID 11\n",
+         "Signal 9 (SIGKILL) received by PID 11"),
         ("Segmentation fault (core dumped)\n", "Segmentation fault (core dumped)"),
     ],
 )  # fmt: skip

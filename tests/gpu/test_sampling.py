@@ -25,7 +25,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.observers import make_observers
 from gemmetry.providers.torch_provider.provider import PROVIDER
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture

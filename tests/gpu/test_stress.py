@@ -26,7 +26,7 @@ from gemmetry.verification.checks import stress
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 needs_kernels = pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None, reason="cuda-bindings is not installed"

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
-from gemmetry.engine.opaque.running import JobFinished, JobsPlanned, JobStarted
+from gemmetry.engine.opaque.running import JobFinished, JobsPlanned, JobStarted, JobWarning
 from gemmetry.reports.job_progress import JobProgress, format_duration
 
 
@@ -50,6 +50,10 @@ def test_each_job_gets_a_line_with_the_time_left():
 def test_nothing_is_left_after_an_interrupt():
     text = shown(JobsPlanned(total=2, kept=0), finished(1, "a", "interrupted"))
     assert text.splitlines() == ["2 points in my-sweep", "[1/2] interrupted  a  10 s"]
+
+
+def test_warnings():
+    assert shown(JobWarning("the driver changed")) == "warning: the driver changed\n"
 
 
 def test_one_job_is_no_plural():

@@ -72,13 +72,24 @@ def test_rocprofv3_is_around_torchrun():
     words = command(launch)
     assert words[: words.index("--") + 2] == (
         "rocprofv3", "--kernel-trace", "--stats", "--output-format", "csv", "json",
-        "-d", f"{FOLDER}/rocprof_traces", "--", sys.executable,
+        "-o", "%hostname%/rank%env{RANK}%_%pid%", "-d", f"{FOLDER}/rocprof_traces", "--",
+        sys.executable,
     )  # fmt: skip
 
 
-def test_an_input_of_rocprofv3_decides_alone():
-    found = rocprof_command(RocprofLaunch(input=Path("x.yaml"), stats=True), Path("/out"))
-    assert found == ("rocprofv3", "-i", "x.yaml", "-d", "/out", "--")
+def test_options_complete_an_input_of_rocprofv3(tmp_path):
+    path = tmp_path / "x.yaml"
+    launch = RocprofLaunch(input=path, stats=True)
+    path.write_text("jobs: [{kernel_trace: true}]")
+    assert rocprof_command(launch, Path("/out")) == (
+        "rocprofv3", "-i", str(path), "--stats", "--output-format", "csv", "json",
+        "-o", "%hostname%/rank%env{RANK}%_%pid%", "-d", "/out", "--",
+    )  # fmt: skip
+    # rocprofv3 refuses an option that a job has with another value.
+    path.write_text("jobs: [{stats: false, output_format: [csv], output_file: x}]")
+    assert rocprof_command(launch, Path("/out")) == (
+        "rocprofv3", "-i", str(path), "-d", "/out", "--",
+    )  # fmt: skip
 
 
 def test_each_rank_has_an_ncu_of_its_own_and_no_other_profiler():

@@ -8,6 +8,7 @@ import pytest
 from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.domain.record import Environment
 from gemmetry.training.manifest import (
+    environment_changes,
     installed_versions,
     read_sweep_manifest,
     sweep_manifest,
@@ -30,6 +31,16 @@ def test_a_later_start_keeps_what_earlier_ones_planned():
     assert second["created"] == first["created"]
     assert len(second["sessions"]) == len(second["environments"]) == 2
     assert second["host"] == "elsewhere"
+
+
+def test_changes_of_the_environment_are_named():
+    before = json.loads(json.dumps(manifest(["a"])))
+    assert environment_changes(before, Environment(hostname="a")) == ""
+    assert environment_changes(before, Environment(hostname="a", driver="580")) == (
+        "the environment has changed since the last start: driver: none vs 580"
+    )
+    assert environment_changes(None, Environment()) == ""
+    assert environment_changes({"environment": "?"}, Environment()) == ""
 
 
 def test_a_manifest_is_written_and_read(tmp_path):

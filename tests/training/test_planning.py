@@ -22,10 +22,13 @@ def test_notes_on_settings_that_have_no_effect():
     ]  # fmt: skip
 
 
-def test_channels_above_the_most_of_nccl_are_named():
-    notes = plan(command="true", library="nccl", channels=["56,70,128"]).notes
+def test_values_beyond_the_limits_of_nccl_are_named():
+    notes = plan(
+        command="true", library="nccl", channels=["56,70,128"], threads=["32,256,1024"]
+    ).notes
     assert notes == (
-        "channels 70, 128: NCCL uses 64 channels at most, so that these points are like 64",
+        "channels 70, 128: NCCL uses 64 channels at most",
+        "threads 32, 1024: NCCL uses 64 to 512 threads",
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.domain.errors import PlanMismatchError, RequestError, StorageError
-from gemmetry.engine.opaque.running import JobFinished, JobsPlanned
+from gemmetry.engine.opaque.running import JobFinished, JobsPlanned, JobWarning
 from gemmetry.store.lock import FolderLock
 from gemmetry.training import sweep as sweep_module
 from gemmetry.training.launching import PointLaunch
@@ -125,6 +125,14 @@ def test_a_sweep_grows(run):
     events, outcomes = run()
     assert events == [JobsPlanned(total=2, kept=2)]
     assert len(read_sweep(FOLDER).points) == 8, "the manifest keeps what earlier commands planned"
+
+
+def test_a_changed_environment_is_reported(run, monkeypatch):
+    run()
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    events, _ = run()
+    (warning,) = (event for event in events if isinstance(event, JobWarning))
+    assert warning.text.endswith("variables.NCCL_DEBUG: none vs INFO")
 
 
 def test_a_command_that_writes_no_trace(run):

@@ -132,6 +132,18 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "  --base-path sweep_20251124_222204/tracelens_analysis \\\n"
          "  --threads 256 512 --channels 28 42 56 70 --ranks 0 1 --top-k 5"),
     ),
+    "sweep rocprof-input": (
+        ("Busy compute and matrix units of the kernels that vary most:",
+         "gemmetry sweep rocprof-input --from top5_gemm_kernels_time_variance.csv \\\n"
+         "  -o rocprof_top5.yaml"),
+        ("More counters, checked for an MI300X:",
+         "gemmetry sweep rocprof-input --from top5_gemm_kernels_time_variance.csv \\\n"
+         "  --preset gemm --counters SQ_INSTS_SMEM --chip gfx942 -o rocprof_top5.yaml"),
+        ("As the old script names its options:",
+         "gemmetry sweep rocprof-input \\\n"
+         "  --input-csv top5_gemm_kernels_time_variance.csv \\\n"
+         "  --output-yaml rocprof_top5_kernels.yaml"),
+    ),
     "list": (
         ("Which providers work here, and why others do not:", "gemmetry list providers"),
         ("Configurations of a shape:",

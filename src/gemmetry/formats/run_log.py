@@ -17,16 +17,20 @@ and the libraries of GPUs."""
 
 _ERROR = re.compile(
     r"(?:\[rank\d+\]: ?)?((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b:?.*)"
-    r"|(rank \d+: error: .*)"
+    r"|(rank \d+: error: .*|Fatal Python error: .*)"
 )
-"""The last line of a traceback, and the error of a rank of gemmetry's own workload."""
+"""The last line of a traceback, the error of a rank of gemmetry's own workload, and what Python's
+fault handler prints."""
+
+_SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
+"""What torchrun's report has of a process without an error; the first one to fail comes last."""
 
 _MOST_CHARACTERS = 200
 
 
 def crash_in(log: Path) -> str:
-    """The line of `log` that states why the run crashed: the last error, else the sign of a crash;
-    "" if the last 64 KiB show none, or there is no log."""
+    """The line of `log` that states why the run crashed: the last error, else the signal that ended
+    a process, else the sign of a crash; "" if the last 64 KiB show none, or there is no log."""
     lines = _tail(log).splitlines()
     signs = [line.strip() for line in lines if _CRASH.search(line)]
     if not signs:
@@ -34,7 +38,8 @@ def crash_in(log: Path) -> str:
     errors = [found[1] or found[2] for line in lines if (found := _ERROR.fullmatch(line.strip()))]
     # torchrun's own report comes last; it only states that a process failed.
     own = [error for error in errors if "ChildFailedError" not in error]
-    return (own or errors or signs)[-1][:_MOST_CHARACTERS]
+    signals = [found[0] for line in lines if (found := _SIGNAL.search(line))]
+    return (own or signals or errors or signs)[-1][:_MOST_CHARACTERS]
 
 
 def last_line(log: Path) -> str:

@@ -12,7 +12,13 @@ from rich.live import Live
 from rich.text import Text
 
 from gemmetry.engine.opaque.job import JobOutcome
-from gemmetry.engine.opaque.running import JobEvent, JobFinished, JobsPlanned, JobStarted
+from gemmetry.engine.opaque.running import (
+    JobEvent,
+    JobFinished,
+    JobsPlanned,
+    JobStarted,
+    JobWarning,
+)
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import printable
 
@@ -85,6 +91,8 @@ class JobProgress:
                     self._live.start()
             case JobFinished():
                 self._finished(event)
+            case JobWarning(text):
+                self._line(Text(f"warning: {printable(text)}", style="yellow"))
 
     def _finished(self, event: JobFinished) -> None:
         self._running = None

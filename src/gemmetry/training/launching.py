@@ -11,6 +11,8 @@ from pathlib import Path
 
 from gemmetry.training.axes import AxisKind, SweepAxis
 from gemmetry.training.points import NCU, ROCPROF, TRACES, PlannedPoint
+from gemmetry.training.rocprof_check import check_rocprof_input
+from gemmetry.training.rocprof_input import OUTPUT_FILE
 
 WORKLOAD = "gemmetry.training.workload"
 
@@ -88,14 +90,24 @@ def point_command(
 def rocprof_command(rocprof: RocprofLaunch, output: Path) -> tuple[str, ...]:
     """The beginning of a command line that runs what follows it under rocprofv3.
 
-    Its own default format is a database since version 1.0, so files are requested explicitly where
-    no input file does; a key that both give differently is an error of rocprofv3.
+    Options that an input file leaves out are given here: a key that both have is an error of
+    rocprofv3 where the values differ. Its own default format is a database since version 1.0, and
+    its files are named by process, not by rank.
+
+    Raises:
+        RequestError: the input file cannot be read, or has mistakes.
     """
+    keys: set[str] = set()
+    beginning: tuple[str, ...] = ("rocprofv3", "--kernel-trace")
     if rocprof.input is not None:
-        return ("rocprofv3", "-i", str(rocprof.input), "-d", str(output), "--")
-    stats = ("--stats",) if rocprof.stats else ()
-    formats = ("--output-format", "csv", "json")
-    return ("rocprofv3", "--kernel-trace", *stats, *formats, "-d", str(output), "--")
+        keys = {key for job in check_rocprof_input(rocprof.input).jobs for key in job}
+        beginning = ("rocprofv3", "-i", str(rocprof.input))
+    options = (
+        *(("--stats",) if rocprof.stats and "stats" not in keys else ()),
+        *(("--output-format", "csv", "json") if "output_format" not in keys else ()),
+        *(("-o", OUTPUT_FILE) if "output_file" not in keys else ()),
+    )
+    return (*beginning, *options, "-d", str(output), "--")
 
 
 def point_environment(launch: PointLaunch, point: PlannedPoint, folder: Path) -> dict[str, str]:

@@ -31,6 +31,17 @@ def capture_sweep_environment() -> Environment:
     return capture_environment(installed_versions())
 
 
+def environment_changes(before: Mapping[str, Any] | None, environment: Environment) -> str:
+    """How `environment` differs from that of the manifest `before`, in one sentence; "" if it does
+    not, or there is no manifest."""
+    try:
+        last = msgspec.convert((before or {}).get("environment"), Environment)
+    except msgspec.ValidationError:
+        return ""
+    changes = "; ".join(last.differences(environment))
+    return f"the environment has changed since the last start: {changes}" if changes else ""
+
+
 def installed_versions() -> dict[str, str]:
     """Version of torch, and of the communication and arithmetic libraries packaged with it."""
     found = {}

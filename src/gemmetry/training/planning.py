@@ -10,6 +10,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from gemmetry.analysis.sweeps.collectives.rules import (
+    LEAST_NTHREADS,
+    MOST_CHANNELS,
+    MOST_NTHREADS,
+)
 from gemmetry.domain.errors import PlanMismatchError, RequestError
 from gemmetry.engine.opaque.executor import resolve_program
 from gemmetry.hardware.topology import has_gpu_driver
@@ -19,6 +24,7 @@ from gemmetry.training.config import PRESETS, load_config
 from gemmetry.training.launching import PointLaunch, point_command
 from gemmetry.training.manifest import MANIFEST, read_sweep_manifest
 from gemmetry.training.points import PlannedPoint, plan_points
+from gemmetry.training.rocprof_check import check_rocprof_input
 from gemmetry.training.settings import (
     PATHS,
     CommunicationLibrary,
@@ -26,9 +32,6 @@ from gemmetry.training.settings import (
     requested_settings,
     variables_set_by,
 )
-
-MOST_CHANNELS = 64
-"""``MAXCHANNELS`` of NCCL since 2.25 (src/include/device.h), 32 before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ def plan_sweep(request: SweepRequest, folder: Path, *, fresh: bool = False) -> P
         first_has_folder=_first_has_folder(request, manifest),
         seed=request.seed if request.is_shuffled else None,
     )
+    counting = _rocprof_notes(launch)
     _check_programs(request, points[0])
     return PlannedSweep(
         request=request,
@@ -98,7 +102,7 @@ def plan_sweep(request: SweepRequest, folder: Path, *, fresh: bool = False) -> P
         points=points,
         identity=identity,
         manifest=manifest,
-        notes=tuple(_notes(request, library, points)),
+        notes=(*_notes(request, library, points), *counting),
     )
 
 
@@ -184,10 +188,24 @@ def _check_nodes(launch: PointLaunch) -> None:
         )
 
 
+def _rocprof_notes(launch: PointLaunch) -> tuple[str, ...]:
+    """What the jobs of rocprofv3's input file cannot show."""
+    if launch.rocprof is None or launch.rocprof.input is None:
+        return ()
+    path = launch.rocprof.input
+    found = check_rocprof_input(path)
+    if any("output_directory" in job for job in found.jobs):
+        raise RequestError(
+            f"{path} sets output_directory, and the points of a sweep have a folder each",
+            hint="Leave output_directory out of the jobs.",
+        )
+    runs = len(found.jobs)
+    again = (f"{path} has {runs} jobs: each point trains {runs} times",) if runs > 1 else ()
+    return (*again, *found.notes)
+
+
 def _check_programs(request: SweepRequest, point: PlannedPoint) -> None:
     launch = request.launch
-    if launch.rocprof is not None and launch.rocprof.input is not None:
-        file_digest(launch.rocprof.input)
     command = point_command(launch, point, request.axes, Path.cwd(), meeting="", environment={})
     resolve_program(command[0])
     if not launch.launcher:  # Else they run elsewhere.
@@ -257,14 +275,18 @@ def _notes(
     """What is worth knowing before the sweep runs, one sentence each."""
     settings = requested_settings(points[0], request.axes, library, request.launch.path)
     notes = [f"{setting.name}: {setting.note}" for setting in settings if setting.note]
-    clamped = [str(count) for count in request.channels if count > MOST_CHANNELS]
-    if clamped and library is CommunicationLibrary.NCCL:
-        notes.append(
-            f"channels {', '.join(clamped)}: NCCL uses {MOST_CHANNELS} channels at most, so that "
-            f"these points are like {MOST_CHANNELS}"
-        )
+    if library is CommunicationLibrary.NCCL:
+        notes += _clamped("channels", request.channels, 1, MOST_CHANNELS)
+        notes += _clamped("threads", request.threads, LEAST_NTHREADS, MOST_NTHREADS)
     taken = variables_set_by(bool(request.threads), bool(request.channels), library)
     given = sorted(name for name in taken if name in os.environ)
     if given:
         notes.append(f"{', '.join(given)} in your environment gives way to the values of the sweep")
     return notes
+
+
+def _clamped(name: str, values: Sequence[int], least: int, most: int) -> list[str]:
+    """A note on the `values` that NCCL replaces by `least` or `most`."""
+    outside = [str(value) for value in values if not least <= value <= most]
+    limits = f"{most} {name} at most" if least == 1 else f"{least} to {most} {name}"
+    return [f"{name} {', '.join(outside)}: NCCL uses {limits}"] if outside else []

@@ -17,7 +17,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.engine.opaque.executor import JobExecutor, LocalJobExecutor
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal
-from gemmetry.engine.opaque.running import JobListener, JobRun
+from gemmetry.engine.opaque.running import JobListener, JobRun, JobWarning
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import sync_folder
 from gemmetry.store.schema import os_failure
@@ -28,6 +28,7 @@ from gemmetry.training.manifest import (
     POINT,
     SCHEMA_VERSION,
     capture_sweep_environment,
+    environment_changes,
     sweep_manifest,
     workload_facts,
     write_document,
@@ -76,6 +77,8 @@ def run_sweep(
             if fresh:
                 _set_aside(folder)
             work = _Work(sweep, folder, command)
+            if work.changes:
+                listener(JobWarning(work.changes))
         except OSError as error:
             raise os_failure(folder, error, option="--output") from error
         with JobJournal(folder / JOURNAL) as journal:
@@ -129,6 +132,8 @@ class _Work:
         """Write the manifest, and plan the jobs."""
         self._sweep = sweep
         self._environment = capture_sweep_environment()
+        self.changes = environment_changes(sweep.manifest, self._environment)
+        """What changed in the environment since the last start; "" if nothing did."""
         launch = _with_copied_config(sweep.request.launch, folder)
         points = [{**point.document(), "folder": point.folder} for point in sweep.points]
         manifest = sweep_manifest(

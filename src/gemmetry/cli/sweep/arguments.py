@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.domain.errors import RequestError
 
@@ -93,6 +92,8 @@ def sweep_folder(folder: Path | None, others: Iterable[Path | None]) -> Path:
 
 
 def _sweep_of(path: Path) -> Path:
+    from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS
+
     if path.suffix.lower() in (".csv", ".xlsx") and not path.is_dir():
         path = path.parent
     return path.parent if path.name in ANALYSIS_FOLDERS else path

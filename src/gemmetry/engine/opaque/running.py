@@ -50,7 +50,14 @@ class JobFinished:
     end: JobEnd
 
 
-JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished
+@dataclass(frozen=True, slots=True)
+class JobWarning:
+    """Something about the whole run that its user should know."""
+
+    text: str
+
+
+JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning
 JobListener: TypeAlias = Callable[[JobEvent], None]
 
 

@@ -79,13 +79,10 @@ def test_parts_of_a_step_add_up_to_its_window(planted):
     assert times.exposed_comm_ns == 4 * 45_000
 
 
-def test_a_copy_between_gpus_is_communication(tmp_path, sweeps):
-    point = sweeps.MadePoint(steps=1, layers=1, noise=0.0)
-    document = json.loads(sweeps.point_traces(point)[0])
-    events = document["traceEvents"]
-    (collective,) = (one for one in events if one["name"] == sweeps.COLLECTIVE)
-    collective |= {"cat": "gpu_memcpy", "name": "Memcpy PtoP (Device -> Device)"}
-    collective["args"] = {"device": 0, "stream": 24, "correlation": 1, "bytes": 4096}
+@pytest.mark.parametrize("name", ["PtoP (Device -> Device)", "DtoD (Device -> Device)"])
+def test_a_collective_on_copy_engines_is_communication(tmp_path, sweeps, name):
+    """The copies have no kernel next to them in the collective's operator."""
+    document = _with_copy(sweeps, name)
     found = _facts(tmp_path, json.dumps(document))
     (copy,) = found.communication
     assert (copy.collective.op, copy.collective.bytes) == ("copy", 4096)
@@ -94,6 +91,30 @@ def test_a_copy_between_gpus_is_communication(tmp_path, sweeps):
     assert step.exposed_comm_ns > 0 == step.exposed_copy_ns
     # TraceLens' times count it as a copy.
     assert found.times.comm_ns == 0 < found.times.copy_ns
+
+
+def _with_copy(sweeps, name, *, keep_kernel=False):
+    """One layer whose all-gather is a copy; with `keep_kernel`, next to its kernel."""
+    document = json.loads(sweeps.point_traces(sweeps.MadePoint(steps=1, layers=1, noise=0.0))[0])
+    events = document["traceEvents"]
+    (kernel,) = (one for one in events if one["name"] == sweeps.COLLECTIVE)
+    number = kernel["args"]["correlation"]
+    args = {"device": 0, "stream": 24, "correlation": number, "bytes": 4096}
+    events.append({**kernel, "cat": "gpu_memcpy", "name": f"Memcpy {name}", "args": args})
+    if not keep_kernel:
+        events.remove(kernel)
+    return document
+
+
+def test_a_local_copy_is_no_communication(tmp_path, sweeps):
+    """Neither next to the kernel of its collective, nor outside of collectives."""
+    name = "DtoD (Device -> Device)"
+    with_kernel = _facts(tmp_path, json.dumps(_with_copy(sweeps, name, keep_kernel=True)))
+    assert [one.collective.op for one in with_kernel.communication] == ["all_gather"]
+    text = json.dumps(_with_copy(sweeps, name)).replace("record_param_comms", "aten::copy_")
+    outside = _facts(tmp_path, text)
+    assert outside.communication == ()
+    assert outside.steps[0].exposed_copy_ns > 0
 
 
 def test_a_rank_that_contradicts_its_path_is_a_problem(tmp_path, sweeps):

@@ -24,7 +24,7 @@ from gemmetry.analysis.sweeps.model import (
     TraceTimes,
 )
 from gemmetry.analysis.sweeps.ranks.kernel_times import gpu_kernel_times, host_kernel_times
-from gemmetry.formats.events import Bools, GpuKind, Int64
+from gemmetry.formats.events import Bools, Int64
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
 from gemmetry.traces.gemms.joins import NONE
@@ -35,6 +35,7 @@ from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.operators.grouped import distinct_rows
 from gemmetry.traces.operators.host import innermost_products
+from gemmetry.traces.operators.launchers import enclosing_among
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.steps import find_steps, host_marks
 from gemmetry.traces.timeline import operator_kind
@@ -42,6 +43,10 @@ from gemmetry.traces.tracelens.collectives import communication_names, written_n
 
 _PEER_COPY = re.compile(r"\bPtoP\b")
 """Copies between GPUs, as CUPTI and roctracer name them: what a collective on copy engines is."""
+_LOCAL_COPY = re.compile(r"\bDtoD\b")
+
+_COLLECTIVE_OPERATOR = "record_param_comms"
+"""The operator in which PyTorch launches a collective."""
 
 _HOST_COLLECTIVE = re.compile(r"\A(?:gloo|mpi|ucc|nccl):(\w+)")
 
@@ -157,8 +162,22 @@ def _on_gpu(trace: Trace) -> _Parts:
 
 
 def _peer_copies(trace: Trace) -> Bools:
-    names = np.array([bool(_PEER_COPY.search(name)) for name in trace.rows.names] or [False], bool)
-    result: Bools = (trace.rows.gpu.kind == GpuKind.MEMCPY) & names[trace.rows.gpu.name]
+    """Copies that are communication: those between GPUs according to their names, and those within
+    a device that a collective without a kernel launched, as memory of other GPUs may be mapped."""
+    rows, launches = trace.rows, trace.launches
+    between = np.array([bool(_PEER_COPY.search(name)) for name in rows.names] or [False], bool)
+    local = np.array([bool(_LOCAL_COPY.search(name)) for name in rows.names] or [False], bool)
+    result: Bools = trace.is_copy & between[rows.gpu.name]
+    candidates = np.flatnonzero(trace.is_copy & local[rows.gpu.name])
+    is_collective = np.array([name == _COLLECTIVE_OPERATOR for name in rows.names], bool)
+    if not len(candidates) or not is_collective[rows.operators.name].any():
+        return result
+    operators = np.arange(len(rows.operators.name))
+    number = np.where(is_collective[rows.operators.name], operators, NONE)
+    origin = enclosing_among(launches.operator, launches.parent, number)
+    with_kernel = np.unique(origin[trace.is_communication])
+    chosen = origin[candidates]
+    result[candidates[(chosen != NONE) & ~np.isin(chosen, with_kernel)]] = True
     return result
 
 

@@ -1,0 +1,141 @@
+"""Hardware counters of AMD GPUs: which exist, and which can be collected in one pass.
+
+A pass is one run of the application under rocprofv3. In a pass, each block of the GPU counts as
+many events as it has registers. The names are in ``amd_counters.txt``, with their source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gemmetry.domain.errors import UnknownNameError
+
+GUI_ACTIVE = "GRBM_GUI_ACTIVE"
+"""Cycles during which the GPU was busy, per XCC: the time that percentages refer to."""
+
+REGISTERS = {
+    "SQ": 8, "TA": 2, "TD": 2, "TCP": 4, "TCC": 4, "TCA": 4, "CPC": 2, "CPF": 2, "SPI": 6,
+    "GRBM": 2,
+}  # fmt: skip
+"""Block -> events that it counts at a time, on all GPUs of :data:`CHIPS` (ROCm/rocm-systems,
+commit 1b1610fc: ``gfx9_block_info.h`` of aqlprofile, ``mi_gpu_spec.yaml`` of rocprofiler-compute).
+"""
+
+CHIPS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+
+_CATALOGUE = Path(__file__).with_name("amd_counters.txt")
+_INSTANCES = re.compile(r"((?:TA|TCA|TCC|TCP|TD)_\w+?)_(?:sum|avr|max|min)")
+_OTHER_BLOCKS = {"SQC": "SQ"}
+"""Prefix of a counter's name -> block, where they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    chips: tuple[str, ...]
+    events: tuple[str, ...]
+
+
+def check_chip(chip: str) -> str:
+    """`chip`, if its counters are known.
+
+    Raises:
+        UnknownNameError: they are not.
+    """
+    if chip not in CHIPS:
+        raise UnknownNameError("GPU with listed counters", chip, CHIPS)
+    return chip
+
+
+def events_of(counter: str, chip: str | None = None) -> tuple[str, ...]:
+    """The events that have to be counted for `counter`: itself, or those that a derived counter is
+    computed from.
+
+    Args:
+        chip: such as ``gfx942``; None where it is not known: any that has the counter.
+
+    Raises:
+        UnknownNameError: no such counter is listed for the chip.
+    """
+    entries = _catalogue()
+    found = _on_chip(entries.get(counter, ()), chip)
+    if found is None and (instances := _INSTANCES.fullmatch(counter)):
+        found = _on_chip(entries.get(instances[1], ()), chip)
+    if found is not None:
+        return found.events
+    known = [name for name, forms in entries.items() if _on_chip(forms, chip)]
+    raise UnknownNameError(f"counter of {chip or 'AMD GPUs'}", counter, known)
+
+
+def passes_of(
+    counters: Iterable[str], chip: str | None = None, *, companions: Iterable[str] = ()
+) -> list[list[str]]:
+    """The counters in as few passes as fit when they are taken in order, each into the first pass
+    with room.
+
+    Args:
+        chip: like that of :func:`events_of`.
+        companions: counters for which :data:`GUI_ACTIVE` is collected in the same pass.
+
+    Raises:
+        UnknownNameError: a counter does not exist.
+    """
+    wanted, need_time = list(dict.fromkeys(counters)), set(companions)
+    for counter in wanted:
+        events_of(counter, chip)
+    passes: list[list[str]] = []
+    # Most passes have it anyway, as a companion.
+    for counter in sorted(wanted, key=lambda one: one == GUI_ACTIVE):
+        group = [GUI_ACTIVE, counter] if counter in need_time else [counter]
+        if counter == GUI_ACTIVE and any(counter in one for one in passes):
+            continue
+        for one in passes:
+            joined = list(dict.fromkeys([*one, *group]))
+            if not overfull(joined, chip):
+                one[:] = joined
+                break
+        else:
+            passes.append(group)
+    return passes
+
+
+def overfull(counters: Sequence[str], chip: str | None = None) -> dict[str, int]:
+    """Block -> number of its events, for the blocks that cannot count all events of `counters` in
+    one pass.
+
+    Raises:
+        UnknownNameError: a counter does not exist.
+    """
+    events = dict.fromkeys(event for name in counters for event in events_of(name, chip))
+    used = Counter(map(_block, events))
+    return {block: count for block, count in used.items() if count > REGISTERS.get(block, 1)}
+
+
+def _block(event: str) -> str:
+    prefix = event.split("_", 1)[0]
+    return _OTHER_BLOCKS.get(prefix, prefix)
+
+
+def _on_chip(forms: Sequence[_Entry], chip: str | None) -> _Entry | None:
+    return next((one for one in forms if chip is None or chip in one.chips), None)
+
+
+@cache
+def _catalogue() -> dict[str, tuple[_Entry, ...]]:
+    """Name -> its entries; a derived counter has one for each way to compute it."""
+    found: dict[str, tuple[_Entry, ...]] = {}
+    chips: tuple[str, ...] = ()
+    for line in _CATALOGUE.read_text().splitlines():
+        if line.startswith("["):
+            chips = tuple(line.strip("[]").split())
+        elif " = " in line:
+            name, events = line.split(" = ")
+            found[name] = (*found.get(name, ()), _Entry(chips, tuple(events.split())))
+        elif not line.startswith("#"):
+            for name in line.split():
+                found[name] = (*found.get(name, ()), _Entry(chips, (name,)))
+    return found

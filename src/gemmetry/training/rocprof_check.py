@@ -1,0 +1,204 @@
+"""Checks input files of rocprofv3 before a run.
+
+rocprofv3 ignores keys that it does not know, and fails or collects nothing where a job has more
+counters than the GPU has registers. Keys are those of ``rocprofv3_input_schema.json`` and of the
+options of ``rocprofv3.py`` (ROCm/rocm-systems, commit 1b1610fc).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gemmetry.domain.errors import (
+    RequestError,
+    SpecError,
+    UnknownNameError,
+    alternatives,
+    did_you_mean,
+    nearest,
+)
+from gemmetry.hardware.amd_counters import GUI_ACTIVE, REGISTERS, overfull, passes_of
+from gemmetry.hardware.amd_metrics import NEED_TIME
+from gemmetry.training.rocprof_input import RocprofInput
+
+FORMATS = ("csv", "json", "pftrace", "otf2", "rocpd")
+
+_LISTS = ("pmc", "pmc_groups", "output_format", "preload", "summary_groups", "att_perfcounters",
+          "collection_period")  # fmt: skip
+_WHOLE = ("pmc_group_interval", "pc_sampling_interval", "minimum-output-data")
+_SWITCHES = (
+    "hip_trace", "hip_runtime_trace", "hip_compiler_trace", "marker_trace", "kernel_trace",
+    "memory_copy_trace", "memory_allocation_trace", "rocdecode_trace", "rocjpeg_trace",
+    "scratch_memory_trace", "rccl_trace", "stats", "hsa_trace", "hsa_core_trace", "hsa_amd_trace",
+    "hsa_finalize_trace", "hsa_image_trace", "runtime_trace", "sys_trace", "mangled_kernels",
+    "truncate_kernels", "list_metrics", "disable-signal-handlers", "pc-sampling-beta-enabled",
+    "advanced_thread_trace", "kernel_rename", "summary", "summary_per_domain", "group_by_queue",
+)  # fmt: skip
+_TEXTS = ("kernel_include_regex", "kernel_exclude_regex", "output_file", "output_directory",
+          "log_level", "pc_sampling_unit", "pc_sampling_method")  # fmt: skip
+_OTHERS = (
+    "kernel_iteration_range", "agent_index", "att_library_path", "att_target_cu",
+    "att_simd_select", "att_buffer_size", "att_shader_engine_mask", "att_gpu_index",
+    "att_serialize_all", "att_activity", "att_perfcounter_ctrl", "benchmark_mode",
+    "collection_period_unit", "extra_counters", "kokkos_trace", "perfetto_backend",
+    "perfetto_buffer_fill_policy", "perfetto_buffer_size", "perfetto_shmem_size_hint",
+    "selected_regions", "summary_output_file", "summary_units", "suppress_marker_preload",
+    "hsa_finalizer_trace", "disable_signal_handlers", "minimum_output_data",
+    "pc_sampling_beta_enabled",
+)  # fmt: skip
+_TYPES: Mapping[str, tuple[type, str]] = {
+    **dict.fromkeys(_LISTS, (list, "a list")),
+    **dict.fromkeys(_WHOLE, (int, "a whole number")),
+    **dict.fromkeys(_SWITCHES, (bool, "true or false")),
+    **dict.fromkeys(_TEXTS, (str, "a text")),
+    **dict.fromkeys(_OTHERS, (object, "")),
+}
+"""Key of a job -> type of its value, and what to call it."""
+
+
+def check_rocprof_input(path: Path, *, chip: str | None = None) -> RocprofInput:
+    """The jobs of an input file in YAML or JSON.
+
+    Args:
+        chip: the GPU that it is for, such as ``gfx942``; None where it is not known.
+
+    Raises:
+        RequestError: the file cannot be read.
+        SpecError: its jobs have mistakes, each named.
+    """
+    jobs = _jobs(path)
+    mistakes: list[str] = []
+    notes: list[str] = []
+    for number, job in enumerate(jobs, 1):
+        where = f"{path}: job {number}"
+        if not isinstance(job, dict):
+            mistakes.append(f"{where} is not a mapping of keys to values")
+            continue
+        for key, value in job.items():
+            mistakes += _key_mistakes(where, str(key), value, notes)
+        mistakes += _counter_mistakes(where, job, chip, notes)
+    if mistakes:
+        raise SpecError(
+            mistakes,
+            hint="`gemmetry sweep rocprof-input` writes files whose counters fit.",
+        )
+    return RocprofInput(tuple(jobs), tuple(notes))
+
+
+def _jobs(path: Path) -> list[Any]:
+    hint = "It has a list `jobs`, each with keys such as kernel_include_regex, pmc and kernel_trace"
+    try:
+        text = path.read_text()
+        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise RequestError(f"{path} cannot be read: {reason}", hint=f"{hint}.") from error
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise RequestError(
+            f"rocprofv3 does not read {path}: its name has to end in .yaml, .yml or .json",
+            hint=f"{hint}.",
+        )
+    jobs = document.get("jobs") if isinstance(document, dict) else None
+    if not isinstance(jobs, list) or not jobs:
+        raise RequestError(f"{path} has no list of jobs", hint=f"{hint}.")
+    return jobs
+
+
+def _key_mistakes(where: str, key: str, value: object, notes: list[str]) -> list[str]:
+    if key not in _TYPES:
+        near = nearest(key, _TYPES, 1, cutoff=0.8)
+        if near:
+            return [f"{where}: unknown key {key!r}, which rocprofv3 ignores. {did_you_mean(near)}"]
+        notes.append(f"{where}: the key {key!r} is not known to this version of gemmetry")
+        return []
+    kind, described = _TYPES[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return [f"{where}: {key} has to be {described}, not {value!r}"]
+    if key in ("kernel_include_regex", "kernel_exclude_regex"):
+        return _regex_mistakes(where, key, str(value))
+    return _format_mistakes(where, value) if key == "output_format" else []
+
+
+def _regex_mistakes(where: str, key: str, text: str) -> list[str]:
+    try:
+        with warnings.catch_warnings():
+            # Of classes such as [[:alpha:]], which ECMAScript has and Python has not.
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(text)
+    except re.error as error:
+        return [f"{where}: {key} is not a regular expression: {error}"]
+    return []
+
+
+def _format_mistakes(where: str, formats: Any) -> list[str]:
+    found = []
+    for one in formats:
+        if one not in FORMATS:
+            near = ["pftrace"] if str(one) in ("perfetto", "chrome") else nearest(str(one), FORMATS)
+            hint = did_you_mean(near) or f"It writes {alternatives(FORMATS)}."
+            found.append(f"{where}: rocprofv3 has no output format {one!r}. {hint}")
+    return found
+
+
+def _counter_mistakes(
+    where: str, job: Mapping[str, Any], chip: str | None, notes: list[str]
+) -> list[str]:
+    if job.get("pmc") and job.get("pmc_groups"):
+        return [f"{where} has both pmc and pmc_groups, which rocprofv3 refuses"]
+    groups = job.get("pmc_groups") or [job.get("pmc") or []]
+    found: list[str] = []
+    for group in groups if isinstance(groups, list) else []:
+        if isinstance(group, list):
+            names = [name for name in map(str, group) if _is_known(where, name, chip, notes, found)]
+            found += _too_many(where, names, chip)
+            _note_missing_time(where, names, notes)
+        else:
+            found.append(f"{where}: each of pmc_groups has to be a list of counters, not {group!r}")
+    return found
+
+
+def _is_known(
+    where: str, name: str, chip: str | None, notes: list[str], mistakes: list[str]
+) -> bool:
+    try:
+        overfull([name], chip)
+    except UnknownNameError as error:
+        # Counters of GPUs that are not listed, and a user's own, are as good.
+        (mistakes if chip is not None else notes).append(
+            f"{where}: {error.message}. {error.hint}" if "mean" in error.hint
+            else f"{where}: {error.message}"
+        )  # fmt: skip
+        return False
+    return True
+
+
+def _too_many(where: str, names: Sequence[str], chip: str | None) -> list[str]:
+    limits = overfull(names, chip)
+    if not limits:
+        return []
+    passes = passes_of(names, chip, companions=NEED_TIME)
+    described = ", ".join(
+        f"{count} of block {block}, which counts {REGISTERS.get(block, 1)}"
+        for block, count in limits.items()
+    )
+    lists = "; ".join(f"[{', '.join(one)}]" for one in passes)
+    return [
+        f"{where} has more counters than the GPU collects in one run: {described}. Make it "
+        f"{len(passes)} jobs, with pmc {lists}"
+    ]
+
+
+def _note_missing_time(where: str, names: Sequence[str], notes: list[str]) -> None:
+    lacking = [name for name in names if name in NEED_TIME]
+    if lacking and GUI_ACTIVE not in names:
+        notes.append(
+            f"{where} lacks {GUI_ACTIVE}: without it, {', '.join(lacking)} "
+            f"{'gives' if len(lacking) == 1 else 'give'} no percentages"
+        )
