@@ -14,9 +14,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-PATHS = ("kernel", "symmetric", "copy_engine")
-"""How the bytes of collectives may move, the usual one first; an option, not a key."""
-
 _UNUSED = "unused"
 _OWN = "own"
 

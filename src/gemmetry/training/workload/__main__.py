@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.training.config import DOCUMENT, PRESETS, load_config
-from gemmetry.training.keys import PATHS, WorkloadConfig
+from gemmetry.training.keys import WorkloadConfig
+from gemmetry.training.settings import PATHS
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -78,5 +79,17 @@ def _run(config: WorkloadConfig, options: argparse.Namespace) -> None:
     record(run)(config, options.output, path=options.path, straggle=straggle)
 
 
+def _end(status: int) -> None:
+    """End this process. Without a GPU the interpreter is not taken down, because threads of gloo
+    that release tensors at that moment abort the process (seen with torch 2.13). With a GPU it is,
+    because profilers around this process write their files then."""
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch.cuda.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _end(main(sys.argv[1:]))

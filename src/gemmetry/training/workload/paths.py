@@ -61,7 +61,7 @@ def _reason_against(path: str, distributed: DistributedKeys) -> str:
     if distributed.mode != "fsdp":
         return "only the all-gathers of distributed.mode fsdp can use registered buffers"
     if torch.version.hip is not None:
-        return "this torch is built for ROCm and cannot register windows with RCCL"
+        return "windows of RCCL are not supported here, and this torch is built for ROCm"
     if not torch.cuda.is_available():
         return "torch sees no GPU"
     size, local_size = (int(os.environ.get(n, 1)) for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
