@@ -82,6 +82,17 @@ def test_many_ranks_become_a_band(made_products, drawn):
     assert figure.get_figwidth() <= 16
 
 
+def test_one_long_instance_does_not_flatten_the_boxes(made_products, drawn):
+    point = made_products.points[0]
+    first, *others = point.gemms
+    durations = first.durations_us.copy()
+    durations[np.argmax(durations)] = 500 * first.median_us
+    points = [replace(point, gemms=(replace(first, durations_us=durations), *others))]
+    figure, *_ = drawn(points)["variance_by_threads_boxplot.png"]
+    assert figure.axes[0].get_ylim()[1] < 2
+    assert [text[0] for text in texts(figure.axes[0])] == ["↑"]
+
+
 def test_further_axes_have_lines_of_their_own(made_products, drawn):
     point = made_products.points[0]
     points = [

@@ -10,6 +10,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports import extras
+from gemmetry.reports.sweeps import plots
 from gemmetry.reports.sweeps.products import STEPS, check_steps, write_products
 
 EVERYTHING = {
@@ -107,9 +108,9 @@ def test_a_missing_library_costs_its_files_only(made_products, tmp_path, monkeyp
     monkeypatch.setattr(
         extras.importlib.util, "find_spec", lambda name: None if name == "xlsxwriter" else object()
     )
+    monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b""})
     written = write_products(made_products, tmp_path, top_k=2)
-    assert files(tmp_path) == {name for name in EVERYTHING if "all_configs" not in name
-                               and "collective_reports" not in name}  # fmt: skip
+    assert files(tmp_path) == {"plots/plot.png", *(n for n in EVERYTHING if n.startswith("top2"))}
     assert [problem.partition(" ")[0] for problem in written.problems] == [
         "timeline",
         "collectives",

@@ -26,6 +26,11 @@ MOST_BOXES = 40
 _VIOLIN_SAMPLES = 1000
 """Quantiles that represent a group in a violin, whose outline costs time for each of them."""
 
+_MARGIN = 0.6
+"""How far the vertical axis reaches beyond the 5th and 95th percentiles, as a part of the range
+between them. Single instances may take a hundred times as long as all others, and would make the
+boxes flat; those outside are written at the edge."""
+
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _UNIT = "time of an instance,\nmultiples of the GEMM's median"
 _MARKERS = "osD^P*hX"
@@ -167,7 +172,10 @@ def _boxes_picture(dimension: _Dimension, frame: _Frame) -> bytes:
         how = "line: median; band: 5th to 95th percentile"
     else:
         _draw_boxes(axes, dimension.categories)
-        how = "box: quartiles; line: median; whiskers: 5th to 95th percentile; dots: extremes"
+        how = (
+            "box: quartiles; line: median; whiskers: 5th to 95th percentile; dots: extremes "
+            "(↑: above the picture)"
+        )
     _finish(axes, dimension.axis)
     _legend(figure, dimension.categories)
     axes.set_ylabel(frame.unit)
@@ -175,6 +183,7 @@ def _boxes_picture(dimension: _Dimension, frame: _Frame) -> bytes:
 
 
 def _draw_boxes(axes: Any, categories: Sequence[Category]) -> None:
+    top = _limit(axes, categories)
     for place, category in enumerate(categories):
         groups = [group for group in _groups(category) if len(group[0])]
         for offset, (values, colour, _) in zip(_offsets(len(groups)), groups, strict=True):
@@ -189,7 +198,23 @@ def _draw_boxes(axes: Any, categories: Sequence[Category]) -> None:
             )  # fmt: skip
             extremes = [values.min(), values.max()]
             axes.plot([place + offset] * 2, extremes, ".", color=colour, markersize=4)
+            if extremes[1] > top:
+                where = {"ha": "center", "va": "top", "transform": axes.get_xaxis_transform()}
+                text = f"↑ {extremes[1]:.3g}"
+                axes.text(place + offset, 0.99, text, fontsize=8, color=colour, **where)
     _ticks(axes, categories)
+
+
+def _limit(axes: Any, categories: Sequence[Category]) -> float:
+    """Set the range of the vertical axis; its upper end is returned."""
+    groups = [values for one in categories for values, _, _ in _groups(one) if len(values)]
+    low = min(float(np.quantile(values, _QUANTILES[0])) for values in groups)
+    high = max(float(np.quantile(values, _QUANTILES[-1])) for values in groups)
+    margin = _MARGIN * (high - low) or 0.1
+    top = min(max(float(values.max()) for values in groups) + margin / 4, high + margin)
+    bottom = max(min(float(values.min()) for values in groups) - margin / 4, low - margin, 0.0)
+    axes.set_ylim(bottom, top)
+    return top
 
 
 def _offsets(count: int) -> list[float]:
@@ -245,6 +270,7 @@ def _legend(figure: Any, categories: Sequence[Category]) -> None:
 
 def _violins_picture(dimensions: Sequence[_Dimension], frame: _Frame) -> bytes:
     figure, places = _figure(16.0, 5.6, columns=len(dimensions))
+    _limit(places[0], [category for one in dimensions for category in one.categories])
     for axes, dimension in zip(places, dimensions, strict=True):
         if len(dimension.categories) > MOST_BOXES:
             _draw_bands(axes, dimension.categories)
