@@ -17,7 +17,7 @@ from gemmetry.formats.run_log import crash_in, last_line, log_tail
          "of memory\n\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
          "torch.OutOfMemoryError: CUDA out of memory"),
         ("rank 1: error: no GPU\nhint: use gloo\nTraceback (most recent call last):\n"
-         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
+         "gemmetry.domain.errors.RequestError: no GPU\n",
          "rank 1: error: no GPU"),
         ("terminate called without an active exception\nFatal Python error: Aborted\n"
          "Traceback (most recent call last):\ntorch.distributed.elastic.ChildFailedError: \n"

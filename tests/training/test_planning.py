@@ -32,6 +32,11 @@ def test_values_beyond_the_limits_of_nccl_are_named():
     )
 
 
+def test_values_beyond_the_limits_of_rccl_are_named():
+    notes = plan(command="true", library="rccl", channels=["70"], threads=["256,512"]).notes
+    assert notes == ("threads 512: RCCL uses 256 threads at most",)
+
+
 def test_variables_of_the_user_that_the_sweep_replaces_are_named(monkeypatch):
     monkeypatch.setenv("NCCL_NTHREADS", "64")
     (note,) = plan(command="true", library="nccl", threads=["256"]).notes

@@ -17,10 +17,12 @@ and the libraries of GPUs."""
 
 _ERROR = re.compile(
     r"(?:\[rank\d+\]: ?)?((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b:?.*)"
-    r"|(rank \d+: error: .*|Fatal Python error: .*)"
+    r"|(Fatal Python error: .*)"
 )
-"""The last line of a traceback, the error of a rank of gemmetry's own workload, and what Python's
-fault handler prints."""
+"""The last line of a traceback, and what Python's fault handler prints."""
+
+_OF_WORKLOAD = re.compile(r"rank \d+: error: .*")
+"""The error of a rank of gemmetry's own workload; torchrun repeats it as a traceback."""
 
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
 """What torchrun's report has of a process without an error; the first one to fail comes last."""
@@ -35,11 +37,12 @@ def crash_in(log: Path) -> str:
     signs = [line.strip() for line in lines if _CRASH.search(line)]
     if not signs:
         return ""
+    explained = [line.strip() for line in lines if _OF_WORKLOAD.fullmatch(line.strip())]
     errors = [found[1] or found[2] for line in lines if (found := _ERROR.fullmatch(line.strip()))]
     # torchrun's own report comes last; it only states that a process failed.
     own = [error for error in errors if "ChildFailedError" not in error]
     signals = [found[0] for line in lines if (found := _SIGNAL.search(line))]
-    return (own or signals or errors or signs)[-1][:_MOST_CHARACTERS]
+    return (explained or own or signals or errors or signs)[-1][:_MOST_CHARACTERS]
 
 
 def last_line(log: Path) -> str:

@@ -14,6 +14,7 @@ from gemmetry.analysis.sweeps.collectives.rules import (
     LEAST_NTHREADS,
     MOST_CHANNELS,
     MOST_NTHREADS,
+    RCCL_MOST_THREADS,
 )
 from gemmetry.domain.errors import PlanMismatchError, RequestError
 from gemmetry.engine.opaque.executor import resolve_program
@@ -276,8 +277,10 @@ def _notes(
     settings = requested_settings(points[0], request.axes, library, request.launch.path)
     notes = [f"{setting.name}: {setting.note}" for setting in settings if setting.note]
     if library is CommunicationLibrary.NCCL:
-        notes += _clamped("channels", request.channels, 1, MOST_CHANNELS)
-        notes += _clamped("threads", request.threads, LEAST_NTHREADS, MOST_NTHREADS)
+        notes += _clamped("NCCL", "channels", request.channels, 1, MOST_CHANNELS)
+        notes += _clamped("NCCL", "threads", request.threads, LEAST_NTHREADS, MOST_NTHREADS)
+    elif library is CommunicationLibrary.RCCL:
+        notes += _clamped("RCCL", "threads", request.threads, 1, RCCL_MOST_THREADS)
     taken = variables_set_by(bool(request.threads), bool(request.channels), library)
     given = sorted(name for name in taken if name in os.environ)
     if given:
@@ -285,8 +288,8 @@ def _notes(
     return notes
 
 
-def _clamped(name: str, values: Sequence[int], least: int, most: int) -> list[str]:
-    """A note on the `values` that NCCL replaces by `least` or `most`."""
+def _clamped(library: str, name: str, values: Sequence[int], least: int, most: int) -> list[str]:
+    """A note on the `values` that `library` replaces by `least` or `most`."""
     outside = [str(value) for value in values if not least <= value <= most]
     limits = f"{most} {name} at most" if least == 1 else f"{least} to {most} {name}"
-    return [f"{name} {', '.join(outside)}: NCCL uses {limits}"] if outside else []
+    return [f"{name} {', '.join(outside)}: {library} uses {limits}"] if outside else []

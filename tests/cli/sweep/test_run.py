@@ -41,7 +41,10 @@ def test_a_point_that_fails_is_exit_status_1_and_a_line_with_the_reason(cli):
     assert ended.status == 1
     assert ended.stderr.count("failed  ") == 4
     assert "exit status 1: RuntimeError: no" in ended.stderr
-    assert "4 of 4 points failed; the same command runs them again" in ended.stderr
+    assert "4 of 4 points failed; to run again what failed: the same command with -o sweep" in (
+        ended.stderr
+    )
+    assert "analyse it" not in ended.stderr
 
 
 def test_json(cli):
@@ -113,6 +116,7 @@ def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
     ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
     assert ended.status == 130
     assert "interrupted: 2 of 4 points are in sweep" in ended.stderr
+    assert "hint: Continue it: the same command with -o sweep." in ended.stderr
     monkeypatch.undo()
 
 

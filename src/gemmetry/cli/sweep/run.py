@@ -293,7 +293,8 @@ def _run(sweep: PlannedSweep, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.reports.job_progress import JobProgress
     from gemmetry.training.sweep import ended_points, run_sweep, succeeded
 
-    again = "The same command without --fresh" if fresh else f"It continues with -o {sweep.folder}"
+    folder = shlex.quote(str(sweep.folder))
+    again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
     try:
         with JobProgress("points", str(sweep.folder), stderr_console()) as listener:
             ends = run_sweep(sweep, listener=listener, fresh=fresh, command=command_line())
@@ -301,7 +302,7 @@ def _run(sweep: PlannedSweep, *, fresh: bool, as_json: bool) -> int:
         done = sum(map(succeeded, ended_points(sweep).values()))
         raise InterruptedRunError(
             f"{done} of {len(sweep.points)} points are in {sweep.folder}",
-            hint=again,
+            hint=f"Continue it: {again}.",
         ) from None
     if as_json:
         points = [{**point.document(), "folder": point.folder, **_as_json(ends[point.folder])}
@@ -310,9 +311,10 @@ def _run(sweep: PlannedSweep, *, fresh: bool, as_json: bool) -> int:
     failed = sum(not succeeded(ends[point.folder]) for point in sweep.points)
     if failed:
         noun = "point" if len(sweep.points) == 1 else "points"
-        note(f"{failed} of {len(sweep.points)} {noun} failed; the same command runs them again")
+        note(f"{failed} of {len(sweep.points)} {noun} failed; to run again what failed: {again}")
     note(f"sweep: {sweep.folder}")
-    note("analyse it:", command=f"gemmetry sweep analyze {shlex.quote(str(sweep.folder))}")
+    if failed < len(sweep.points):
+        note("analyse it:", command=f"gemmetry sweep analyze {folder}")
     return 1 if failed else 0
 
 
