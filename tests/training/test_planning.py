@@ -48,6 +48,9 @@ def test_variables_of_the_user_that_the_sweep_replaces_are_named(monkeypatch):
     [
         ({"config": "tiny", "path": "copy_engine"}, "requires NCCL"),
         ({"config": "tiny", "path": "quick"}, "unknown path"),
+        ({"config": "tiny", "axes": ["path=kernel,quick"]}, "unknown path"),
+        ({"config": "tiny", "axes": ["path=kernel,symmetric"]}, "requires NCCL"),
+        ({"command": "true", "axes": ["path=kernel"], "path": "symmetric"}, "exclude each other"),
         ({"config": "tiny", "axes": ["distributed.backend=gloo,nccl"]}, "one backend"),
         ({"config": "none.yaml", "nproc": 1}, "none.yaml"),
         ({"command": "no-such-program-anywhere x"}, "no-such-program-anywhere"),

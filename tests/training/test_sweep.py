@@ -127,6 +127,18 @@ def test_a_sweep_grows(run):
     assert len(read_sweep(FOLDER).points) == 8, "the manifest keeps what earlier commands planned"
 
 
+def test_how_bytes_move_as_an_axis(run):
+    _, outcomes = run(axes=["path=kernel,copy_engine"], threads=["256"])
+    assert set(outcomes.values()) == {"ok"}
+    kernel = point("256thread/nccl_8channels/path=kernel")
+    copies = point("256thread/nccl_8channels/path=copy_engine")
+    assert (kernel["path"], copies["path"]) == ("kernel", "copy_engine")
+    assert "NCCL_CTA_POLICY" not in kernel["environment"]
+    assert copies["environment"]["NCCL_CTA_POLICY"] == "2"
+    assert copies["environment"]["GEMMETRY_PATH"] == "copy_engine"
+    assert [one["name"] for one in copies["requested"]] == ["channels", "threads", "path"]
+
+
 def test_a_changed_environment_is_reported(run, monkeypatch):
     run()
     monkeypatch.setenv("NCCL_DEBUG", "INFO")

@@ -12,6 +12,7 @@ from gemmetry.domain.errors import RequestError, UnknownNameError
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _PLACEHOLDER = re.compile(r"\{(\w[\w.]*)\}")
+PATH_AXIS = "path"
 _FORM = "Write --axis NAME=VALUE,VALUE, as in --axis NCCL_ALGO=Ring,Tree."
 
 
@@ -24,6 +25,8 @@ class AxisKind(StrEnum):
     """A key of the workload's configuration, such as ``distributed.bucket_cap_mb``."""
     PLACEHOLDER = "placeholder"
     """``{name}`` in the user's own command."""
+    PATH = "path"
+    """How the bytes move, as ``--path`` does for a whole sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ def placeholders(command: Sequence[str]) -> set[str]:
 
 
 def _kind(name: str, command: Sequence[str] | None, keys: Sequence[str]) -> AxisKind:
+    if name == PATH_AXIS:
+        return AxisKind.PATH
     if _VARIABLE.fullmatch(name):
         return AxisKind.VARIABLE
     if command is not None:

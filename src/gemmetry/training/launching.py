@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.training.axes import AxisKind, SweepAxis
+from gemmetry.training.axes import PATH_AXIS, AxisKind, SweepAxis
 from gemmetry.training.points import NCU, ROCPROF, TRACES, PlannedPoint
 from gemmetry.training.rocprof_check import check_rocprof_input
 from gemmetry.training.rocprof_input import OUTPUT_FILE
@@ -46,6 +46,7 @@ class PointLaunch:
     command: tuple[str, ...] | None = None
     """The user's own command; None: the workload."""
     path: str = "kernel"
+    """How the bytes move, where no axis decides it."""
     rocprof: RocprofLaunch | None = None
     ncu: tuple[str, ...] | None = None
     """Arguments of ncu."""
@@ -54,6 +55,10 @@ class PointLaunch:
     def world_size(self) -> int | None:
         """Number of ranks; None if the user's command decides it."""
         return self.nproc * self.nnodes if self.command is None else None
+
+    def path_of(self, point: PlannedPoint) -> str:
+        """How the bytes of a point move."""
+        return dict(point.axes).get(PATH_AXIS, self.path)
 
 
 def point_command(
@@ -138,7 +143,7 @@ def _workload_command(
         _TORCHRUN,
         *_agent(launch, meeting),
         *workload,
-        *("--config", launch.config, "--output", str(folder), "--path", launch.path),
+        *("--config", launch.config, "--output", str(folder), "--path", launch.path_of(point)),
         *(("--override", *overrides) if overrides else ()),
     )
 
@@ -173,7 +178,7 @@ def _values(
         "channels": "" if point.channels is None else str(point.channels),
         "repeat": str(point.repeat),
         "nproc": str(launch.nproc),
-        "path": launch.path,
+        "path": launch.path_of(point),
         **(dict(point.axes) if with_axes else {}),
     }
 

@@ -82,7 +82,7 @@ def plan_sweep(request: SweepRequest, folder: Path, *, fresh: bool = False) -> P
     backend = _check_workload(request)
     library = request.library or library_of(backend)
     _check_axes(request, library)
-    _check_path(launch, library)
+    _check_path(request, library)
     _check_nodes(launch)
     identity = sweep_identity(request, library)
     manifest = None if fresh else _known_manifest(folder, identity)
@@ -164,14 +164,18 @@ def _check_axes(request: SweepRequest, library: CommunicationLibrary) -> None:
             )
 
 
-def _check_path(launch: PointLaunch, library: CommunicationLibrary) -> None:
-    if launch.path not in PATHS:
-        raise RequestError(f"unknown path {launch.path!r}", hint=f"Known: {', '.join(PATHS)}.")
-    if launch.path != PATHS[0] and library is not CommunicationLibrary.NCCL:
-        raise RequestError(
-            f"--path {launch.path} requires NCCL, and the points use {library}",
-            hint="Leave --path out.",
-        )
+def _check_path(request: SweepRequest, library: CommunicationLibrary) -> None:
+    axis = [axis.values for axis in request.axes if axis.kind is AxisKind.PATH]
+    if axis and request.launch.path != PATHS[0]:
+        raise RequestError("--path and --axis path exclude each other", hint="Leave one out.")
+    for path in (request.launch.path, *(axis[0] if axis else ())):
+        if path not in PATHS:
+            raise RequestError(f"unknown path {path!r}", hint=f"Known: {', '.join(PATHS)}.")
+        if path != PATHS[0] and library is not CommunicationLibrary.NCCL:
+            raise RequestError(
+                f"the path {path} requires NCCL, and the points use {library}",
+                hint=f"Use the path {PATHS[0]}.",
+            )
 
 
 def _check_nodes(launch: PointLaunch) -> None:

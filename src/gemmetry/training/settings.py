@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from gemmetry.hardware.topology import has_amd_driver, has_gpu_driver
-from gemmetry.training.axes import AxisKind, SweepAxis
+from gemmetry.training.axes import PATH_AXIS, AxisKind, SweepAxis
 from gemmetry.training.points import PlannedPoint
 
 PATHS = ("kernel", "symmetric", "copy_engine")
@@ -78,7 +78,11 @@ def requested_settings(
     library: CommunicationLibrary,
     path: str,
 ) -> tuple[RequestedSetting, ...]:
-    """What is requested for a point, in the order channels, threads, axes, path."""
+    """What is requested for a point, in the order channels, threads, axes, path.
+
+    Args:
+        path: how the bytes move where no axis decides it.
+    """
     found = []
     if point.channels is not None:
         found.append(_counted("channels", point.channels, _CHANNELS, library))
@@ -87,10 +91,15 @@ def requested_settings(
         found.append(_counted("threads", point.threads, names, library))
     kinds = {axis.name: axis.kind for axis in axes}
     for name, value in point.axes:
-        is_variable = kinds[name] is AxisKind.VARIABLE
-        found.append(RequestedSetting(name, value, {name: value} if is_variable else {}))
-    if path != PATHS[0]:
-        found.append(RequestedSetting("path", path, _OF_PATH[path]))
+        match kinds[name]:
+            case AxisKind.VARIABLE:
+                found.append(RequestedSetting(name, value, {name: value}))
+            case AxisKind.PATH:
+                found.append(RequestedSetting(name, value, _OF_PATH[value]))
+            case _:
+                found.append(RequestedSetting(name, value))
+    if path != PATHS[0] and PATH_AXIS not in kinds:
+        found.append(RequestedSetting(PATH_AXIS, path, _OF_PATH[path]))
     return tuple(found)
 
 

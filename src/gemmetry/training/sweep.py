@@ -175,7 +175,7 @@ class _Work:
             **planned.point.document(),
             **msgspec.to_builtins(end),
             "requested": list(planned.requested),
-            "path": launch.path,
+            "path": launch.path_of(planned.point),
             "library": str(self._sweep.library),
             **facts,
             "environment_id": self._environment.id,

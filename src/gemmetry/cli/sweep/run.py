@@ -55,7 +55,8 @@ def run(
             panel=_AXES,
             metavar="NAME=VALUES",
             help="A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
-            "configuration (distributed.bucket_cap_mb=16,32) or a {placeholder} of --command.",
+            "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or "
+            "path (kernel,copy_engine).",
         ),
     ] = None,
     repeats: Annotated[
