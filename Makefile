@@ -21,6 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_FOLDER := gemmetry-out/demo
 DEMO_TRACES := $(DEMO_FOLDER)-traces
+DEMO_SWEEP := $(DEMO_FOLDER)-sweep
 
 # If it were set, every process of the tests would compile gemmetry's and their own sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-masked test-loaded lint types docs bench clean
 
 help:
-	@echo "make demo   profile a few products on this machine's CPU, trace some, and write HTML reports"
+	@echo "make demo   profile a few products on this machine's CPU, trace some, train, and write reports"
 	@echo "make test   lint, types, layers and the whole test suite"
 	@echo "make test-masked  the suite without the widest vectors; make test-loaded: with busy processes"
 	@echo "make lint   ruff, the layer contract, and the words of docs/style.md"
@@ -46,9 +47,12 @@ demo: $(VENV)/.demo-installed
 	$(BIN)/gemmetry trace report $(DEMO_TRACES) --output $(DEMO_TRACES)/cpu.html
 	$(BIN)/gemmetry trace report tests/data/traces/h200_fsdp_rank*of4_part.pt.trace.json.gz \
 	  --no-cache --output $(DEMO_TRACES)/h200.html
+	$(BIN)/gemmetry sweep run --channels 1,2 --config tiny --output $(DEMO_SWEEP) --fresh
+	$(BIN)/gemmetry sweep analyze $(DEMO_SWEEP)
 	@echo "Open $(DEMO_FOLDER)/report.html: speeds of the products."
 	@echo "Open $(DEMO_TRACES)/cpu.html: the traces that were recorded here."
 	@echo "Open $(DEMO_TRACES)/h200.html: traces of a training job, two of its four H200s."
+	@echo "See $(DEMO_SWEEP)/analysis: a sweep of two training runs on this CPU."
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2
@@ -76,7 +80,7 @@ bench: $(VENV)/.test-installed
 	for name in startup engine iree_compile; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) $(DEMO_SWEEP) .pytest_cache .mypy_cache .ruff_cache \
 	  .import_linter_cache .hypothesis
 
 # A stamp file shows that a set is installed; after a change it is older than pyproject.toml.

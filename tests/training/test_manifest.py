@@ -63,13 +63,15 @@ def test_versions_of_installed_packages():
 
 
 def test_what_the_workload_recorded(tmp_path):
-    nothing = {"world_size": None, "backend": None, "losses": None}
+    nothing = dict.fromkeys(("world_size", "backend", "packages", "losses"))
     assert workload_facts(tmp_path) == nothing
     (tmp_path / "losses.json").write_text("[")
     (tmp_path / "facts_rank0.json").write_text("[]")
     assert workload_facts(tmp_path) == nothing
     (tmp_path / "losses.json").write_text('{"losses": [2.0, 1.5]}')
-    (tmp_path / "facts_rank0.json").write_text('{"world_size": 4, "backend": "nccl"}')
+    (tmp_path / "facts_rank0.json").write_text(
+        '{"world_size": 4, "backend": "nccl", "environment": {"packages": {"nccl": "2.28.9"}}}'
+    )
     assert workload_facts(tmp_path) == {
-        "world_size": 4, "backend": "nccl", "losses": [2.0, 1.5]
+        "world_size": 4, "backend": "nccl", "packages": {"nccl": "2.28.9"}, "losses": [2.0, 1.5]
     }  # fmt: skip

@@ -134,12 +134,13 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def workload_facts(folder: Path) -> dict[str, Any]:
-    """What the workload recorded of a point: world size, backend and losses; null where it did
-    not, or another command trained."""
+    """What the workload recorded of a point: world size, backend, versions that it loaded, and
+    losses; null where it did not, or another command trained."""
     facts, losses = _object(folder / "facts_rank0.json"), _object(folder / "losses.json")
     return {
         "world_size": facts.get("world_size"),
         "backend": facts.get("backend"),
+        "packages": (facts.get("environment") or {}).get("packages"),
         "losses": losses.get("losses"),
     }
 
