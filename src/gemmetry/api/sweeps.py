@@ -28,14 +28,16 @@ DOCUMENT = "analysis.json"
 class AnalyzedSweep:
     """What a sweep shows: as objects (:attr:`analysis`), as data frames, and as a document."""
 
-    def __init__(
-        self, analysis: SweepAnalysis, folder: Path, workbooks: Collection[Path] = ()
-    ) -> None:
+    def __init__(self, analysis: SweepAnalysis, folder: Path) -> None:
         self.analysis = analysis
         self.folder = folder
         """Where its files are written."""
-        self.workbooks = tuple(workbooks)
+
+    @property
+    def workbooks(self) -> list[Path]:
         """Those of single traces, which were written when the traces were read."""
+        ranks = [rank for point in self.analysis.points for rank in point.ranks]
+        return [Path(rank.workbook) for rank in ranks if rank.workbook]
 
     @property
     def problems(self) -> list[str]:
@@ -207,20 +209,17 @@ def analyze(
         from gemmetry.reports.tables import files
 
         files.check_writable(target / DOCUMENT)
-    from gemmetry.reports.sweeps.workbooks import RANK_HOOK, can_write, rank_workbook_path
+    place, hook = None, ""
+    if workbooks:
+        from gemmetry.reports.sweeps.workbooks import RANK_HOOK, can_write, rank_workbooks
 
-    place = partial(rank_workbook_path, target) if workbooks and can_write() else None
+        if can_write():
+            place, hook = partial(rank_workbooks, target), RANK_HOOK
     found = analyse_sweep(
-        Path(folder), selection=selection, workbook_of=place, hook=RANK_HOOK if place else "",
-        processes=processes, progress=progress,
+        Path(folder), selection=selection, workbook_of=place, hook=hook, processes=processes,
+        progress=progress,
     )  # fmt: skip
-    paths = [
-        place(found.sweep, point, file)
-        for point in found.sweep.points
-        for file in point.traces
-        if place is not None
-    ]
-    return AnalyzedSweep(found, target, [path for path in paths if path.is_file()])
+    return AnalyzedSweep(found, target)
 
 
 def _frame(table: Any) -> polars.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import openpyxl
 
 from gemmetry.analysis.sweeps.ranks.worker import RankTask, analyse_rank, hook_of
@@ -10,10 +12,12 @@ from gemmetry.reports.sweeps.workbooks import RANK_HOOK
 
 def test_a_trace_is_reported_while_it_is_read(tmp_path, sweeps):
     folder = sweeps.write_sweep(tmp_path / "sweep", [sweeps.MadePoint(steps=1, layers=1, ranks=1)])
-    path = tmp_path / "out" / "perf_8ch_rank0.xlsx"
     (trace,) = folder.rglob("*.gz")
-    found = analyse_rank(RankTask(str(trace), 0, "name", str(path)), hook_of(RANK_HOOK))
-    assert found.problems == ()
+    # The path does not name the rank; the trace does.
+    task = RankTask(str(trace), None, "", f"{tmp_path}/out/perf_8ch_")
+    found = analyse_rank(task, hook_of(RANK_HOOK))
+    path = tmp_path / "out" / "perf_8ch_rank0.xlsx"
+    assert (found.problems, found.workbook) == ((), str(path))
     names = openpyxl.load_workbook(path, read_only=True).sheetnames
     assert {"gpu_timeline", "ops_summary", "GEMM", "kernel_summary", "coll_analysis"} <= {*names}
 
@@ -22,8 +26,19 @@ def test_a_folder_that_cannot_be_written_costs_the_workbook_only(tmp_path, sweep
     folder = sweeps.write_sweep(tmp_path / "sweep", [sweeps.MadePoint(steps=1, layers=1, ranks=1)])
     (trace,) = folder.rglob("*.gz")
     (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "perf_8ch_rank0.xlsx"
-    found = analyse_rank(RankTask(str(trace), 0, "name", str(path)), hook_of(RANK_HOOK))
+    task = RankTask(str(trace), 0, "name", f"{tmp_path}/file/perf_8ch_")
+    found = analyse_rank(task, hook_of(RANK_HOOK))
     assert found.gemms
+    assert found.workbook == ""
     assert len(found.problems) == 1
-    assert f"{path} is not written" in found.problems[0]
+    assert "perf_8ch_rank0.xlsx" in found.problems[0]
+
+
+def test_a_trace_of_unknown_rank_gives_its_own_name(tmp_path, sweeps):
+    point = sweeps.MadePoint(steps=1, layers=1, ranks=1)
+    document = json.loads(sweeps.point_traces(point)[0])
+    del document["distributedInfo"]
+    trace = tmp_path / "host_17.pt.trace.json"
+    trace.write_text(json.dumps(document))
+    found = analyse_rank(RankTask(str(trace), None, "", f"{tmp_path}/perf_"), hook_of(RANK_HOOK))
+    assert found.workbook == str(tmp_path / "perf_host_17.xlsx")

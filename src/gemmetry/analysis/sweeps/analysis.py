@@ -22,7 +22,6 @@ from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.analysis.sweeps.model import (
     Point,
     PointStraggler,
-    RankFile,
     SettingVerdict,
     Sweep,
     SweepConfiguration,
@@ -111,7 +110,7 @@ def analyse_sweep(
     folder: Path,
     *,
     selection: PointSelection | None = None,
-    workbook_of: Callable[[Sweep, Point, RankFile], Path] | None = None,
+    workbook_of: Callable[[Sweep, Point], str] | None = None,
     hook: str = "",
     processes: int | None = None,
     progress: Progress | None = None,
@@ -119,8 +118,8 @@ def analyse_sweep(
     """Read every trace of a sweep once, in parallel, and compute what they show.
 
     Args:
-        workbook_of: where the products of a rank's trace are written, by `hook`, while the trace is
-            in memory.
+        workbook_of: beginning of the paths of the workbooks of a point's traces, which `hook`
+            writes while each trace is in memory.
         hook: ``module:function`` of a
             :data:`~gemmetry.analysis.sweeps.ranks.worker.Hook`; "": none.
         processes: like :func:`~gemmetry.analysis.sweeps.ranks.parallel.analyse_ranks`.
@@ -137,7 +136,7 @@ def analyse_sweep(
             str(file.path),
             file.rank,
             file.rank_source,
-            str(workbook_of(sweep, point, file)) if workbook_of is not None else "",
+            "" if workbook_of is None else workbook_of(sweep, point),
         )
         for point in chosen
         for file in point.traces

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gemmetry.analysis.sweeps.model import Point, RankFacts, RankFile, Sweep
+from gemmetry.analysis.sweeps.model import Point, RankFacts, Sweep
 from gemmetry.analysis.sweeps.products.traces import bare_point
 from gemmetry.analysis.traces.report import build_report
 from gemmetry.domain.tables import Column, Table
@@ -30,20 +30,26 @@ def can_write() -> bool:
     return importlib.util.find_spec("xlsxwriter") is not None
 
 
-def rank_workbook_path(folder: Path, sweep: Sweep, point: Point, file: RankFile) -> Path:
-    """Where the workbook of the trace `file` of `point` is written, below the `folder` of the
-    analysis."""
-    named = bare_point(point, has_repeats=sweep.repeats > 1)
-    return named.rank_report(folder, file.rank, file.path)
+def rank_workbooks(folder: Path, sweep: Sweep, point: Point) -> str:
+    """The beginning of the paths of the workbooks of the traces of `point`, below the `folder` of
+    the analysis."""
+    return bare_point(point, has_repeats=sweep.repeats > 1).rank_reports(folder)
 
 
-def write_rank_workbook(trace: Trace, facts: RankFacts, path: Path) -> None:
+def write_rank_workbook(trace: Trace, facts: RankFacts, start: str) -> Path:
     """Write the report of a trace, as ``gemmetry trace report`` does, while it is in memory.
+
+    Args:
+        start: beginning of its path, to which the rank is added, or the name of the file where it
+            is not known.
 
     Raises:
         RequestError: XlsxWriter is not installed. StorageError: not writable.
     """
+    file = trace.file.name.partition(".")[0]
+    path = Path(f"{start}{file if facts.rank is None else f'rank{facts.rank}'}.xlsx")
     write_atomically(path, trace_workbook(build_report([trace], {})))
+    return path
 
 
 def write_workbook(path: Path, tables: Sequence[Table]) -> None:

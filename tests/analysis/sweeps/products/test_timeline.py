@@ -10,12 +10,16 @@ from gemmetry.analysis.sweeps.products.timeline import geometric_mean, timeline_
 
 
 def point(channels, *busy, **chosen):
-    """A point whose ranks are busy for these times in ms."""
+    """A point whose ranks compute for these times in ms, and are busy with nothing else."""
     return ProductPoint(
         configuration=SweepConfiguration(256, channels),
         repeat=None,
         timelines={
-            rank: {"busy_time": (ms, 100 * ms / 8), "total_time": (8.0, 100.0)}
+            rank: {
+                "computation_time": (ms, 100 * ms / 8),
+                "busy_time": (ms, 100 * ms / 8),
+                "total_time": (8.0, 100.0),
+            }
             for rank, ms in enumerate(busy)
         },
         **chosen,
@@ -59,8 +63,8 @@ def test_the_summary_names_the_slowest_rank():
     *_, summary = timeline_tables([point(4, 2.0, 7.0, 3.0)])
     (found,) = summary.records()
     assert (found["busy_time_ms"], found["total_time_ms"]) == (4.0, 8.0)
-    assert (found["slowest_rank"], found["slowest_rank_busy_time_ms"]) == (1, 7.0)
-    assert found["busy_time_spread_ms"] == 5.0
+    assert (found["slowest_rank"], found["slowest_rank_computation_time_ms"]) == (1, 7.0)
+    assert found["computation_time_spread_ms"] == 5.0
 
 
 def test_a_geometric_mean_keeps_zeros():

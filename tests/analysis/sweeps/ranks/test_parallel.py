@@ -67,8 +67,11 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
 def hook(tmp_path, monkeypatch):
     """The name of a hook that writes the rank and the number of rows."""
     (tmp_path / "made_hook.py").write_text(
-        "def write(trace, facts, path):\n"
+        "from pathlib import Path\n"
+        "def write(trace, facts, start):\n"
+        "    path = Path(start + 'of_rank.txt')\n"
         "    path.write_text(f'{facts.rank} {len(trace.rows.gpu.start_ns)}')\n"
+        "    return path\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     yield "made_hook:write"
@@ -76,18 +79,19 @@ def hook(tmp_path, monkeypatch):
 
 
 def test_the_hook_writes_while_the_trace_is_in_memory(tasks, tmp_path, hook):
-    target = tmp_path / "written.txt"
-    (found,) = analyse_ranks([RankTask(tasks[0].path, 0, "name", str(target))], hook=hook)
-    assert found.problems == ()
+    task = RankTask(tasks[0].path, 0, "name", f"{tmp_path}/written_")
+    (found,) = analyse_ranks([task], hook=hook)
+    assert (found.problems, found.workbook) == ((), f"{tmp_path}/written_of_rank.txt")
     # In each of 2 layers: an all-gather, 4 GEMMs, and an element-wise kernel.
-    assert target.read_text() == "0 12"
+    assert (tmp_path / "written_of_rank.txt").read_text() == "0 12"
 
 
 def test_a_hook_that_cannot_write_is_a_problem_of_the_trace(tasks, tmp_path, hook):
-    task = RankTask(tasks[0].path, 0, "name", str(tmp_path / "no" / "written.txt"))
+    task = RankTask(tasks[0].path, 0, "name", str(tmp_path / "no" / "written_"))
     (found,) = analyse_ranks([task], hook=hook)
     (problem,) = found.problems
-    assert "written.txt is not written" in problem
+    assert problem.startswith(f"the workbook of {tasks[0].path} is not written: ")
+    assert found.workbook == ""
 
 
 def test_nothing_to_read():

@@ -89,15 +89,11 @@ class ProductPoint:
         """``NCCL_ALGO=Ring, bucket=32``; "" without further axes."""
         return ", ".join(f"{name}={value}" for name, value in self.configuration.axes)
 
-    def rank_report(self, folder: Path, rank: int | None, trace: Path) -> Path:
-        """The workbook of the trace of one rank below the `folder` of the analysis.
-
-        Args:
-            trace: names the workbook where the rank is not known.
-        """
-        who = trace.name.partition(".")[0] if rank is None else f"rank{rank}"
-        name = "_".join(filter(None, ("perf", self.channel_config, who)))
-        return folder.joinpath(*self.folders, "individual_reports", f"{name}.xlsx")
+    def rank_reports(self, folder: Path) -> str:
+        """The beginning of the paths of the workbooks of single traces, which end in ``rank0.xlsx``
+        or the like, below the `folder` of the analysis."""
+        name = "_".join(filter(None, ("perf", self.channel_config)))
+        return str(folder.joinpath(*self.folders, "individual_reports", f"{name}_"))
 
     def collective_report(self, folder: Path) -> Path:
         """The workbook of the collectives of all ranks below the `folder` of the analysis."""

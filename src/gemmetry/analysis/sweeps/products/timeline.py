@@ -45,9 +45,13 @@ SUMMARY = (
     *AXES,
     text("outcome", "ok, failed, no_traces or not_run"),
     text("reason", "why it is not ok"),
-    integer("slowest_rank", "rank with the longest busy_time"),
-    number("slowest_rank_busy_time_ms", "ms", "its busy_time"),
-    number("busy_time_spread_ms", "ms", "largest less smallest busy_time of a rank"),
+    integer(
+        "slowest_rank",
+        "rank with the longest computation_time; a rank that waits for it is "
+        "busy with communication meanwhile, so that busy_time does not show who is slow",
+    ),
+    number("slowest_rank_computation_time_ms", "ms", "its computation_time"),
+    number("computation_time_spread_ms", "ms", "largest less smallest computation_time of a rank"),
 )
 
 
@@ -126,14 +130,14 @@ def _distinct(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     own = {row["type"]: row for row in rows if row["full_config"] == point.full_config}
-    busy = own.get("busy_time", {})
+    compute = own.get("computation_time", {})
     return {
         **configuration_cells(point),
         "num_ranks": len(point.timelines),
         **{f"{name}_ms": own[name][TIME] for name in KEY_METRICS if name in own},
         "outcome": point.outcome,
         "reason": point.reason or None,
-        "slowest_rank": busy.get("max rank"),
-        "slowest_rank_busy_time_ms": busy.get("max ms"),
-        "busy_time_spread_ms": busy.get("spread ms"),
+        "slowest_rank": compute.get("max rank"),
+        "slowest_rank_computation_time_ms": compute.get("max ms"),
+        "computation_time_spread_ms": compute.get("spread ms"),
     }

@@ -27,8 +27,9 @@ from gemmetry.traces.tracelens.tables import gemm_sheet
 
 LENGTH_BYTES = 8
 
-Hook: TypeAlias = Callable[[Trace, RankFacts, Path], None]
-"""Writes the products of one trace, while it is in memory, to the path of its workbook."""
+Hook: TypeAlias = Callable[[Trace, RankFacts, str], Path]
+"""Writes the workbook of one trace, while it is in memory, to a path that begins with the text and
+that it returns."""
 
 
 class RankTask(msgspec.Struct, frozen=True):
@@ -38,7 +39,7 @@ class RankTask(msgspec.Struct, frozen=True):
     rank: int | None
     rank_source: str
     workbook: str = ""
-    """Where the hook writes; "": it is not called."""
+    """Beginning of the path of the workbook that the hook writes; "": it is not called."""
 
 
 class RankAnalysis(msgspec.Struct, frozen=True):
@@ -49,6 +50,8 @@ class RankAnalysis(msgspec.Struct, frozen=True):
     """Those with the most time first."""
     problems: tuple[str, ...] = ()
     """What could not be written of it."""
+    workbook: str = ""
+    """What the hook wrote."""
     gemm_sheet: bytes = b""
     """The sheet ``GEMM`` of TraceLens' workbook (:mod:`.sheets`)."""
 
@@ -89,12 +92,16 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
     except (GemmetryError, OSError) as error:
         return RankFailure(str(getattr(error, "message", error)))
     problems: tuple[str, ...] = ()
+    workbook = ""
     if hook is not None and task.workbook:
         try:
-            hook(trace, facts, Path(task.workbook))
+            workbook = str(hook(trace, facts, task.workbook))
         except (GemmetryError, OSError) as error:
-            problems = (f"{task.workbook} is not written: {getattr(error, 'message', error)}",)
-    return RankAnalysis(facts, gemm_statistics(facts), problems, packed_sheet(gemm_sheet(trace)))
+            what = getattr(error, "message", error)
+            problems = (f"the workbook of {task.path} is not written: {what}",)
+    return RankAnalysis(
+        facts, gemm_statistics(facts), problems, workbook, packed_sheet(gemm_sheet(trace))
+    )
 
 
 def packed(found: RankAnalysis | RankFailure) -> bytes:
