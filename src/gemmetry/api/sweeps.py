@@ -15,6 +15,7 @@ from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 if TYPE_CHECKING:
     import polars
 
+    from gemmetry.analysis.sweeps.collectives.tuner import TunedCollective
     from gemmetry.analysis.sweeps.products.model import ProductSweep
     from gemmetry.analysis.sweeps.ranks.parallel import Progress
     from gemmetry.reports.sweeps.products import WrittenProducts
@@ -117,6 +118,25 @@ class AnalyzedSweep:
             write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
             found.paths[:0] = [path, *self.workbooks]
         return found
+
+    def tuned_collectives(self) -> list[TunedCollective]:
+        """Each collective of each size with the best way to run it that the sweep shows."""
+        from gemmetry.analysis.sweeps.collectives.tuner import tuned_collectives
+
+        return tuned_collectives(self.analysis)
+
+    def tuner_config(self) -> str:
+        """The content of ``nccl_tuner.conf`` for NCCL's example tuner plugin, with the evidence as
+        comments."""
+        from gemmetry.analysis.sweeps.collectives.tuner import tuner_entries
+        from gemmetry.formats.nccl.tuner import tuner_config
+
+        title = (
+            f"Settings of collectives from the sweep {self.analysis.sweep.folder.name}. Each line "
+            "is the fastest way to run one collective; whether steps are shorter with it is for "
+            "another run to show."
+        )
+        return tuner_config(title, tuner_entries(self.tuned_collectives()))
 
     def __repr__(self) -> str:
         count = sum(len(one.ranks) for one in self.analysis.points)

@@ -121,6 +121,14 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry sweep run --channels 16,32 --axis NCCL_ALGO=Ring,Tree \\\n"
          "  --command 'torchrun --nproc-per-node 8 train.py'"),
     ),
+    "sweep tuner-config": (
+        ("The best setting of each collective, for NCCL's example tuner plugin:",
+         "gemmetry sweep tuner-config sweep_20251124_222204 -o nccl_tuner.conf"),
+        ("As JSON, with the evidence:",
+         "gemmetry sweep tuner-config sweep_20251124_222204 --json"),
+        ("From two of its channel counts:",
+         "gemmetry sweep tuner-config sweep_20251124_222204 --channels 28,42"),
+    ),
     "sweep analyze": (
         ("What communication costs, and which point is best:",
          "gemmetry sweep analyze sweep_20251124_222204"),

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.analysis.sweeps.document import sweep_document
 
 
-def _records(folder, rank, durations, *, size=1 << 24, ranks=2, cut=0):
-    """A file of NCCL Inspector with one all-gather per duration in us; `size` is that of the whole
-    message."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for number, duration in enumerate(durations):
-        values = {
-            "coll": "AllGather", "coll_sn": number, "coll_msg_size_bytes": size // ranks,
-            "coll_exec_time_us": duration, "coll_timing_source": "kernel_gpu",
-            "coll_algobw_gbs": 1.0, "coll_busbw_gbs": 0.5,
-        }  # fmt: skip
-        header = {"id": "0xabc", "rank": rank, "n_ranks": ranks, "nnodes": 1}
-        process = {"inspector_output_format_version": "v4.0", "hostname": "a", "pid": 100 + rank}
-        lines.append(json.dumps({"header": header, "metadata": process, "coll_perf": values}))
-    text = "\n".join(lines) + "\n"
-    (folder / f"a-pid{100 + rank}.log").write_text(text[: len(text) - cut])
-
-
 @pytest.fixture
-def point(sweeps, tmp_path):
+def point(sweeps, tmp_path, records):
     """The analysis of a point of 2 ranks, with a function that adds records to it."""
     made = sweeps.MadePoint(steps=2, layers=3, elements=1 << 23, comm_ns=260_000)
     folder = sweeps.write_sweep(tmp_path / "sweep", [made])
 
     def analyse(*files, place="nccl_inspector", **chosen):
         for rank, durations in enumerate(files):
-            _records(sweeps.point_folder(folder, made) / place, rank, durations, **chosen)
+            records(sweeps.point_folder(folder, made) / place, rank, durations, **chosen)
         return analyse_sweep(folder)
 
     return analyse

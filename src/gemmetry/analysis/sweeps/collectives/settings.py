@@ -55,7 +55,7 @@ def setting_verdicts(point: Point, ranks: Sequence[RankFacts]) -> list[SettingVe
     """
     kinds = collective_kinds(ranks)
     requested = list(requested_settings(point))
-    run = _run(dict(requested), ranks)
+    run = run_of_point(point, ranks)
     return [_verdict(name, value, kinds, run, has_traces=bool(ranks)) for name, value in requested]
 
 
@@ -73,7 +73,9 @@ def requested_settings(point: Point) -> Iterator[tuple[str, str]]:
         yield "path", path
 
 
-def _run(requested: Mapping[str, str], ranks: Sequence[RankFacts]) -> Run:
+def run_of_point(point: Point, ranks: Sequence[RankFacts]) -> Run:
+    """What holds for the whole of `point`: requested threads, version of NCCL."""
+    requested = dict(requested_settings(point))
     run = Run()
     for name in ("threads", "NCCL_NTHREADS"):
         if requested.get(name, "").isdigit():

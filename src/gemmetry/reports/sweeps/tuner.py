@@ -1,0 +1,72 @@
+"""The best way to run each collective, on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gemmetry.analysis.sweeps.collectives.kinds import size_text
+from gemmetry.analysis.sweeps.collectives.tuner import TunedCollective
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.reports.lines import print_line
+from gemmetry.reports.tables.terminal import print_table
+from gemmetry.reports.texts import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_tuned(tuned: Sequence[TunedCollective], console: Console) -> None:
+    """Print what is set and what is not, then a table of all collectives."""
+    from rich.text import Text
+
+    for sentence in tuned_sentences(tuned):
+        print_line(Text(printable(sentence)), console, indent=2)
+    if tuned:
+        print_table(_table(tuned), console)
+
+
+def tuned_sentences(tuned: Sequence[TunedCollective]) -> list[str]:
+    """For how many collectives a setting is shown, and why there is none for the others."""
+    if not tuned:
+        return ["The traces have no collective that could be matched between all ranks."]
+    count = sum(not one.obstacle for one in tuned)
+    found = [f"A best setting is shown for {count} of {len(tuned)} collectives."]
+    reasons: dict[str, int] = {}
+    for one in tuned:
+        if one.obstacle:
+            reasons[one.obstacle] = reasons.get(one.obstacle, 0) + 1
+    return found + [f"Without one: {number}, {reason}." for reason, number in reasons.items()]
+
+
+def _table(tuned: Sequence[TunedCollective]) -> Table:
+    columns = (
+        Column("collective"), Column("size"), _number("us"), Column("way"),
+        Column("channels", ColumnType.INTEGER, absent="?"),
+        Column("next %"), Column("verdict"),
+    )  # fmt: skip
+    rows = [
+        [
+            one.operation.replace("_", "-"), size_text(one.bytes), one.best.median_ms * 1e3,
+            f"{one.way.algorithm or '?'}, {one.way.protocol or '?'}", one.way.channels,
+            _next(one), one.verdict,
+        ]
+        for one in tuned
+    ]  # fmt: skip
+    return Table("collectives", columns, rows)
+
+
+def _number(name: str) -> Column:
+    return Column(name, ColumnType.NUMBER, format="{:,.1f}".format, absent="-")
+
+
+def _next(one: TunedCollective) -> str:
+    """``+9 (+8 to +10)``: by how much the next best way takes longer."""
+    comparison = one.rival.comparison if one.rival is not None else None
+    if comparison is None:
+        return "-"
+    text = f"{100 * (comparison.ratio - 1):+.0f}"
+    if comparison.interval is None:
+        return text
+    low, high = (100 * (end - 1) for end in comparison.interval)
+    return f"{text} ({low:+.0f} to {high:+.0f})"
