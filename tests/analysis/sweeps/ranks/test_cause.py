@@ -155,3 +155,16 @@ def test_short_overlaps_give_no_response():
     duration, overlap = np.full(20, 100.0), np.array([0.0] * 14 + [10.0] * 6)
     assert dose_response(kind, duration, overlap) is None
     assert dose_response(kind, duration, 9 * overlap) is not None
+
+
+def test_slopes_between_almost_equal_shares_are_no_bounds():
+    """Durations that rise with shares a billionth apart: e to the slope is no number."""
+    kind = GemmKind("k", "k", 1, 1, 1)
+    share = 0.9 + 1e-9 * np.arange(12)
+    duration = 100.0 * 1.1 ** np.arange(12)
+    assert dose_response(kind, duration, share * duration) is None
+    alone = np.concatenate([np.full(12, 100.0), duration])
+    found = dose_response(kind, alone, np.concatenate([np.zeros(12), share * duration]))
+    assert found is not None
+    assert 1 < found.full_overlap_slowdown < 10
+    assert found.low < found.full_overlap_slowdown < found.high

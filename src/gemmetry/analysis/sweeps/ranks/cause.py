@@ -32,6 +32,9 @@ RELEVANT = 0.01
 """Relative differences up to this count as none, of a GEMM and of a step: a hundredth of the cost
 of a training run."""
 
+_STEEPEST = math.log(1000)
+"""Steeper slopes are those between almost equal shares of overlap."""
+
 LEAST_SHARE = 0.5
 """A dose-response takes as many instances that overlap for this share of their time as an interval
 of a median needs."""
@@ -61,8 +64,10 @@ class DoseResponse(msgspec.Struct, frozen=True):
     """Factor of the duration from no overlap to full overlap, by the Theil-Sen slope of the
     logarithm of the duration over the share."""
     low: float | None
-    """Lower end of its 95 % interval; None where there are too few instances."""
+    """Lower end of its 95 % interval; None where there are too few instances, or it is a slope
+    between almost equal shares."""
     high: float | None
+    """Upper end, like `low`."""
     count: int
 
 
@@ -219,17 +224,17 @@ def dose_response(kind: GemmKind, duration: Floats, overlap: Floats) -> DoseResp
     """From durations and overlaps in the same unit; None where the shape is not known, or too few
     instances overlap for long enough: the slope would be extrapolated (:data:`LEAST_SHARE`)."""
     valid = duration > 0
-    share = overlap[valid] / duration[valid]
-    if kind.m is None or (share >= LEAST_SHARE).sum() < minimum_samples():
+    share = overlap / np.where(valid, duration, 1.0)
+    if kind.m is None or (share[valid] >= LEAST_SHARE).sum() < minimum_samples():
         return None
-    found = theil_sen(share, np.log(duration[valid]))
-    if found is None:
+    found = theil_sen(share[valid], np.log(duration[valid]))
+    if found is None or abs(found.estimate) > _STEEPEST:
         return None
-    low, high = found.interval or (None, None)
+    low, high = found.interval or (-math.inf, math.inf)
     return DoseResponse(
         math.exp(found.estimate),
-        None if low is None else math.exp(low),
-        None if high is None else math.exp(high),
+        math.exp(low) if low >= -_STEEPEST else None,
+        math.exp(high) if high <= _STEEPEST else None,
         found.points,
     )
 
