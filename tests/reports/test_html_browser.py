@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gemmetry.domain.record import ResultSet
-from gemmetry.reports.dispatches.html import write_html
+from gemmetry.reports.dispatches.writers import write
 from gemmetry.reports.palette import colour_at, contrast
 
 pytest.importorskip("plotly")
@@ -49,7 +49,7 @@ def browser(tmp_path_factory):
 def report_file(result_set, tmp_path_factory):
     """Its script's library makes a page of megabytes, so it is written once."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_html(result_set, path)
+    write(result_set, path)
     return path
 
 
@@ -76,7 +76,7 @@ def _shown(browser, path, results, **options):
     """The page of `results`, written and loaded unless it is shown already: tests in turn that
     leave it as it was have it loaded once."""
     if not path.exists():
-        write_html(results, path, **options)
+        write(results, path, **options)
     if browser.current_url != path.as_uri():
         browser.get(path.as_uri())
     return browser
@@ -172,7 +172,7 @@ def test_a_sparse_grid_of_sizes_has_no_heat_map_but_configurations(browser, make
         for n in (64, 128, 256)
         for provider, name, speed in (("torch", "default", 50.0), ("iree", "tile", 100.0))
     ]
-    write_html(ResultSet(title="t", records=records), tmp_path / "t.html")
+    write(ResultSet(title="t", records=records), tmp_path / "t.html")
     browser.get((tmp_path / "t.html").as_uri())
     shown = "return [...document.querySelectorAll('[data-figure=heat]')].map((e) => e.hidden)"
     assert browser.execute_script(shown) == [True, True]
@@ -209,7 +209,7 @@ def test_markers_of_the_same_ratio_do_not_hide_each_other(same_page):
 
 
 def test_a_configuration_can_be_the_baseline(browser, result_set, tmp_path):
-    write_html(result_set, tmp_path / "r.html", baseline="iree:default")
+    write(result_set, tmp_path / "r.html", baseline="iree:default")
     browser.get((tmp_path / "r.html").as_uri())
     chosen = "return document.getElementById('baseline-select').value"
     assert browser.execute_script(chosen) == "iree:default"
@@ -233,9 +233,7 @@ def test_doubts_about_a_speed_are_in_its_row(browser, make_record, tmp_path):
     records = [make_record(name, provider=p, gflops=50.0, marks=("noisy: x",))
                for p in ("torch", "numpy")]  # fmt: skip
     samples = [5000.0, 5200.0, 4900.0] * 20
-    write_html(
-        ResultSet(title="t", records=records, samples=lambda _: samples), tmp_path / "t.html"
-    )
+    write(ResultSet(title="t", records=records, samples=lambda _: samples), tmp_path / "t.html")
     browser.get((tmp_path / "t.html").as_uri())
     assert sorted(_column(browser, "ratio")) == ["1.00×", "1.00×≈"]
     assert all(text.endswith("!") for text in _column(browser, "half"))
@@ -251,9 +249,7 @@ def test_a_missing_interval_is_stated(browser, make_record, tmp_path):
             record.measurement, ci_low_ns=None, ci_high_ns=None, sample_count=1
         )
         records.append(dataclasses.replace(record, measurement=few))
-    write_html(
-        ResultSet(title="t", records=records, samples=lambda _: [5000.0]), tmp_path / "t.html"
-    )
+    write(ResultSet(title="t", records=records, samples=lambda _: [5000.0]), tmp_path / "t.html")
     browser.get((tmp_path / "t.html").as_uri())
     assert _column(browser, "half") == ["n/a", "n/a"]
     assert sorted(_column(browser, "ratio")) == ["1.00×", "1.00×≷"]
@@ -464,7 +460,7 @@ def test_every_table_has_scopes_and_can_be_scrolled_by_keyboard(same_page):
 def test_many_operations_are_shown_in_parts(browser, make_record, tmp_path):
     names = [f"matmul_{n}x8x8_f32t_f32t_f32t" for n in range(1, 91)]
     records = [make_record(name, f"c{i}") for name in names for i in range(4)]
-    write_html(ResultSet(title="many", records=records), tmp_path / "many.html")
+    write(ResultSet(title="many", records=records), tmp_path / "many.html")
     browser.get((tmp_path / "many.html").as_uri())
     choices = browser.execute_script(
         "return [...document.getElementById('speed-select').options].map((o) => o.text)"

@@ -11,14 +11,9 @@ import pytest
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.errors import StorageError
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, Environment, ResultSet
-from gemmetry.reports.dispatches.html import (
-    render_html,
-    render_notebook_table,
-    write_html,
-)
+from gemmetry.reports.dispatches.html import render_html, render_notebook_table
 from gemmetry.reports.dispatches.verdict_line import verdict_line
 from gemmetry.reports.palette import COLOURS, SCALE, provider_places
 
@@ -226,14 +221,6 @@ def test_notebook_table_marks_doubtful_times_and_begins_with_the_fastest(
     rows = table[table.index("<table") :]
     assert re.findall(r"±[^<]*", rows) == ["±1.1%", "±1.1%!"]
     assert table.index("numpy") < table.index("torch")
-
-
-def test_write_html_is_atomic(small_result_set, tmp_path):
-    write_html(small_result_set, tmp_path / "r.html")
-    assert (tmp_path / "r.html").stat().st_size > 1_000_000
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError):
-        write_html(small_result_set, tmp_path / "file" / "r.html")
 
 
 def test_a_wrong_dispatch_shows_map_evidence_and_command(failed_result_set):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -54,22 +53,11 @@ from gemmetry.reports.labels import (
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.palette import COLOURS, DARK_COLOURS, SCALE, provider_places
-from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.json import json_value
 from gemmetry.reports.texts import first_line, printable
 
 _NOTEBOOK_ROWS = 50
 _SCRIPTS = ("format.js", "table.js", "plots.js", "report.js")
-
-
-def write_html(result_set: ResultSet, path: Path, *, baseline: str | None = None) -> None:
-    """Write :func:`render_html` to `path`, whole or not at all.
-
-    Raises:
-        RequestError: plotly is not installed. UnknownNameError: no such baseline provider.
-        StorageError: the file cannot be written.
-    """
-    write_atomically(path, render_html(result_set, baseline=baseline).encode())
 
 
 def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
