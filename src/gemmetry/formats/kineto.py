@@ -94,7 +94,7 @@ def read_kineto(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> TraceRows 
             cannot be written.
     """
     reader = ArrayReader(file, "traceEvents", _EVENTS.decode, _rescue, chunk_bytes=chunk_bytes)
-    builder = _Builder()
+    builder = _KinetoBuilder()
     for events in reader:
         builder.add(events)
     if not reader.found:
@@ -110,7 +110,7 @@ class _Fault(NamedTuple):
     name: str
 
 
-class _Builder:
+class _KinetoBuilder:
     """Collects columns piece by piece."""
 
     def __init__(self) -> None:

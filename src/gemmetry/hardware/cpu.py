@@ -28,7 +28,7 @@ class CorePeak:
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
+class _CpuFamily:
     """FMA units: how many vector multiply-adds of that width a core issues per cycle."""
 
     name: str
@@ -40,13 +40,13 @@ class _Family:
     """VPDPBUSD on 512 bits, per cycle."""
 
 
-_INTEL_SERVER = _Family("Intel Xeon", avx512_fma=2, vnni_512=2)
-_INTEL_CLIENT = _Family("Intel Core")
-_ZEN1 = _Family("AMD Zen/Zen+", avx2_fma=1)
-_ZEN2_3 = _Family("AMD Zen 2/3")
-_ZEN4 = _Family("AMD Zen 4")  # 512 bits in two halves: half of Zen 5's rates
-_ZEN5 = _Family("AMD Zen 5", avx512_fma=2, bf16_dot_512=2, vnni_512=2)
-_ZEN5_MOBILE = _Family("AMD Zen 5 (256-bit)")
+_INTEL_SERVER = _CpuFamily("Intel Xeon", avx512_fma=2, vnni_512=2)
+_INTEL_CLIENT = _CpuFamily("Intel Core")
+_ZEN1 = _CpuFamily("AMD Zen/Zen+", avx2_fma=1)
+_ZEN2_3 = _CpuFamily("AMD Zen 2/3")
+_ZEN4 = _CpuFamily("AMD Zen 4")  # 512 bits in two halves: half of Zen 5's rates
+_ZEN5 = _CpuFamily("AMD Zen 5", avx512_fma=2, bf16_dot_512=2, vnni_512=2)
+_ZEN5_MOBILE = _CpuFamily("AMD Zen 5 (256-bit)")
 
 _INTEL_SERVER_MODELS = frozenset({0x55, 0x6A, 0x6C, 0x8F, 0xCF, 0xAD, 0xAE})
 """Skylake/Cascade/Cooper Lake-SP, Ice Lake-SP and -D, Sapphire and Emerald Rapids, Granite Rapids
@@ -91,7 +91,7 @@ def peak_flops_per_s(facts: CpuFacts, dtype: DType) -> tuple[float, str] | None:
     return cores * clock_hz * rate, source
 
 
-def _x86_family(facts: CpuFacts) -> _Family | None:
+def _x86_family(facts: CpuFacts) -> _CpuFamily | None:
     model = facts.model
     if facts.vendor == "GenuineIntel" and facts.family in (6, 19):
         is_server = facts.family == 19 or model in _INTEL_SERVER_MODELS
@@ -107,7 +107,7 @@ def _x86_family(facts: CpuFacts) -> _Family | None:
     return None
 
 
-def _x86(family: _Family, flags: frozenset[str]) -> CorePeak:
+def _x86(family: _CpuFamily, flags: frozenset[str]) -> CorePeak:
     """An FMA is 2 FLOP per lane; f16 and bf16 without instructions of their own are computed in
     f32."""
     wide = "avx512f" in flags

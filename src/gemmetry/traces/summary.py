@@ -122,7 +122,7 @@ def summarize_steps(trace: Trace) -> list[Summary]:
     found = []
     for step in steps:
         window = (step.start_ns, step.end_ns)
-        on_device = _Times._make(within(time, *window) for time in whole)
+        on_device = _KernelTimes._make(within(time, *window) for time in whole)
         own = _times(trace, step.rows)
         found.append(_summary(trace, step.rows, window, own, on_device, step))
     trace.let_go()
@@ -157,7 +157,7 @@ def outside_steps(trace: Trace) -> Outside:
     )
 
 
-class _Times(NamedTuple):
+class _KernelTimes(NamedTuple):
     """The times at which each kind of work runs."""
 
     any: Intervals
@@ -167,13 +167,13 @@ class _Times(NamedTuple):
     gemms: Intervals
 
 
-def _times(trace: Trace, rows: Int64) -> _Times:
+def _times(trace: Trace, rows: Int64) -> _KernelTimes:
     """Sets of time of `rows`, indices into ``TraceRows.gpu``."""
     is_copy, is_comm, is_gemm = (
         chosen[rows] for chosen in (trace.is_copy, trace.is_communication, trace.is_gemm)
     )
     comm = trace.time_of(rows[is_comm])
-    return _Times(
+    return _KernelTimes(
         any=trace.time_of(rows),
         compute=trace.time_of(rows[~is_copy & ~is_comm]),
         comm=comm,
@@ -187,8 +187,8 @@ def _summary(
     trace: Trace,
     counted: Int64,
     window: tuple[int, int],
-    own: _Times,
-    on_device: _Times,
+    own: _KernelTimes,
+    on_device: _KernelTimes,
     step: Step | None = None,
 ) -> Summary:
     """The summary of the rows `counted`, whose times are `own`; `on_device` has the times of all

@@ -208,7 +208,7 @@ class TestIntegers:
     @pytest.mark.parametrize("modulo", [False, True])
     def test_any_difference_shows(self, monkeypatch, modulo):
         case = Case(self.name, "uniform_signed")
-        monkeypatch.setattr(module._Sums, "wraps_around", lambda self: modulo)
+        monkeypatch.setattr(module._ProjectedSums, "wraps_around", lambda self: modulo)
         assert case.judge(vectors=1).is_right
         for index in [(0, 0, 0), (1, 59, 49), (0, 17, 33)]:
             changed = case.logical.copy()

@@ -11,7 +11,7 @@ from gemmetry.kernel_names import GEMM_KINDS, KernelKind, classify
 from gemmetry.traces.operators.host import HostOperator
 
 
-class _Sums(NamedTuple):
+class _SummedColumns(NamedTuple):
     """How rows of several files are combined into one."""
 
     keys: tuple[str, ...]
@@ -26,11 +26,13 @@ class _Sums(NamedTuple):
 
 
 _SUMMED = {
-    "ops_summary": _Sums(("name",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"),
-    "ops_summary_by_category": _Sums(
+    "ops_summary": _SummedColumns(
+        ("name",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
+    ),
+    "ops_summary_by_category": _SummedColumns(
         ("op category",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
     ),
-    "kernel_summary": _Sums(
+    "kernel_summary": _SummedColumns(
         ("Parent op category", "Parent cpu_op", "Kernel name"),
         "Kernel duration (µs)_count",
         "Kernel duration (µs)_sum",
@@ -86,7 +88,7 @@ def with_only_on(table: Table, texts: Sequence[str]) -> Table:
     return Table(table.name, (*table.columns, Column(ONLY_ON)), rows)
 
 
-def _mean(how: _Sums, count: int, time: float) -> Sequence[float]:
+def _mean(how: _SummedColumns, count: int, time: float) -> Sequence[float]:
     return (time / count,) if how.mean else ()
 
 

@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-class _Group(PlainGroup):
+class _TraceGroup(PlainGroup):
     """Makes a command when it is needed: the options of ``record`` alone cost the others a
     tenth of a second."""
 
@@ -39,7 +39,7 @@ class _Group(PlainGroup):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_TraceGroup,
     add_completion=False,
     no_args_is_help=True,
     help="Record and read traces.",

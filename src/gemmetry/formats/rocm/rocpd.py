@@ -66,7 +66,7 @@ def read_rocpd(path: Path) -> TraceRows | None:
         suffixes = sorted(_suffixes(tables))
         if not suffixes:
             return None
-        builder = _Builder(database, tables)
+        builder = _RocpdRowsBuilder(database, tables)
         for suffix in suffixes:
             builder.add(suffix)
         return builder.rows()
@@ -116,7 +116,7 @@ def _suffixes(tables: dict[str, set[str]]) -> set[str]:
     }
 
 
-class _Builder(RowsBuilder):
+class _RocpdRowsBuilder(RowsBuilder):
     def __init__(self, database: sqlite3.Connection, tables: dict[str, set[str]]) -> None:
         super().__init__()
         self._database = database

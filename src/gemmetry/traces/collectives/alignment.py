@@ -104,11 +104,11 @@ def align(left: Entries, right: Entries) -> Alignment:
             return Alignment(every, every, middle)
     # If ends scatter far less than collectives are apart, a late pair is not a pair.
     strict = len(ones) >= FEWEST_ANCHORS and bound < far
-    ones, others = _filled(left, right, ones, others, _Times(offset, far, strict))
+    ones, others = _filled(left, right, ones, others, _OrderedTimes(offset, far, strict))
     return Alignment(ones, others, offset)
 
 
-class _Times(NamedTuple):
+class _OrderedTimes(NamedTuple):
     offset: float
     far: float
     strict: bool
@@ -178,7 +178,7 @@ def _nearest(moments: npt.NDArray[np.floating[Any]], ends: Int64) -> Int64:
 
 
 def _filled(
-    left: Entries, right: Entries, ones: Int64, others: Int64, times: _Times
+    left: Entries, right: Entries, ones: Int64, others: Int64, times: _OrderedTimes
 ) -> tuple[Int64, Int64]:
     """The anchors, and pairs of the entries between them."""
     pairs = [np.stack([ones, others], axis=1)]
@@ -195,7 +195,7 @@ def _filled(
     return every[:, 0], every[:, 1]
 
 
-def _cheapest(left: Entries, right: Entries, times: _Times) -> Int64:
+def _cheapest(left: Entries, right: Entries, times: _OrderedTimes) -> Int64:
     """The cheapest alignment (Needleman and Wunsch 1970, J. Mol. Biol. 48), as (pairs, 2): pairs
     that disagree are forbidden, and late ones have a cost. Very long parts are paired in order."""
     rows, columns = len(left), len(right)

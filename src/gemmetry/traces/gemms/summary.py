@@ -71,7 +71,7 @@ class GemmRow:
 
 
 @dataclass(slots=True)
-class _Group:
+class _GemmGroup:
     """Instances of one row, collected from the traces."""
 
     durations: list[Int64] = field(default_factory=list)
@@ -88,14 +88,14 @@ _Key = tuple[str, str, GemmShape | None]
 
 def gemm_table(traces: Iterable[Trace]) -> list[GemmRow]:
     """The GEMMs of all `traces` together, those with the most time first."""
-    groups: dict[_Key, _Group] = {}
+    groups: dict[_Key, _GemmGroup] = {}
     for trace in traces:
         _gather(trace, groups)
     rows = [_row(key, group) for key, group in groups.items()]
     return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
 
 
-def _gather(trace: Trace, groups: dict[_Key, _Group]) -> None:
+def _gather(trace: Trace, groups: dict[_Key, _GemmGroup]) -> None:
     links = link_gemms(trace)
     rows = trace.rows
     gpu, row = rows.gpu, links.row
@@ -111,7 +111,9 @@ def _gather(trace: Trace, groups: dict[_Key, _Group]) -> None:
         np.split(order, ends[:-1]), distinct.tolist(), strict=True
     ):
         found = links.shapes[shape] if shape != NONE else None
-        group = groups.setdefault((trace.device_name(device), rows.names[name], found), _Group())
+        group = groups.setdefault(
+            (trace.device_name(device), rows.names[name], found), _GemmGroup()
+        )
         group.files.add(trace.file)
         group.durations.append(duration[members])
         group.overlaps.append(overlap[members])
@@ -133,7 +135,7 @@ def _operator_names(trace: Trace, links: GemmLinks) -> Int64:
     return result
 
 
-def _row(key: _Key, group: _Group) -> GemmRow:
+def _row(key: _Key, group: _GemmGroup) -> GemmRow:
     device, kernel, shape = key
     facts = classify(kernel)
     durations = np.sort(np.concatenate(group.durations))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, elements
 
 
-class _Places(NamedTuple):
+class _AttentionPlaces(NamedTuple):
     """Positions of a call's arguments."""
 
     query: int
@@ -19,12 +19,12 @@ class _Places(NamedTuple):
 
 
 _PLACES = {
-    "aten::_scaled_dot_product_flash_attention": _Places(0, 1, 3, 4, True),
-    "aten::_scaled_dot_product_efficient_attention": _Places(0, 1, 5, 6, False),
-    "aten::_scaled_dot_product_cudnn_attention": _Places(0, 1, 5, 6, False),
-    "FlashAttnFunc": _Places(0, 2, 3, 5, True),
-    "flash_attn::_flash_attn_forward": _Places(0, 2, 3, 5, True),
-    "flash_attn::_flash_attn_backward": _Places(1, 2, 9, 11, True),
+    "aten::_scaled_dot_product_flash_attention": _AttentionPlaces(0, 1, 3, 4, True),
+    "aten::_scaled_dot_product_efficient_attention": _AttentionPlaces(0, 1, 5, 6, False),
+    "aten::_scaled_dot_product_cudnn_attention": _AttentionPlaces(0, 1, 5, 6, False),
+    "FlashAttnFunc": _AttentionPlaces(0, 2, 3, 5, True),
+    "flash_attn::_flash_attn_forward": _AttentionPlaces(0, 2, 3, 5, True),
+    "flash_attn::_flash_attn_backward": _AttentionPlaces(1, 2, 9, 11, True),
 }
 
 
@@ -60,7 +60,7 @@ def attention_backward(call: Call) -> Amounts:
     return _amounts(call, places, sizes, flops, moved)
 
 
-def _sizes(call: Call) -> tuple[_Places, _Sizes]:
+def _sizes(call: Call) -> tuple[_AttentionPlaces, _Sizes]:
     places = _PLACES[call.name]
     shapes = [call.shape(places.query + place) for place in range(3)]
     if any(len(shape) != 4 for shape in shapes):
@@ -76,7 +76,9 @@ def _sizes(call: Call) -> tuple[_Places, _Sizes]:
     return places, _Sizes(b, n_q, h_q, n_k, h_k, d_q, d_v)
 
 
-def _amounts(call: Call, places: _Places, sizes: _Sizes, flops: int, moved: int) -> Amounts:
+def _amounts(
+    call: Call, places: _AttentionPlaces, sizes: _Sizes, flops: int, moved: int
+) -> Amounts:
     causal = call.flag(places.causal)
     # Libraries align a causal mask on unequal lengths differently.
     if causal and sizes.n_q != sizes.n_kv:

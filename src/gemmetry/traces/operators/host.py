@@ -171,7 +171,7 @@ def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
 
 
 @dataclass(slots=True)
-class _Group:
+class _OperatorGroup:
     """The calls that one row represents, collected from files."""
 
     durations: list[Int64] = field(default_factory=list)
@@ -185,7 +185,7 @@ class HostOperators:
     """Operators of traces, which are added one by one and not kept."""
 
     def __init__(self) -> None:
-        self._groups: dict[_Key, _Group] = {}
+        self._groups: dict[_Key, _OperatorGroup] = {}
 
     def add(self, trace: Trace) -> list[HostOperator]:
         """The operators of `trace`, those with the most self time first."""
@@ -206,7 +206,7 @@ class HostOperators:
             recorded = rows.arguments[arguments] if arguments != NONE else OperatorArguments()
             product = shapes[shape] if shape != NONE else None
             key = (rows.names[name], recorded.shapes, recorded.dtypes, product)
-            group = self._groups.setdefault(key, _Group())
+            group = self._groups.setdefault(key, _OperatorGroup())
             group.durations.append(parts[place])
             group.self_ns += int(own[place])
             found.append(_row(trace.file, key, [parts[place]], int(own[place])))

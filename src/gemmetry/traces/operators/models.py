@@ -257,7 +257,7 @@ def _kept(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for place, size in enumerate(shape) if place not in gone)
 
 
-class _Family(NamedTuple):
+class _ModelFamily(NamedTuple):
     sheet: str
     unit: str
     model: Callable[[Call], Amounts]
@@ -277,34 +277,34 @@ _REDUCTIONS = _aten("sum", "mean", "max", "min", "norm", "linalg_norm", "std", "
                     "cumsum", "cumprod", "amin", "amax")  # fmt: skip
 
 FAMILIES = (
-    _Family("SDPA_fwd", "matrix", attention, _ATTENTION),
-    _Family("SDPA_bwd", "matrix", attention_backward, ("flash_attn::_flash_attn_backward",)),
-    _Family("CONV_fwd", "matrix", _convolution, _aten("convolution")),
-    _Family("CONV_bwd", "matrix", _convolution_backward, _aten("convolution_backward")),
-    _Family("UnaryElementwise", "vector", _unary, _aten(
+    _ModelFamily("SDPA_fwd", "matrix", attention, _ATTENTION),
+    _ModelFamily("SDPA_bwd", "matrix", attention_backward, ("flash_attn::_flash_attn_backward",)),
+    _ModelFamily("CONV_fwd", "matrix", _convolution, _aten("convolution")),
+    _ModelFamily("CONV_bwd", "matrix", _convolution_backward, _aten("convolution_backward")),
+    _ModelFamily("UnaryElementwise", "vector", _unary, _aten(
         "copy", "copy_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_", "sigmoid", "rsqrt",
         "silu", "neg", "pow",
     )),
-    _Family("UnaryElementwise", "vector", _replication_pad, _aten(
+    _ModelFamily("UnaryElementwise", "vector", _replication_pad, _aten(
         *(f"replication_pad{n}d" for n in (1, 2, 3)),
     )),
-    _Family("UnaryElementwise", "vector", _upsample, _aten(
+    _ModelFamily("UnaryElementwise", "vector", _upsample, _aten(
         *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
     )),
-    _Family("BinaryElementwise", "vector", _binary, (*_aten(
+    _ModelFamily("BinaryElementwise", "vector", _binary, (*_aten(
         "div", "div_", "mul", "mul_", "add", "add_", "sigmoid_backward", "threshold_backward",
     ), "LigerSiLUMulFunction")),
-    _Family("Normalization", "vector", normalization, tuple(NORMALIZATIONS)),
-    _Family("Reduce_fwd", "vector", _reduce, _REDUCTIONS),
+    _ModelFamily("Normalization", "vector", normalization, tuple(NORMALIZATIONS)),
+    _ModelFamily("Reduce_fwd", "vector", _reduce, _REDUCTIONS),
 )  # fmt: skip
 """Families of operators other than GEMMs, each with the sheet in which TraceLens reports it."""
 
-_OF: Mapping[str, _Family] = {name: family for family in FAMILIES for name in family.operators}
-_OF_BACKWARD: Mapping[str, _Family] = {
+_OF: Mapping[str, _ModelFamily] = {name: family for family in FAMILIES for name in family.operators}
+_OF_BACKWARD: Mapping[str, _ModelFamily] = {
     family.sheet: backward
     for family, backward in (
-        (FAMILIES[0], _Family("SDPA_bwd", "matrix", attention_backward, ())),
-        (FAMILIES[-1], _Family("Reduce_bwd", "vector", _reduce, ())),
+        (FAMILIES[0], _ModelFamily("SDPA_bwd", "matrix", attention_backward, ())),
+        (FAMILIES[-1], _ModelFamily("Reduce_bwd", "vector", _reduce, ())),
     )
 }
 """Models of the backward pass from the forward operator's arguments, by the forward operator's

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, elements
 
 
-class _Places(NamedTuple):
+class _NormalizationPlaces(NamedTuple):
     """Positions of a call's arguments; None: the call does not have the argument."""
 
     input: int
@@ -36,14 +36,14 @@ class _Places(NamedTuple):
     by_mean_square: bool = False
 
 
-_BATCH = _Places(0, 1, 2, training=5)
-_LAYER = _Places(0, 2, 3, normalized=1)
-_LAYER_BACKWARD = _Places(1, None, None, normalized=2, wanted=7, is_backward=True)
-_GROUP_BACKWARD = _Places(1, 4, None, wanted=9, is_backward=True)
-_RMS_BACKWARD = _Places(
+_BATCH = _NormalizationPlaces(0, 1, 2, training=5)
+_LAYER = _NormalizationPlaces(0, 2, 3, normalized=1)
+_LAYER_BACKWARD = _NormalizationPlaces(1, None, None, normalized=2, wanted=7, is_backward=True)
+_GROUP_BACKWARD = _NormalizationPlaces(1, 4, None, wanted=9, is_backward=True)
+_RMS_BACKWARD = _NormalizationPlaces(
     1, 4, None, normalized=2, wanted=5, gradients=2, is_backward=True, by_mean_square=True
 )
-_OF_TRAINING = _Places(0, 2, None, is_backward=True)
+_OF_TRAINING = _NormalizationPlaces(0, 2, None, is_backward=True)
 """Operators of cuDNN and MIOpen, which are called only after training and have no mask."""
 
 NORMALIZATIONS = {
@@ -54,10 +54,12 @@ NORMALIZATIONS = {
     "aten::instance_norm": _BATCH,
     "aten::layer_norm": _LAYER,
     "aten::native_layer_norm": _LAYER,
-    "aten::group_norm": _Places(0, 2, 3),
-    "aten::native_group_norm": _Places(0, 1, 2),
-    "aten::_fused_rms_norm": _Places(0, 2, None, normalized=1, by_mean_square=True),
-    "aten::native_batch_norm_backward": _Places(1, 2, None, training=7, wanted=9, is_backward=True),
+    "aten::group_norm": _NormalizationPlaces(0, 2, 3),
+    "aten::native_group_norm": _NormalizationPlaces(0, 1, 2),
+    "aten::_fused_rms_norm": _NormalizationPlaces(0, 2, None, normalized=1, by_mean_square=True),
+    "aten::native_batch_norm_backward": _NormalizationPlaces(
+        1, 2, None, training=7, wanted=9, is_backward=True
+    ),
     "aten::cudnn_batch_norm_backward": _OF_TRAINING,
     "aten::miopen_batch_norm_backward": _OF_TRAINING,
     "aten::native_layer_norm_backward": _LAYER_BACKWARD,

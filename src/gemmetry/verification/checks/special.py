@@ -62,7 +62,7 @@ def check_inf_spreads(context: Context) -> CheckResult:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SpecialFound:
     """A launch on inputs with NaN or infinity, and its result; `launch` and `case` are set where it
     was made."""
 
@@ -71,7 +71,9 @@ class _Found:
     case: Spread | None = None
 
 
-def _clamped(context: Context, name: str, found: _Found, opposite: _Found) -> CheckResult:
+def _clamped(
+    context: Context, name: str, found: _SpecialFound, opposite: _SpecialFound
+) -> CheckResult:
     """No element that should be a clamped -∞ is NaN, if the opposite ∞ resulted in an infinity: a
     sum with an intermediate NaN (as in products of parts) is NaN for both signs."""
     assert found.launch is not None and found.case is not None and opposite.launch is not None
@@ -91,11 +93,11 @@ def _clamped(context: Context, name: str, found: _Found, opposite: _Found) -> Ch
     return _failed(context, name, found.launch, bad, detail)
 
 
-def _check(context: Context, name: str, value: float) -> _Found:
+def _check(context: Context, name: str, value: float) -> _SpecialFound:
     operation = context.operation
     reason = objection(name, operation, context.declared)
     if reason:
-        return _Found(not_applicable(name, reason))
+        return _SpecialFound(not_applicable(name, reason))
     case = spread(operation, context.inputs, value)
     placed = context.put(case.inputs)
     context.launcher.keep_copies(placed)
@@ -105,8 +107,8 @@ def _check(context: Context, name: str, value: float) -> _Found:
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
         problem = f"the launch changed {', '.join(launch.changed_inputs)}, which contained {what}"
     if problem:
-        return _Found(failed(name, problem))
-    return _Found(_judge(context, name, launch, case, value), launch, case)
+        return _SpecialFound(failed(name, problem))
+    return _SpecialFound(_judge(context, name, launch, case, value), launch, case)
 
 
 def _what(value: float) -> str:

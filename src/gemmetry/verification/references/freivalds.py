@@ -139,7 +139,7 @@ def freivalds(
     reason = _inapplicable(operation, overflowing)
     deviation = 0.0
     if not reason:
-        sums = _Sums(operation, inputs, output, seed, vectors, declared)
+        sums = _ProjectedSums(operation, inputs, output, seed, vectors, declared)
         found = sums.judge(samples)
         bad_rows.update(found.rows)
         bad_columns.update(found.columns)
@@ -212,7 +212,7 @@ def _ranges(indices: set[int]) -> str:
 
 
 @dataclass
-class _Found:
+class _ExcessFound:
     rows: set[int] = field(default_factory=set)
     columns: set[int] = field(default_factory=set)
     largest_deviation: float = 0.0
@@ -230,7 +230,7 @@ class _Side:
     """Scan of the half ulps of the result."""
 
 
-class _Sums:
+class _ProjectedSums:
     """Freivalds' test of a (batch) product, over rows and over columns."""
 
     def __init__(
@@ -259,11 +259,11 @@ class _Sums:
         m, n, k, _ = self.operation.matmul_shape
         return max(m, n) * max(128 * 128 * k, 2**31) >= 2**53
 
-    def judge(self, samples: Sequence[ElementSample]) -> _Found:
+    def judge(self, samples: Sequence[ElementSample]) -> _ExcessFound:
         m, _, _, batch = self.operation.matmul_shape
         with np.errstate(over="ignore"):
             sides = [self._sides(self._of_member(member)) for member in range(batch)]
-        found = _Found()
+        found = _ExcessFound()
         seen = self._accumulation_errors([side[0] for side in sides], samples[0].lines, m)
         seen += self._accumulation_errors([side[1] for side in sides], samples[1].lines, 0)
         unit = self.operation.signature.accumulator.unit_roundoff

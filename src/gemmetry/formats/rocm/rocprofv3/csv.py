@@ -62,7 +62,7 @@ def read_rocprofv3_csv(path: Path) -> TraceRows | None:
     if not found:
         return None
     files = siblings(path)
-    builder = _Builder(_agents(files.get("agent_info")))
+    builder = _CsvRowsBuilder(_agents(files.get("agent_info")))
     for file, table in found.items():
         is_trace = table == "kernel_trace"
         builder.read(file, builder.kernels if is_trace else builder.counted_kernels)
@@ -88,7 +88,7 @@ def kernel_tables(path: Path) -> dict[Path, str]:
     return {}
 
 
-class _Builder(RowsBuilder):
+class _CsvRowsBuilder(RowsBuilder):
     def __init__(self, agents: Agents) -> None:
         super().__init__()
         self._agents = agents

@@ -129,7 +129,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         **{key: _decoders(_Skipped) for key in _SKIPPED},
     }
     reader = SectionReader(file, decoders, chunk_bytes=chunk_bytes)
-    builder = _Builder()
+    builder = _JsonRowsBuilder()
     for key, records in reader:
         builder.add(key, records)
     try:
@@ -154,7 +154,7 @@ def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes
     return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
 
 
-class _Builder(RowsBuilder):
+class _JsonRowsBuilder(RowsBuilder):
     """Collects columns; names and devices are stored as keys until the frame of the document is
     known."""
 
