@@ -62,6 +62,7 @@ def wait_for_rounds(process: subprocess.Popen[bytes], folder: Path, count: int) 
 
 
 def test_kill_at_ten_random_moments(tmp_path):
+    """It starts a program and its workers ten times, which takes most of its eight seconds."""
     folder = tmp_path / "experiment"
     marker = f"KILL_TEST={os.getpid()}-{tmp_path}"
     environment = {**os.environ, "KILL_TEST": marker.partition("=")[2]}
