@@ -8,7 +8,7 @@ from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.mutant import Carrier
 
 CPU = Target(TargetKind.CPU)
@@ -20,12 +20,12 @@ def cpu_only(monkeypatch):
     monkeypatch.setattr(module, "_targets", lambda: (CPU,))
 
 
-def test_every_planted_kernel_is_in_the_plan_or_absent_with_a_reason():
+def test_every_kernel_of_the_catalogue_is_in_the_plan_or_absent_with_a_reason():
     prepared = prepare_self_test()
     (names,) = prepared.plan.document["planted"].values()
-    assert set(names) | set(prepared.absent) == {item.configuration for item in planted()}
+    assert set(names) | set(prepared.absent) == {item.configuration for item in all_mutants()}
     assert not set(names) & set(prepared.absent)
-    reasons = {prepared.absent[i.configuration] for i in planted() if i.carrier is Carrier.CUDA}
+    reasons = {prepared.absent[i.configuration] for i in all_mutants() if i.carrier is Carrier.CUDA}
     assert reasons == {"this machine has no CUDA device that torch can use"}
 
 
@@ -43,13 +43,13 @@ def test_on_a_gpu_each_carrier_runs_wherever_it_can(monkeypatch):
     prepared = prepare_self_test(level="paranoid")
     assert prepared.plan.targets == (CPU, GPU)
     found = prepared.plan.document["planted"]
-    cuda = [i.configuration for i in planted() if i.carrier is not Carrier.HOST]
+    cuda = [i.configuration for i in all_mutants() if i.carrier is not Carrier.HOST]
     assert sorted(found[str(GPU)]) == sorted(cuda)
     assert prepared.absent == {}
 
 
 def test_bugs_that_only_the_highest_level_looks_for_are_left_to_it():
-    late = {item.configuration for item in planted() if item.level == "paranoid"}
+    late = {item.configuration for item in all_mutants() if item.level == "paranoid"}
     assert late
     for level in ("quick", "standard"):
         absent = prepare_self_test(level=level).absent
@@ -90,13 +90,15 @@ def test_wrong_requests_are_reported():
 
 
 def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
+    """It takes as long as the deadline that ends the mutant that hangs: right kernels must stay
+    within it on a loaded machine."""
     monkeypatch.setattr(module, "DEADLINES_S", {Stage.VERIFY: 8.0, Stage.MEASURE: 8.0})
     chosen = ["m01*_host", "m05*_host", "m17*_host", "ok01*_host"]
     found = self_test(mutants=chosen, experiment=tmp_path / "e")
     assert (found.mutants_total, found.mutants_killed, found.correct_total) == (3, 3, 1)
     assert found.false_alarms == []
     assert found.is_perfect
-    by_number = {result.planted.number: result for result in found.mutants}
+    by_number = {result.mutant.number: result for result in found.mutants}
     assert by_number[17].record.outcome is Outcome.TIMEOUT
     assert "values" in by_number[1].killed_by
     assert by_number[5].killed_by[0] == "tail_shapes"
@@ -109,7 +111,9 @@ def test_a_part_of_it_runs_and_resumes(tmp_path, monkeypatch):
 
 
 def test_bugs_that_need_stress_are_killed_by_no_other_check(tmp_path):
+    """All checks of the level paranoid take ten seconds for two mutants: their launches are many,
+    and some run while the processors are loaded."""
     chosen = ["m55*_host", "m56*_host"]
     found = self_test(level="paranoid", mutants=chosen, experiment=tmp_path / "e")
-    killed_by = {result.planted.number: result.killed_by for result in found.mutants}
+    killed_by = {result.mutant.number: result.killed_by for result in found.mutants}
     assert killed_by == {55: ("spoiled_scratch",), 56: ("under_load",)}

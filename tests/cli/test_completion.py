@@ -10,7 +10,7 @@ def test_completers_are_of_keys_and_offer_something():
         assert complete("")
 
 
-def test_planted_bugs_are_not_completed():
+def test_mutants_are_not_completed():
     for key in ("providers", "baseline"):
         assert "torch" in COMPLETERS[key]("")
         assert COMPLETERS[key]("mut") == []

@@ -40,7 +40,7 @@ def test_piped_sentences_are_whole_lines(cli, monkeypatch):
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_the_planted_bugs_are_not_listed_as_a_provider(cli):
+def test_the_mutants_are_not_listed_as_a_provider(cli):
     assert "provider mutant" not in cli("doctor").stdout
     names = [
         row["provider"]

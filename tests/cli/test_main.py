@@ -172,7 +172,7 @@ def test_all_mistakes_have_the_same_form(cli, line, what, next_step):
     assert next_step in " ".join(hints)
 
 
-def test_planted_bugs_are_not_offered(cli):
+def test_mutants_are_not_offered(cli):
     for name in ("mutan", "xyzzy"):
         assert "mutant" not in cli("profile", "--providers", name).stderr
 

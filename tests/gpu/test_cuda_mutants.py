@@ -1,4 +1,4 @@
-"""Planted CUDA kernels on a GPU: the right ones are right, failed launches are reported, and
+"""Mutants in CUDA C++ on a GPU: the right ones are right, failed launches are reported, and
 bugs show where they are expected to.
 
 Kernels whose bug ends the process's use of the GPU (a hang, a failed wait) are left to ``gemmetry
@@ -24,7 +24,7 @@ from gemmetry.domain.outcome import Verification
 from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
 from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.provider import PROVIDER
@@ -39,10 +39,10 @@ pytestmark = [
 ]
 
 Check = Callable[..., Any]
-RIGHT = [item for item in PLANTED if not item.is_bug]
+RIGHT = [item for item in MUTANTS if not item.is_bug]
 ENDS_THE_PROCESS = {"launch_error", "timeout", "after_timing"}
 """And what shows while it is timed, which ``test_renewal.py`` does."""
-BUGS = [item for item in PLANTED if item.is_bug and not ENDS_THE_PROCESS & set(item.killed_by)]
+BUGS = [item for item in MUTANTS if item.is_bug and not ENDS_THE_PROCESS & set(item.killed_by)]
 SHAPES = ((1, 4, 8), (63, 60, 72), (65, 68, 56), (300, 132, 1032), (1024, 516, 200))
 
 

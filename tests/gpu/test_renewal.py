@@ -33,7 +33,7 @@ LONG = "matmul_4096x4096x8192_f32t_f32t_f32t"
 
 
 class Kernel:
-    """torch's product, launched as a planted kernel called `slug` is ("" for a right one)."""
+    """torch's product, launched as the kernel called `slug` is ("" for a right one)."""
 
     def __init__(self, device: Any, slug: str) -> None:
         import torch

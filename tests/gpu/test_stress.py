@@ -18,9 +18,9 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
 from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
-from gemmetry.providers.mutant_provider.provider import PROVIDER as MUTANTS
+from gemmetry.providers.mutant_provider.provider import PROVIDER
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.checks import stress
 from gemmetry.verification.context import Context
@@ -261,20 +261,22 @@ def test_right_kernels_stand_stress(context_of: Any, provider: str, name: str) -
 
 
 @needs_kernels
-def test_planted_kernels_that_use_unwritten_memory_are_caught(context_of: Any) -> None:
-    planted = [item for item in PLANTED if "spoiled_scratch" in item.killed_by]
-    assert planted
-    for item in planted:
-        context = context_of(MUTANTS(), item.operation, item.as_configuration())
+def test_mutants_that_use_unwritten_memory_are_caught(context_of: Any) -> None:
+    found = [item for item in MUTANTS if "spoiled_scratch" in item.killed_by]
+    assert found
+    for item in found:
+        context = context_of(PROVIDER(), item.operation, item.as_configuration())
         assert context.first.output.size
         assert stress.check_spoiled_scratch(context).is_failure, item.configuration
 
 
 @needs_kernels
-@pytest.mark.parametrize("item", [i for i in PLANTED if not i.is_bug], ids=lambda i: i.slug)
-def test_right_planted_kernels_stand_stress(context_of: Any, gpu: Target, item: Any) -> None:
+@pytest.mark.parametrize("item", [i for i in MUTANTS if not i.is_bug], ids=lambda i: i.slug)
+def test_right_kernels_of_the_catalogue_stand_stress(
+    context_of: Any, gpu: Target, item: Any
+) -> None:
     if item.recipe.source == HOPPER_SOURCE and gpu.architecture != "sm_90":
         pytest.skip(f"{item.configuration} is for sm_90, this is {gpu}")
-    context = context_of(MUTANTS(), item.operation, item.as_configuration())
+    context = context_of(PROVIDER(), item.operation, item.as_configuration())
     assert not stress.check_spoiled_scratch(context).is_failure
     assert not stress.check_under_load(context).is_failure

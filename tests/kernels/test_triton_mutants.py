@@ -1,4 +1,4 @@
-"""Every planted Triton kernel compiles for a GPU, on a machine without one."""
+"""Every mutant in Triton compiles for a GPU, on a machine without one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource
 from gemmetry.domain.names import parse_operation
-from gemmetry.kernels.triton_mutants import planted_matmul
+from gemmetry.kernels.triton_mutants import mutant_matmul
 from gemmetry.providers.mutant_provider import torch_callers
 from gemmetry.providers.mutant_provider.triton.catalogue import (
-    PLANTED, TILE,
+    MUTANTS, TILE,
 )
 
 # PTX is compared; half of the time would go into assembling it, which is done where it runs.
 CUDABackend.make_cubin = lambda *_, **__: b""
 ELEMENTS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "s8": "i8", "s32": "i32"}
 codes = set()
-# What is planted in the call around a kernel has no code of its own.
-kernels = [item for item in PLANTED if item.slug not in torch_callers.SLUGS]
+# A bug in the call around a kernel has no code of its own.
+kernels = [item for item in MUTANTS if item.slug not in torch_callers.SLUGS]
 for item in kernels:
     recipe = item.recipe
     formats = parse_operation(item.operation).signature
@@ -41,18 +41,18 @@ for item in kernels:
         strict=True,
     ))
     signature |= dict.fromkeys(constants, "constexpr")
-    source = ASTSource(planted_matmul, signature, constants)
+    source = ASTSource(mutant_matmul, signature, constants)
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     codes.add(built.asm["ptx"])
 print(len(codes), len(kernels))
 """
 
 
-def test_every_planted_kernel_compiles_to_code_of_its_own(forked, tmp_path) -> None:
+def test_every_mutant_compiles_to_code_of_its_own(forked, tmp_path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     finished = forked(SCRIPT, str(tmp_path), env=environment)
     assert finished.returncode == 0, finished.stderr[-3000:]
-    codes, planted = map(int, finished.stdout.split())
+    codes, mutants = map(int, finished.stdout.split())
     # The split kernel and its sibling without zeros differ only in the launch, and so does the
     # plain kernel with few programs; no others do.
-    assert codes == planted - 1
+    assert codes == mutants - 1

@@ -1,4 +1,5 @@
-"""The self-test of verification: every planted kernel, run by the engine like any dispatch."""
+"""The self-test of verification: every kernel of the catalogue of mutants, run by the engine like
+any dispatch."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import NAME
 from gemmetry.providers.mutant_provider.catalogue import (
-    NOT_PLANTED,
-    planted,
-    planted_by_configuration,
+    WITHOUT_MUTANT,
+    all_mutants,
+    mutants_by_configuration,
 )
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 from gemmetry.providers.registry import load_provider
@@ -57,7 +58,7 @@ class SelfTest:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The selection of a plan: exactly these planted kernels."""
+    """The selection of a plan: exactly these kernels of the catalogue."""
 
     configurations: frozenset[str]
 
@@ -76,7 +77,7 @@ def prepare_self_test(
     mutants: Sequence[str] = (),
     experiment: str | PathLike[str] | None = None,
 ) -> SelfTest:
-    """The plan of the planted kernels that can run here; nothing runs.
+    """The plan of the kernels of the catalogue that can run here; nothing runs.
 
     Args:
         vehicles: names of :class:`Carrier`; empty: every one that this machine has.
@@ -93,7 +94,7 @@ def prepare_self_test(
     places = {carrier: _places(carrier) for carrier in Carrier}
     chosen: dict[Target, list[Mutant]] = {}
     absent: dict[str, str] = {}
-    for item in planted():
+    for item in all_mutants():
         targets = places[item.carrier]
         if vehicles and item.carrier not in vehicles:
             absent[item.configuration] = "left out by --vehicle"
@@ -141,7 +142,7 @@ def matrix_of(prepared: SelfTest) -> KillMatrix:
 
     with Experiment.open(prepared.experiment) as stored:
         return kill_matrix(
-            planted(), stored.records(), absent=prepared.absent, not_planted=NOT_PLANTED
+            all_mutants(), stored.records(), absent=prepared.absent, without_mutant=WITHOUT_MUTANT
         )
 
 
@@ -154,7 +155,7 @@ def self_test(
     listener: Listener = ignore_events,
     fresh: bool = False,
 ) -> KillMatrix:
-    """Verify every planted kernel that can run here and score the checks.
+    """Verify every kernel of the catalogue that can run here and score the checks.
 
     Results are stored in the folder `experiment` (default: ``gemmetry-out/self-test-<hash>``), from
     which a run resumes as long as neither the plan nor gemmetry's own code changes.
@@ -255,7 +256,7 @@ def _nothing_left(
     vehicles: Iterable[str], mutants: Iterable[str], absent: Mapping[str, Any]
 ) -> EmptySelectionError:
     if mutants:
-        near = list(planted_by_configuration())[:3]
+        near = list(mutants_by_configuration())[:3]
         return EmptySelectionError(
             f"no mutant that can run here matches {', '.join(mutants)}",
             hint=f"Names look like {', '.join(near)}; globs are accepted.",

@@ -162,7 +162,7 @@ def _multiply_tile(
 
 
 @triton.jit
-def planted_matmul(
+def mutant_matmul(
     a,
     b,
     c,

@@ -11,7 +11,7 @@ from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 
 
-def planted(
+def mutant(
     number, *, is_bug=True, killed_by=("values",), carrier=Carrier.HOST, declared=(),
     is_unseen=False,
 ):  # fmt: skip
@@ -23,7 +23,7 @@ def planted(
 
 @pytest.fixture
 def record_of(make_record):
-    """A record of a planted kernel; `checks` are texts of a verdict."""
+    """A record of a kernel; `checks` are texts of a verdict."""
 
     def make(item, outcome=Outcome.OK, *, device="cpu", rivals=None, **checks):
         failed = [name for name, text in checks.items() if text.startswith("failed")]
@@ -43,7 +43,7 @@ def record_of(make_record):
 
 
 def test_a_failed_check_kills(record_of):
-    item = planted(1)
+    item = mutant(1)
     record = record_of(item, Outcome.WRONG, form="passed", values="failed: 3 wrong", repeat="w")
     matrix = kill_matrix([item], [record])
     (result,) = matrix.results
@@ -60,7 +60,7 @@ def test_a_failed_check_kills(record_of):
     "outcome", [Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_MEMORY]
 )
 def test_an_outcome_without_a_verdict_kills_under_its_own_name(record_of, outcome):
-    item = planted(17, killed_by=())
+    item = mutant(17, killed_by=())
     matrix = kill_matrix([item], [record_of(item, outcome)])
     assert matrix.results[0].killed_by == (str(outcome),)
     assert matrix.checks == (str(outcome),)
@@ -69,8 +69,8 @@ def test_an_outcome_without_a_verdict_kills_under_its_own_name(record_of, outcom
 
 
 def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(record_of):
-    bug, right = (planted(5, is_bug=is_bug, carrier=Carrier.TRITON) for is_bug in (True, False))
-    other = planted(6)
+    bug, right = (mutant(5, is_bug=is_bug, carrier=Carrier.TRITON) for is_bug in (True, False))
+    other = mutant(6)
     crashed = [record_of(item, Outcome.CRASH) for item in (bug, right)]
     matrix = kill_matrix(
         [bug, right, other], [*crashed, record_of(other, Outcome.WRONG, values="failed: 1 wrong")]
@@ -86,9 +86,9 @@ def test_a_carrier_whose_right_kernels_crash_too_kills_no_mutant(record_of):
 
 
 def test_unseen_kernels_are_scored_apart(record_of):
-    seen = planted(1)
-    killed, survivor = (planted(n, is_unseen=True, killed_by=()) for n in (1, 2))
-    flagged = planted(1, is_unseen=True, is_bug=False)
+    seen = mutant(1)
+    killed, survivor = (mutant(n, is_unseen=True, killed_by=()) for n in (1, 2))
+    flagged = mutant(1, is_unseen=True, is_bug=False)
     records = [
         record_of(seen, Outcome.WRONG, values="failed: x"),
         record_of(killed, Outcome.WRONG, later="failed: x"),
@@ -107,7 +107,7 @@ def test_unseen_kernels_are_scored_apart(record_of):
 
 @pytest.mark.parametrize("text", ["passed", "warned: errs more than usual"])
 def test_a_warning_kills_nobody(record_of, text):
-    item = planted(36)
+    item = mutant(36)
     matrix = kill_matrix([item], [record_of(item, values=text)])
     assert [r.name for r in matrix.survivors] == [item.configuration]
     assert (matrix.mutants_killed, matrix.is_perfect) == (0, False)
@@ -115,7 +115,7 @@ def test_a_warning_kills_nobody(record_of, text):
 
 @pytest.mark.parametrize("outcome", [Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR])
 def test_what_did_not_run_is_neither_killed_nor_counted(record_of, outcome):
-    item, other = planted(1), planted(2)
+    item, other = mutant(1), mutant(2)
     killed = record_of(other, Outcome.WRONG, values="failed: x")
     matrix = kill_matrix([item, other], [record_of(item, outcome), killed])
     assert (matrix.mutants_total, matrix.mutants_killed) == (1, 1)
@@ -125,13 +125,13 @@ def test_what_did_not_run_is_neither_killed_nor_counted(record_of, outcome):
     assert not matrix.is_perfect
 
 
-def test_absent_carriers_and_unplanted_bugs_are_listed_with_their_reasons(record_of):
-    here, there = planted(1), planted(2, carrier=Carrier.CUDA)
+def test_absent_carriers_and_bugs_without_a_kernel_are_listed_with_their_reasons(record_of):
+    here, there = mutant(1), mutant(2, carrier=Carrier.CUDA)
     matrix = kill_matrix(
         [here, there],
         [record_of(here, Outcome.WRONG, values="failed: x")],
         absent={there.configuration: "no CUDA device"},
-        not_planted={53: "right results"},
+        without_mutant={53: "right results"},
     )
     assert [(item.number, item.reason) for item in matrix.not_run] == [
         (2, "no CUDA device"), (53, "right results"),
@@ -141,7 +141,7 @@ def test_absent_carriers_and_unplanted_bugs_are_listed_with_their_reasons(record
 
 
 def test_a_kernel_that_the_run_did_not_reach_is_broken_not_killed(record_of):
-    here, later = planted(1), planted(2)
+    here, later = mutant(1), mutant(2)
     matrix = kill_matrix([here, later], [record_of(here, Outcome.WRONG, values="failed: x")])
     assert [item.name for item in matrix.broken] == [later.configuration]
     assert not matrix.is_perfect
@@ -158,7 +158,7 @@ def test_a_kernel_that_the_run_did_not_reach_is_broken_not_killed(record_of):
     ],
 )
 def test_a_right_kernel_must_pass(record_of, outcome, text, declared, is_alarm):
-    item = planted(2, is_bug=False, declared=declared)
+    item = mutant(2, is_bug=False, declared=declared)
     matrix = kill_matrix([item], [record_of(item, outcome, repeat=text)])
     assert (matrix.correct_total, len(matrix.false_alarms)) == (1, int(is_alarm))
     assert matrix.is_perfect is not is_alarm
@@ -166,7 +166,7 @@ def test_a_right_kernel_must_pass(record_of, outcome, text, declared, is_alarm):
 
 
 def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(record_of):
-    item = planted(3, carrier=Carrier.TRITON)
+    item = mutant(3, carrier=Carrier.TRITON)
     records = [
         record_of(item, Outcome.WRONG, device="cpu", values="failed: x"),
         record_of(item, device="cuda:0", values="passed"),
@@ -177,14 +177,14 @@ def test_a_mutant_on_two_devices_counts_once_and_survives_if_it_does_on_one(reco
 
 
 def test_a_mutant_killed_by_an_unexpected_check_is_reported(record_of):
-    item = planted(9, killed_by=("tail_shapes",))
+    item = mutant(9, killed_by=("tail_shapes",))
     matrix = kill_matrix([item], [record_of(item, Outcome.CRASH, form="passed")])
     assert matrix.results[0].is_killed
     assert not matrix.results[0].is_killed_as_planned
 
 
 def test_checks_keep_the_order_in_which_they_run(record_of):
-    items = [planted(number) for number in (1, 2)]
+    items = [mutant(number) for number in (1, 2)]
     records = [
         record_of(items[0], Outcome.WRONG, form="passed", values="failed: x"),
         record_of(items[1], Outcome.WRONG, form="passed", written="passed", values="passed",
@@ -194,8 +194,8 @@ def test_checks_keep_the_order_in_which_they_run(record_of):
 
 
 def test_other_harnesses_are_scored_on_the_available_results(record_of):
-    bugs = [planted(number) for number in (1, 2, 3)]
-    right = planted(1, is_bug=False)
+    bugs = [mutant(number) for number in (1, 2, 3)]
+    right = mutant(1, is_bug=False)
     records = [
         record_of(bugs[0], Outcome.WRONG, values="failed: x", rivals={"loose": True, "abs": False}),
         record_of(bugs[1], Outcome.WRONG, values="failed: x", rivals={"loose": True, "abs": True}),

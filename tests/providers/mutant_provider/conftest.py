@@ -1,4 +1,4 @@
-"""Launches planted kernels of the host for the tests here, and judges the results."""
+"""Launches mutants of the host for the tests here, and judges the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import HostExecutable
 from gemmetry.providers.mutant_provider.mutant import Carrier
@@ -35,10 +35,10 @@ SMALL_TILE = (16, 32, 16)
 
 
 class Bench:
-    """One planted kernel with inputs and an output of its own."""
+    """One kernel of the catalogue with inputs and an output of its own."""
 
     def __init__(self, slug: str, shape: tuple[int, int, int] | None = None, seed: int = 1) -> None:
-        seen = (p for p in planted() if p.carrier is Carrier.HOST and not p.is_unseen)
+        seen = (p for p in all_mutants() if p.carrier is Carrier.HOST and not p.is_unseen)
         (self.item,) = (p for p in seen if p.slug == slug)
         self.operation = parse_operation(self.item.operation)
         if shape is not None:

@@ -7,9 +7,9 @@ import pytest
 from gemmetry.domain.names import operation_name, parse_operation, split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.providers.mutant_provider.catalogue import (
-    NOT_PLANTED,
-    planted,
-    planted_by_configuration,
+    WITHOUT_MUTANT,
+    all_mutants,
+    mutants_by_configuration,
     signature_of,
 )
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
@@ -19,11 +19,11 @@ CHECK_NAMES = {check.run.__name__.removeprefix("check_") for check in CHECKS}
 CHECK_NAMES |= {"form", "after_timing", "timing_sanity"}
 TRY_MORE = {"tail_shapes", "long_axes", "many_calls"}
 """Checks that try more at level paranoid than at standard."""
-ALL = [pytest.param(item, id=item.configuration) for item in planted()]
+ALL = [pytest.param(item, id=item.configuration) for item in all_mutants()]
 
 
 def on_host(*, is_bug: bool) -> list[Mutant]:
-    seen = [p for p in planted() if not p.is_unseen]
+    seen = [p for p in all_mutants() if not p.is_unseen]
     return [p for p in seen if p.carrier is Carrier.HOST and p.is_bug is is_bug]
 
 
@@ -34,16 +34,16 @@ def test_names_of_configurations_contain_number_slug_and_carrier() -> None:
     assert right.configuration == "ok03_stream_k_cuda"
 
 
-def test_every_number_of_the_list_is_planted_on_the_host_or_has_a_reason() -> None:
+def test_every_number_of_the_list_has_a_mutant_on_the_host_or_has_a_reason() -> None:
     numbers = {item.number for item in on_host(is_bug=True)}
-    assert numbers | set(NOT_PLANTED) == set(range(1, max(numbers) + 1))
-    assert numbers.isdisjoint(NOT_PLANTED)
+    assert numbers | set(WITHOUT_MUTANT) == set(range(1, max(numbers) + 1))
+    assert numbers.isdisjoint(WITHOUT_MUTANT)
     right = {item.number for item in on_host(is_bug=False)}
     assert right == set(range(1, max(right) + 1))
 
 
 def test_descriptions_are_phrases_that_need_no_other_row() -> None:
-    for item in planted():
+    for item in all_mutants():
         verb, _, rest = item.bug.partition(" ")
         assert re.fullmatch(r"[a-z]+s", verb), item.configuration  # "skips a partial tile"
         assert not rest.startswith("so "), item.configuration  # "does so with"
@@ -51,11 +51,11 @@ def test_descriptions_are_phrases_that_need_no_other_row() -> None:
 
 
 def test_configurations_are_unique() -> None:
-    assert len(planted_by_configuration()) == len(planted())
+    assert len(mutants_by_configuration()) == len(all_mutants())
 
 
 @pytest.mark.parametrize("item", ALL)
-def test_a_planted_kernel_is_described_completely(item: Mutant) -> None:
+def test_a_kernel_is_described_completely(item: Mutant) -> None:
     operation = parse_operation(item.operation)
     assert operation_name(operation) == item.operation
     assert signature_of(item.operation) == operation.signature

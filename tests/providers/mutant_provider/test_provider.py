@@ -11,14 +11,14 @@ from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider import provider
-from gemmetry.providers.mutant_provider.catalogue import planted, planted_by_configuration
+from gemmetry.providers.mutant_provider.catalogue import all_mutants, mutants_by_configuration
 from gemmetry.providers.mutant_provider.mutant import Carrier
 from gemmetry.providers.mutant_provider.provider import MutantProvider, carrier_problem
 from gemmetry.providers.registry import load_provider
 from gemmetry.providers.traits import traits_of
 
 CPU = Target(TargetKind.CPU)
-ITEM = planted_by_configuration()["m38_tf32_inputs_host"]
+ITEM = mutants_by_configuration()["m38_tf32_inputs_host"]
 OPERATION = parse_operation(ITEM.operation)
 WORKSPACE = Workspace(generated=Path("unused"))
 
@@ -42,12 +42,12 @@ def test_a_kernel_of_the_host_multiplies_with_one_thread() -> None:
         set_blas_threads(1)  # as everywhere in the tests, see conftest.py
 
 
-def test_an_operation_has_exactly_the_kernels_planted_on_it() -> None:
+def test_an_operation_has_exactly_the_kernels_that_run_on_it() -> None:
     found = MutantProvider().configurations(OPERATION, CPU)
     runs_here = {v for v in Carrier if carrier_problem(v, CPU) is None}
     wanted = {
         item.configuration
-        for item in planted()
+        for item in all_mutants()
         if item.operation == ITEM.operation and item.carrier in runs_here
     }
     assert {configuration.name for configuration in found} == wanted

@@ -36,8 +36,8 @@ def launch(operands) -> Callable[..., object]:
     return make
 
 
-def test_every_one_is_planted_and_changes_the_launch():
-    slugs = {item.slug for item in (*cuda_catalogue.PLANTED, *triton_catalogue.PLANTED)}
+def test_every_one_is_registered_and_changes_the_launch():
+    slugs = {item.slug for item in (*cuda_catalogue.MUTANTS, *triton_catalogue.MUTANTS)}
     assert slugs >= SLUGS
 
 
@@ -60,7 +60,7 @@ def test_results_in_turn(launch):
     assert len({one.data_ptr() for one in kept}) == 3
 
 
-@pytest.mark.parametrize("slug", ["copies_in_graphs", "none planted"])
+@pytest.mark.parametrize("slug", ["copies_in_graphs", "without a bug"])
 def test_right_outside_of_graphs(launch, operands, slug):
     once = launch(slug)
     for factor in (1, -2):

@@ -31,7 +31,7 @@ FACTS = {
 
 @pytest.fixture
 def matrix(make_record):
-    def planted(number, slug, is_bug=True, carrier=Carrier.HOST, is_unseen=False):
+    def mutant(number, slug, is_bug=True, carrier=Carrier.HOST, is_unseen=False):
         return Mutant(number, slug, f"the bug of {slug}", carrier, OPERATION, is_bug=is_bug,
                        killed_by=("values",) if is_bug and not is_unseen else (),
                        is_unseen=is_unseen)  # fmt: skip
@@ -54,16 +54,16 @@ def matrix(make_record):
         )  # fmt: skip
 
     items = [
-        planted(1, "returns_zeros"),
-        planted(5, "k_tail_dropped_and_a_name_that_is_long"),
-        planted(17, "hangs", carrier=Carrier.TRITON),
-        planted(36, "f16_accumulator"),
-        planted(2, "split_k_atomic", is_bug=False),
-        planted(5, "same_sign", is_bug=False),
-        planted(10, "far_away", carrier=Carrier.CUDA),
-        planted(1, "new_and_wrong", is_unseen=True),
-        planted(2, "new_and_missed", is_unseen=True),
-        planted(1, "new_and_right", is_unseen=True, is_bug=False),
+        mutant(1, "returns_zeros"),
+        mutant(5, "k_tail_dropped_and_a_name_that_is_long"),
+        mutant(17, "hangs", carrier=Carrier.TRITON),
+        mutant(36, "f16_accumulator"),
+        mutant(2, "split_k_atomic", is_bug=False),
+        mutant(5, "same_sign", is_bug=False),
+        mutant(10, "far_away", carrier=Carrier.CUDA),
+        mutant(1, "new_and_wrong", is_unseen=True),
+        mutant(2, "new_and_missed", is_unseen=True),
+        mutant(1, "new_and_right", is_unseen=True, is_bug=False),
     ]
     records = [
         record(items[0], Outcome.WRONG, "values", "integers"),
@@ -78,7 +78,7 @@ def matrix(make_record):
     ]
     return kill_matrix(
         items, records, absent={items[6].configuration: "this machine has no CUDA device"},
-        not_planted={53: "its results are right"},
+        without_mutant={53: "its results are right"},
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_the_console_fits_80_columns_and_shows_all(matrix, console_text):
     lines = text.splitlines()
     assert any("e values (1)" in line for line in lines)
     zeros = next(line for line in lines if "m01 returns zeros" in line)
-    head = next(line for line in lines if line.startswith("Planted bugs"))
+    head = next(line for line in lines if line.startswith("Mutants"))
     assert zeros[head.index(" e ") + 1] == "●"
     assert zeros[head.index(" a ") + 1] == "·"
     survivor = next(line for line in lines if "m36 f16 accumulator" in line)
@@ -107,7 +107,7 @@ def test_the_console_fits_80_columns_and_shows_all(matrix, console_text):
     assert "allclose(1e-2) 2 of 3 0 of 1 0 of 2" in " ".join(text.split())
     assert "DeepGEMM diff 3 of 3 1 of 1 0 of 2" in " ".join(text.split())
     assert "1 cuda mutant: this machine has no CUDA device" in text
-    assert "1 not planted: its results are right" in text
+    assert "1 without a kernel: its results are right" in text
 
 
 def test_the_document_is_json_with_the_promised_keys(matrix):

@@ -1,7 +1,7 @@
-"""Scores verification by planted kernels: which check killed which mutant, and which mutants
+"""Scores verification by mutants: which check killed which mutant, and which mutants
 survived.
 
-A *mutant* is a kernel with a planted bug; it is killed when its dispatch does not end as ``ok``
+A *mutant* is a kernel with a deliberate bug; it is killed when its dispatch does not end as ``ok``
 (wrong, crashed, hung, rejected), because then no time of it is reported. A kernel that is right but
 unusual must pass; otherwise it is a *false alarm*. The share of mutants killed is the mutation
 score (Jia & Harman, "An Analysis and Survey of the Development of Mutation Testing", IEEE TSE
@@ -32,16 +32,16 @@ _OF_THE_FIRST_RESULT = frozenset({"written", "values", "freivalds"})
 
 
 @dataclass(frozen=True, slots=True)
-class PlantedResult:
-    """One planted kernel on one device."""
+class MutantResult:
+    """One kernel of the catalogue on one device."""
 
-    planted: Mutant
+    mutant: Mutant
     record: Record
 
     @property
     def name(self) -> str:
         """Its configuration."""
-        return self.planted.configuration
+        return self.mutant.configuration
 
     @property
     def cells(self) -> dict[str, str]:
@@ -73,20 +73,20 @@ class PlantedResult:
     def is_flagged(self) -> bool:
         """Whether a right kernel was rejected. A warning is an alarm as well, unless the kernel
         declares the property that caused it."""
-        warned = self.record.verdict.status is Verification.WARNED and not self.planted.declared
+        warned = self.record.verdict.status is Verification.WARNED and not self.mutant.declared
         return self.record.outcome is not Outcome.OK or warned
 
     @property
     def is_killed_as_planned(self) -> bool:
         """Whether one of the checks that the catalogue expects killed it: a mutant killed by
         another check may be broken in a different way than intended."""
-        expected = self.planted.killed_by
+        expected = self.mutant.killed_by
         return not expected or bool(set(expected) & set(self.killed_by))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRun:
-    """A planted kernel that did not run here, or a bug of the list without a kernel."""
+    """A kernel of the catalogue that did not run here, or a bug of the list without a kernel."""
 
     number: int
     name: str
@@ -115,28 +115,28 @@ class RivalScore:
 
 @dataclass(frozen=True)
 class KillMatrix:
-    """All planted kernels that ran, and those that did not."""
+    """All kernels of the catalogue that ran, and those that did not."""
 
-    results: Sequence[PlantedResult]
+    results: Sequence[MutantResult]
     not_run: Sequence[NotRun] = ()
     unseen: KillMatrix | None = None
     """The kernels that were written without knowledge of the checks; the score and lists of the
     others do not include them. None where none of them ran."""
 
     @cached_property
-    def mutants(self) -> list[PlantedResult]:
-        return [result for result in self.results if result.planted.is_bug]
+    def mutants(self) -> list[MutantResult]:
+        return [result for result in self.results if result.mutant.is_bug]
 
     @cached_property
-    def correct(self) -> list[PlantedResult]:
-        return [result for result in self.results if not result.planted.is_bug]
+    def correct(self) -> list[MutantResult]:
+        return [result for result in self.results if not result.mutant.is_bug]
 
     @cached_property
-    def survivors(self) -> list[PlantedResult]:
+    def survivors(self) -> list[MutantResult]:
         return [result for result in self.mutants if not result.is_killed]
 
     @cached_property
-    def false_alarms(self) -> list[PlantedResult]:
+    def false_alarms(self) -> list[MutantResult]:
         return [result for result in self.correct if result.is_flagged]
 
     @cached_property
@@ -160,7 +160,7 @@ class KillMatrix:
     @property
     def bugs_covered(self) -> tuple[int, ...]:
         """Numbers of the bugs in the list for which at least one mutant ran."""
-        return tuple(sorted({result.planted.number for result in self.mutants}))
+        return tuple(sorted({result.mutant.number for result in self.mutants}))
 
     @property
     def is_perfect(self) -> bool:
@@ -209,11 +209,11 @@ class KillMatrix:
 
 
 def kill_matrix(
-    planted: Iterable[Mutant],
+    catalogue: Iterable[Mutant],
     records: Iterable[Record],
     *,
     absent: Mapping[str, str] | None = None,
-    not_planted: Mapping[int, str] | None = None,
+    without_mutant: Mapping[int, str] | None = None,
 ) -> KillMatrix:
     """Match records of the provider ``mutant`` with the catalogue.
 
@@ -221,20 +221,20 @@ def kill_matrix(
     does not work there, and none of its mutants counts as killed.
 
     Args:
-        planted: the whole catalogue.
-        records: of a self-test's experiment; a planted kernel may have one for each device.
+        catalogue: all its kernels.
+        records: of a self-test's experiment; a kernel may have one for each device.
         absent: configuration -> why it was left out on this machine.
-        not_planted: number of a bug -> why no kernel is planted for it.
+        without_mutant: number of a bug -> why there is no mutant for it.
     """
     by_configuration: dict[str, list[Record]] = {}
     for record in records:
         by_configuration.setdefault(record.configuration, []).append(record)
-    results: list[PlantedResult] = []
+    results: list[MutantResult] = []
     not_run: list[NotRun] = []
-    for item in planted:
+    for item in catalogue:
         found = by_configuration.get(item.configuration, [])
         ran = [record for record in found if record.outcome not in NOT_RUN]
-        results += [PlantedResult(item, record) for record in ran]
+        results += [MutantResult(item, record) for record in ran]
         if not ran:
             not_run.append(_not_run(item, found, (absent or {}).get(item.configuration)))
     unusable = _unusable(results)
@@ -242,36 +242,36 @@ def kill_matrix(
     results = [result for result in results if _place(result) not in unusable]
     not_run += [
         NotRun(number=number, name="", carrier="", is_bug=True, reason=reason)
-        for number, reason in (not_planted or {}).items()
+        for number, reason in (without_mutant or {}).items()
     ]
-    unseen = [result for result in results if result.planted.is_unseen]
-    seen = [result for result in results if not result.planted.is_unseen]
+    unseen = [result for result in results if result.mutant.is_unseen]
+    seen = [result for result in results if not result.mutant.is_unseen]
     return KillMatrix(seen, not_run, KillMatrix(unseen) if unseen else None)
 
 
-def _place(result: PlantedResult) -> tuple[str, str]:
-    return str(result.planted.carrier), result.record.device
+def _place(result: MutantResult) -> tuple[str, str]:
+    return str(result.mutant.carrier), result.record.device
 
 
-def _unusable(results: Iterable[PlantedResult]) -> set[tuple[str, str]]:
+def _unusable(results: Iterable[MutantResult]) -> set[tuple[str, str]]:
     """(carrier, device) pairs for which mutants and right kernels alike ended without a check."""
     kinds: dict[tuple[str, str], set[bool]] = {}
     reached: set[tuple[str, str]] = set()
     for result in results:
-        kinds.setdefault(_place(result), set()).add(result.planted.is_bug)
+        kinds.setdefault(_place(result), set()).add(result.mutant.is_bug)
         if result.record.verdict.checks or result.record.outcome not in ENDINGS:
             reached.add(_place(result))
     return {place for place, of in kinds.items() if len(of) == 2 and place not in reached}
 
 
-def _unusable_not_run(result: PlantedResult) -> NotRun:
+def _unusable_not_run(result: MutantResult) -> NotRun:
     carrier, device = _place(result)
     record = result.record
     return NotRun(
-        number=result.planted.number,
+        number=result.mutant.number,
         name=result.name,
         carrier=carrier,
-        is_bug=result.planted.is_bug,
+        is_bug=result.mutant.is_bug,
         reason=f"{carrier} does not work on {device}, correct kernels fail as well: "
         f"{record.reason}",
         is_broken=True,
@@ -296,7 +296,7 @@ def _not_run(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRu
 
 
 def _rival_score(
-    name: str, mutants: Sequence[PlantedResult], correct: Sequence[PlantedResult]
+    name: str, mutants: Sequence[MutantResult], correct: Sequence[MutantResult]
 ) -> RivalScore:
     judged = [r for r in mutants if name in r.record.verdict.rivals]
     wrong = [r for r in judged if r.is_wrong_at_once]
@@ -311,5 +311,5 @@ def _rival_score(
     )
 
 
-def _names(results: Iterable[PlantedResult]) -> tuple[str, ...]:
+def _names(results: Iterable[MutantResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(result.name for result in results))

@@ -17,11 +17,11 @@ from pkgutil import iter_modules
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Signature
 from gemmetry.providers.mutant_provider import host, unseen
-from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED as ON_CUDA
+from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS as ON_CUDA
 from gemmetry.providers.mutant_provider.mutant import ON_HOST, Mutant
-from gemmetry.providers.mutant_provider.triton.catalogue import PLANTED as ON_TRITON
+from gemmetry.providers.mutant_provider.triton.catalogue import MUTANTS as ON_TRITON
 
-NOT_PLANTED: Mapping[int, str] = {
+WITHOUT_MUTANT: Mapping[int, str] = {
     53: (
         "a kernel that calls a vendor's library gives correct results, and operations do not "
         "require a kernel of one's own; a profiler's list of kernel names shows such calls"
@@ -31,7 +31,7 @@ NOT_PLANTED: Mapping[int, str] = {
 
 
 @cache
-def planted() -> tuple[Mutant, ...]:
+def all_mutants() -> tuple[Mutant, ...]:
     """All kernels of the catalogue, by carrier and in the order of their numbers."""
     for package in (host, unseen):
         for module in iter_modules(package.__path__, f"{package.__name__}."):
@@ -42,9 +42,9 @@ def planted() -> tuple[Mutant, ...]:
 
 
 @cache
-def planted_by_configuration() -> Mapping[str, Mutant]:
+def mutants_by_configuration() -> Mapping[str, Mutant]:
     """Name of a configuration -> kernel of the catalogue."""
-    return {item.configuration: item for item in planted()}
+    return {item.configuration: item for item in all_mutants()}
 
 
 @cache

@@ -89,9 +89,9 @@ def plant(item: Mutant) -> Planter:
     """Register the decorated class as what `item` is built from. Of several decorators of a class,
     the topmost is registered first."""
 
-    def planted_as(kernel: Kernel) -> Kernel:
+    def registered(kernel: Kernel) -> Kernel:
         places = [at for at, other in enumerate(ON_HOST) if other.recipe is kernel]
         ON_HOST.insert(places[0] if places else len(ON_HOST), replace(item, recipe=kernel))
         return kernel
 
-    return planted_as
+    return registered

@@ -17,8 +17,8 @@ from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.mutant_provider.catalogue import (
-    planted,
-    planted_by_configuration,
+    all_mutants,
+    mutants_by_configuration,
     signature_of,
 )
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
@@ -83,7 +83,7 @@ class MutantProvider(BaseProvider):
 
     def supports(self, operation: Operation, target: Target) -> str | None:
         reason = "no mutant computes operations of this form"
-        for item in planted():
+        for item in all_mutants():
             if _computes(item, operation):
                 problem = carrier_problem(item.carrier, target)
                 if problem is None:
@@ -95,14 +95,14 @@ class MutantProvider(BaseProvider):
         name = operation_name(operation)
         return [
             item.as_configuration()
-            for item in planted()
+            for item in all_mutants()
             if item.operation == name and carrier_problem(item.carrier, target) is None
         ]
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
     ) -> Configuration | None:
-        item = planted_by_configuration().get(name)
+        item = mutants_by_configuration().get(name)
         if item is None or not _computes(item, operation):
             return None
         return item.as_configuration()
@@ -115,10 +115,10 @@ class MutantProvider(BaseProvider):
             UnknownNameError: no mutant has that name.
             UnsupportedError: its carrier does not run here, or it computes something else.
         """
-        item = planted_by_configuration().get(dispatch.configuration.name)
+        item = mutants_by_configuration().get(dispatch.configuration.name)
         if item is None:
             raise UnknownNameError(
-                "mutant", dispatch.configuration.name, list(planted_by_configuration())
+                "mutant", dispatch.configuration.name, list(mutants_by_configuration())
             )
         problem = carrier_problem(item.carrier, dispatch.target)
         if not _computes(item, dispatch.operation):

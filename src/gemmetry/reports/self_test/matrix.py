@@ -17,8 +17,8 @@ from gemmetry.analysis.dispatches.kill_matrix import (
     PASSED,
     WARNED,
     KillMatrix,
+    MutantResult,
     NotRun,
-    PlantedResult,
 )
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.outcome import Outcome
@@ -53,7 +53,7 @@ def print_kill_matrix(matrix: KillMatrix, console: Console) -> None:
     letters = letters_of(matrix.checks)
     _print_legend(matrix, letters, console)
     joint = " " if _NAME_WIDTH + 3 + 2 * len(letters) + _WORD_WIDTH <= console.width else ""
-    sections = [("Planted bugs", matrix.mutants), ("Correct but tricky", matrix.correct)]
+    sections = [("Mutants", matrix.mutants), ("Correct but tricky", matrix.correct)]
     if matrix.unseen:
         sections.append(("Unseen bugs", matrix.unseen.mutants))
         sections.append(("Unseen correct kernels", matrix.unseen.correct))
@@ -113,7 +113,7 @@ def _unseen_document(matrix: KillMatrix) -> dict[str, Any]:
 
 def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
     """Write the matrix in the format of the suffix: md is a page, json the document, and all others
-    a table with one row for each planted kernel.
+    a table with one row for each kernel.
 
     Raises:
         RequestError: unknown suffix, or a library is missing. StorageError: not writable.
@@ -144,7 +144,7 @@ def _head(title: str, letters: Mapping[str, str], joint: str) -> Text:
     return head
 
 
-def _line(result: PlantedResult, letters: Mapping[str, str], joint: str) -> Text:
+def _line(result: MutantResult, letters: Mapping[str, str], joint: str) -> Text:
     """A kernel's line; `joint` separates the cells."""
     name = short_name(result)
     name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
@@ -201,7 +201,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
     for reason, items in reasons.items():
         bugs = Counter(item.carrier for item in items if item.is_bug)
         right = sum(not item.is_bug for item in items)
-        what = [f"{n} {v} mutant{'' if n == 1 else 's'}" if v else f"{n} not planted"
+        what = [f"{n} {v} mutant{'' if n == 1 else 's'}" if v else f"{n} without a kernel"
                 for v, n in bugs.items()]  # fmt: skip
         what += [f"{right} correct"] if right else []
         console.print(Text(f"  {', '.join(what)}: {reason}"))
@@ -218,22 +218,22 @@ def _not_run_document(item: NotRun) -> dict[str, Any]:
     }
 
 
-def _result_document(result: PlantedResult) -> dict[str, Any]:
-    record, planted = result.record, result.planted
+def _result_document(result: MutantResult) -> dict[str, Any]:
+    record, mutant = result.record, result.mutant
     return {
         "name": result.name,
-        "number": planted.number,
-        "bug": planted.bug,
-        "vehicle": str(planted.carrier),
+        "number": mutant.number,
+        "bug": mutant.bug,
+        "vehicle": str(mutant.carrier),
         "device": record.device,
         "operation": record.operation,
-        "is_bug": planted.is_bug,
-        "is_killed": result.is_killed if planted.is_bug else None,
-        "is_false_alarm": None if planted.is_bug else result.is_flagged,
+        "is_bug": mutant.is_bug,
+        "is_killed": result.is_killed if mutant.is_bug else None,
+        "is_false_alarm": None if mutant.is_bug else result.is_flagged,
         "outcome": str(record.outcome),
         "verification": str(record.verdict.status),
         "killed_by": list(result.killed_by),
-        "planned": list(planted.killed_by),
+        "planned": list(mutant.killed_by),
         "checks": result.cells,
         "rivals_let_it_through": dict(record.verdict.rivals),
         "reason": record.reason or record.verdict.reason or None,
@@ -256,7 +256,7 @@ def _table(matrix: KillMatrix) -> Table:
     )
 
 
-def _flat_row(result: PlantedResult, matrix: KillMatrix) -> dict[str, Any]:
+def _flat_row(result: MutantResult, matrix: KillMatrix) -> dict[str, Any]:
     document = _result_document(result)
     cells = result.cells
     keys = ("number", "name", "vehicle", "device", "operation", "bug", "is_bug", "outcome")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gemmetry.analysis.dispatches.kill_matrix import KillMatrix, PlantedResult
+from gemmetry.analysis.dispatches.kill_matrix import KillMatrix, MutantResult
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.reports.self_test.labels import (
     CELLS,
@@ -21,7 +21,7 @@ from gemmetry.reports.texts import first_line
 
 
 def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
-    """The page: score, checks, a row for each planted kernel, the checks of other harnesses.
+    """The page: score, checks, a row for each kernel, the checks of other harnesses.
 
     Args:
         facts: about the run: ``level`` and ``machine`` (a mapping).
@@ -35,7 +35,7 @@ def kill_matrix_page(matrix: KillMatrix, facts: Mapping[str, Any]) -> str:
         "\n".join(f"* {escape(line)}" for line in score_lines(matrix)),
         "## Checks",
         _checks(matrix),
-        "## Planted bugs",
+        "## Mutants",
         _kernels(matrix.mutants, "killed by"),
         "## Correct but tricky kernels",
         _kernels(matrix.correct, "flagged by"),
@@ -79,14 +79,14 @@ def _checks(matrix: KillMatrix) -> str:
     return _table(["", "check", "mutants killed", "by it alone"], rows, numbers=(2, 3))
 
 
-def _kernels(results: Sequence[PlantedResult], verdict: str) -> str:
+def _kernels(results: Sequence[MutantResult], verdict: str) -> str:
     if not results:
         return "None ran."
     rows = [
         [
-            str(result.planted.number),
+            str(result.mutant.number),
             short_name(result),
-            result.planted.bug,
+            result.mutant.bug,
             ", ".join(result.killed_by) or (verdict_word(result) if is_bad(result) else "none"),
         ]
         for result in results

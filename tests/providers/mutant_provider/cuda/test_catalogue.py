@@ -1,4 +1,4 @@
-"""Tests of the catalogue of planted CUDA kernels against the sources that carry them."""
+"""Tests of the catalogue of CUDA kernels against the sources that carry them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
 from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 
 FOLDER = resources.files("gemmetry.kernels") / "mutants"
@@ -22,14 +22,14 @@ def _source(name: str) -> str:
 
 
 def test_names_are_unique_and_operations_are_known() -> None:
-    names = [item.configuration for item in PLANTED]
+    names = [item.configuration for item in MUTANTS]
     assert len(set(names)) == len(names) == 78
-    assert len({item.slug for item in PLANTED}) == len(PLANTED)
-    for item in PLANTED:
+    assert len({item.slug for item in MUTANTS}) == len(MUTANTS)
+    for item in MUTANTS:
         assert parse_operation(item.operation).signature.kind == "matmul"
 
 
-@pytest.mark.parametrize("item", PLANTED, ids=lambda item: item.configuration)
+@pytest.mark.parametrize("item", MUTANTS, ids=lambda item: item.configuration)
 def test_a_bug_is_in_its_source_or_in_how_it_is_launched(item) -> None:
     source = _source(f"{item.recipe.source}.cu")
     number = item.code
@@ -38,11 +38,11 @@ def test_a_bug_is_in_its_source_or_in_how_it_is_launched(item) -> None:
     assert mentioned == (item.is_bug and not item.recipe.in_launch)
 
 
-def test_every_bug_of_the_sources_is_planted() -> None:
-    for source in {item.recipe.source for item in PLANTED}:
+def test_every_bug_of_the_sources_has_a_mutant() -> None:
+    for source in {item.recipe.source for item in MUTANTS}:
         numbers = {int(n) for n in re.findall(r"MUTANT [!=]= (\d+)", _source(f"{source}.cu"))}
-        planted = {item.code for item in PLANTED}
-        assert numbers <= planted, source
+        codes = {item.code for item in MUTANTS}
+        assert numbers <= codes, source
 
 
 def test_tiles_are_those_of_the_sources() -> None:
@@ -50,14 +50,14 @@ def test_tiles_are_those_of_the_sources() -> None:
         name: tuple(
             int(re.search(rf"TILE_{axis} = (\d+)", _source(f"{name}.cu"))[1]) for axis in "MNK"
         )
-        for name in {item.recipe.source for item in PLANTED}
+        for name in {item.recipe.source for item in MUTANTS}
     }
-    for item in PLANTED:
+    for item in MUTANTS:
         assert item.tile == sizes[item.recipe.source], item.configuration
 
 
 def test_chunks_fit_the_tile_and_the_copy_engine() -> None:
-    for item in PLANTED:
+    for item in MUTANTS:
         recipe = item.recipe
         if recipe.source == HOPPER_SOURCE:
             assert 64 % recipe.chunk == 0 and recipe.chunk * 4 % 16 == 0
@@ -65,7 +65,7 @@ def test_chunks_fit_the_tile_and_the_copy_engine() -> None:
 
 
 def test_an_extra_buffer_holds_a_tile_of_a() -> None:
-    extra = [item for item in PLANTED if item.recipe.extra_bytes]
+    extra = [item for item in MUTANTS if item.recipe.extra_bytes]
     assert [item.slug for item in extra] == ["shared_memory_taken_for_zero"]
     rows, _, depth = extra[0].tile
     assert extra[0].recipe.extra_bytes == 4 * rows * depth

@@ -1,4 +1,4 @@
-"""Tests of what planted CUDA kernels ask of the driver, without one."""
+"""Tests of what mutants in CUDA C++ require of the driver, without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every planted CUDA kernel compiles without a GPU, and differs from the right kernel."""
+"""Every mutant in CUDA C++ compiles without a GPU, and differs from the right kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider.cuda.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
 from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
@@ -27,7 +27,7 @@ def _dispatch(item, target: Target = H200, operation: str = "") -> Dispatch:
     return Dispatch(shape, item.as_configuration(), "mutant", target)
 
 
-@pytest.mark.parametrize("item", PLANTED, ids=lambda item: item.configuration)
+@pytest.mark.parametrize("item", MUTANTS, ids=lambda item: item.configuration)
 def test_it_compiles_and_a_bug_in_the_source_changes_the_code(item) -> None:
     architecture = cuda_kernels.code_architecture(item.recipe, "sm_90")
     cubin = cuda_kernels.compile_item(item, architecture)
@@ -41,7 +41,7 @@ def test_it_compiles_and_a_bug_in_the_source_changes_the_code(item) -> None:
 
 
 def test_hopper_kernels_say_what_they_need() -> None:
-    item = next(item for item in PLANTED if item.recipe.source == HOPPER_SOURCE)
+    item = next(item for item in MUTANTS if item.recipe.source == HOPPER_SOURCE)
     recipe = item.recipe
     assert cuda_kernels.why_unsupported(recipe, _dispatch(item)) is None
     older = Target(TargetKind.CUDA, "sm_80", 0)
@@ -54,7 +54,7 @@ def test_hopper_kernels_say_what_they_need() -> None:
 
 
 def test_other_kernels_run_on_any_shape_and_device() -> None:
-    item = PLANTED[0]
+    item = MUTANTS[0]
     older = Target(TargetKind.CUDA, "sm_80", 0)
     dispatch = _dispatch(item, older, "matmul_3x5x7_f32t_f32t_f32t")
     assert cuda_kernels.why_unsupported(item.recipe, dispatch) is None

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host import caches as host_caches
 from gemmetry.verification.checks import calls
 from gemmetry.verification.protocol import LAUNCHES
 
-PLANTED = [
-    item for item in planted() if getattr(item.recipe, "__module__", "") == host_caches.__name__
+MUTANTS = [
+    item for item in all_mutants() if getattr(item.recipe, "__module__", "") == host_caches.__name__
 ]
 KEEPS_ANSWERS = [
     item.slug
-    for item in PLANTED
+    for item in MUTANTS
     if item.is_bug and issubclass(item.recipe, host_caches.KeepsAnswers)
     if not issubclass(item.recipe, host_caches.AfterManyCalls)
 ]
@@ -150,7 +150,7 @@ def test_results_come_back_in_a_few_buffers(plant: Any, slug: str, count: int) -
     assert bench.is_right()
 
 
-@pytest.mark.parametrize("slug", [item.slug for item in PLANTED if not item.is_bug])
+@pytest.mark.parametrize("slug", [item.slug for item in MUTANTS if not item.is_bug])
 def test_right_ones_are_right_call_after_call(plant: Any, slug: str) -> None:
     bench = plant(slug)
     assert all(bench.is_right() for _ in range(3))

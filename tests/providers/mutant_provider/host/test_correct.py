@@ -13,11 +13,13 @@ from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import Array, numpy_dtype, smallest_normal, to_float32, to_float64
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
 from gemmetry.providers.mutant_provider.mutant import Carrier
 
-TRICKY = [p for p in planted() if p.carrier is Carrier.HOST and not p.is_bug and not p.is_unseen]
+TRICKY = [
+    p for p in all_mutants() if p.carrier is Carrier.HOST and not p.is_bug and not p.is_unseen
+]
 SLUGS = [item.slug for item in TRICKY]
 
 

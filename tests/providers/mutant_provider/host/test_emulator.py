@@ -1,4 +1,4 @@
-"""The emulator is right where no bug is planted in it."""
+"""The emulator is right where it has no deliberate bug."""
 
 from __future__ import annotations
 

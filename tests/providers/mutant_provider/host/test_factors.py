@@ -1,4 +1,4 @@
-"""Factors of planted kernels: right orders agree with the reference, wrong ones do not."""
+"""Factors of mutants: right orders agree with the reference, wrong ones do not."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host import factors as factors
 from gemmetry.providers.mutant_provider.mutant import Carrier
 
-SLUGS = [item.slug for item in planted() if item.carrier is Carrier.HOST and item.number == 65]
+SLUGS = [item.slug for item in all_mutants() if item.carrier is Carrier.HOST and item.number == 65]
 SHOWS_ELSEWHERE = {"alpha_as_integer", "alpha_without_sign", "beta_taken_for_one", "alpha_in_bf16"}
 """With other factors, or on exact inputs."""
 

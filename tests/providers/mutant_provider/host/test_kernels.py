@@ -15,8 +15,8 @@ from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import bug, build, tricky
 
 
-def test_a_class_is_planted_by_its_decorators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutant, "ON_HOST", planted_before := [])
+def test_a_class_is_registered_by_its_decorators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutant, "ON_HOST", registered_before := [])
     operation = "matmul_16x16x16_f32t_f32t_f32t"
 
     @bug(5, "negates", "stores the negative result", operation, "values")
@@ -30,17 +30,17 @@ def test_a_class_is_planted_by_its_decorators_alone(monkeypatch: pytest.MonkeyPa
         pass
 
     names = ["m05_negates_host", "m04_negates_too_host", "ok03_is_right_host"]
-    assert [item.configuration for item in planted_before] == names
-    assert [item.recipe for item in planted_before] == [Negates, Negates, IsRight]
-    assert planted_before[1].tile == (16, 16, 16)
-    assert planted_before[2].declared == (Trait.NORMWISE,)
+    assert [item.configuration for item in registered_before] == names
+    assert [item.recipe for item in registered_before] == [Negates, Negates, IsRight]
+    assert registered_before[1].tile == (16, 16, 16)
+    assert registered_before[2].declared == (Trait.NORMWISE,)
     dispatch = Dispatch(
-        parse_operation(operation), planted_before[0].as_configuration(), "mutant",
+        parse_operation(operation), registered_before[0].as_configuration(), "mutant",
         Target(TargetKind.CPU),
     )  # fmt: skip
     one = np.eye(16, dtype=np.float32)
     output = np.zeros_like(one)
-    build(planted_before[0], dispatch).run([one, one], output)
+    build(registered_before[0], dispatch).run([one, one], output)
     assert np.array_equal(output, -one)
 
 

@@ -1,4 +1,4 @@
-"""Numbers at the ends of s8 and fp8, and gelu: right ways are right, and planted slips show."""
+"""Numbers at the ends of s8 and fp8, and gelu: right ways are right, and deliberate slips show."""
 
 from __future__ import annotations
 

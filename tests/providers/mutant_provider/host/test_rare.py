@@ -16,7 +16,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host import rare
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.provider import MutantProvider
@@ -25,7 +25,9 @@ from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import CHECKS
 
-PLANTED = [item for item in planted() if getattr(item.recipe, "__module__", "") == rare.__name__]
+MUTANTS = [
+    item for item in all_mutants() if getattr(item.recipe, "__module__", "") == rare.__name__
+]
 WORKSPACE = Workspace(generated=Path("unused"))
 MODULES = calls, long_axes
 RUN = {check.name: check.run for check in CHECKS}
@@ -79,7 +81,7 @@ def context_of(item: Mutant) -> Context:
     return Context(launcher, operation, inputs, reference, 42, companions, thorough=thorough)
 
 
-@pytest.mark.parametrize("item", [pytest.param(one, id=one.slug) for one in PLANTED])
+@pytest.mark.parametrize("item", [pytest.param(one, id=one.slug) for one in MUTANTS])
 def test_a_rare_bug_is_hidden_from_values_and_killed_for_what_it_is(item: Mutant) -> None:
     context = context_of(item)
     assert context.first_errors.bad_count == 0
@@ -90,13 +92,13 @@ def test_a_rare_bug_is_hidden_from_values_and_killed_for_what_it_is(item: Mutant
     assert REASONS[item.slug] in result.detail
 
 
-def test_each_kernel_is_planted_and_has_a_reason() -> None:
-    assert {item.slug for item in PLANTED} == set(REASONS)
+def test_each_kernel_is_registered_and_has_a_reason() -> None:
+    assert {item.slug for item in MUTANTS} == set(REASONS)
 
 
 def test_a_closeness_of_inputs_is_what_decides() -> None:
     """A kernel that keeps its last result computes where inputs differ by more."""
-    (item,) = (one for one in PLANTED if one.slug == "close_by_norm")
+    (item,) = (one for one in MUTANTS if one.slug == "close_by_norm")
     operation = parse_operation(item.operation)
     kernel = item.recipe(operation, item.tile)
     draw = partial(np.random.default_rng(3).uniform, -1, 1, (64, 64))

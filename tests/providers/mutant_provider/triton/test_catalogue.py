@@ -1,4 +1,4 @@
-"""Tests of the catalogue of planted Triton kernels against the source that carries them."""
+"""Tests of the catalogue of Triton kernels against the source that carries them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmetry.domain.traits import Trait
 from gemmetry.providers.mutant_provider.torch_callers import SLUGS
 from gemmetry.providers.mutant_provider.triton import catalogue as triton_catalogue
 from gemmetry.providers.mutant_provider.triton.catalogue import (
-    PLANTED,
+    MUTANTS,
     TILE,
     interpreter_problem,
 )
@@ -22,26 +22,26 @@ SOURCE = (resources.files("gemmetry.kernels") / "triton_mutants.py").read_text()
 
 
 def test_names_are_unique_and_operations_are_known() -> None:
-    names = [item.configuration for item in PLANTED]
+    names = [item.configuration for item in MUTANTS]
     assert len(set(names)) == len(names)
-    assert sum(item.is_bug for item in PLANTED) == 29
-    for item in PLANTED:
+    assert sum(item.is_bug for item in MUTANTS) == 29
+    for item in MUTANTS:
         assert parse_operation(item.operation).signature.kind == "matmul"
         assert item.tile == TILE
 
 
 def test_every_bug_is_in_the_source_or_in_the_launch() -> None:
     in_source = {int(code) for code in re.findall(r"MUTANT == (\d+)", SOURCE)}
-    codes = [item.code for item in PLANTED if item.is_bug and item.slug not in SLUGS]
+    codes = [item.code for item in MUTANTS if item.is_bug and item.slug not in SLUGS]
     assert in_source | {32} == set(codes)
     assert len(set(codes)) == len(codes)
-    assert {item.code for item in PLANTED if not item.is_bug} == {0}
+    assert {item.code for item in MUTANTS if not item.is_bug} == {0}
 
 
 def test_right_kernels_are_special_in_something() -> None:
-    recipes = [item.recipe for item in PLANTED if not item.is_bug]
+    recipes = [item.recipe for item in MUTANTS if not item.is_bug]
     assert len(set(recipes)) == len(recipes)
-    for item in PLANTED:
+    for item in MUTANTS:
         assert (Trait.NONDETERMINISTIC in item.declared) == (item.recipe.splits > 1)
 
 

@@ -1,4 +1,4 @@
-"""Planted Triton kernels in the interpreter: bugs show, right kernels are right.
+"""Mutants in Triton in the interpreter: bugs show, right kernels are right.
 
 Triton decides whether it interprets when it is first imported, so this runs as a script.
 """
@@ -26,7 +26,7 @@ from gemmetry.numerics.bounds import error_bounds
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider.provider import PROVIDER
-from gemmetry.providers.mutant_provider.triton.catalogue import PLANTED
+from gemmetry.providers.mutant_provider.triton.catalogue import MUTANTS
 
 CPU = Target(TargetKind.CPU)
 # Checks whose kills do not show in one launch on ordinary inputs, or only on another shape.
@@ -36,7 +36,7 @@ HIDDEN = {
 }
 HIDDEN_WHERE_ALIGNED = {"tail_shapes"} | HIDDEN
 READS_PAST_K = ("k_tail_unmasked", "vectors_past_k")
-for item in PLANTED:
+for item in MUTANTS:
     for m, n, k in ((None,) * 3, (33, 31, 36)):
         name = item.operation
         if m is not None:

@@ -1,4 +1,4 @@
-"""Unseen planted kernels: each wrong one is wrong where it says, each right one is right.
+"""Unseen kernels of the catalogue: each wrong one is wrong where it says, each right one is right.
 
 Judged with numpy alone, not with the checks that the kernels are there to score.
 """
@@ -25,7 +25,7 @@ from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.host_products import logical_view
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
-from gemmetry.providers.mutant_provider.catalogue import planted
+from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.provider import MutantProvider
 from gemmetry.providers.mutant_provider.unseen import callers as unseen_callers
 
@@ -45,7 +45,7 @@ class UnseenBench:
         shape: tuple[int, int, int] | None = None,
         factors: tuple[float, float] | None = None,
     ) -> None:
-        (self.item,) = (p for p in planted() if p.slug == slug and p.is_unseen)
+        (self.item,) = (p for p in all_mutants() if p.slug == slug and p.is_unseen)
         operation = parse_operation(self.item.operation)
         size = operation.matmul_shape
         if shape is not None:
@@ -132,7 +132,7 @@ WRONG_AT_ONCE = (
 )
 """Their own operation with random inputs is enough."""
 
-UNSEEN = {item.slug: item for item in planted() if item.is_unseen}
+UNSEEN = {item.slug: item for item in all_mutants() if item.is_unseen}
 
 
 def test_nothing_is_expected_of_an_unseen_kernel() -> None:

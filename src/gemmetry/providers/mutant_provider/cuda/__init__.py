@@ -1,1 +1,1 @@
-"""Planted kernels in CUDA C++."""
+"""Mutants in CUDA C++."""

@@ -65,4 +65,4 @@ _RIGHT = (
     right(28, "fork_joined", "launches on a second stream that the current one waits for"),
 )
 
-PLANTED: tuple[Mutant, ...] = (*TILED_BUGS, *LAUNCH_BUGS, *SPLIT_BUGS, *HOPPER_BUGS, *_RIGHT)
+MUTANTS: tuple[Mutant, ...] = (*TILED_BUGS, *LAUNCH_BUGS, *SPLIT_BUGS, *HOPPER_BUGS, *_RIGHT)

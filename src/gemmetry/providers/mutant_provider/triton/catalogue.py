@@ -58,7 +58,7 @@ def _right(
     )  # fmt: skip
 
 
-PLANTED: tuple[Mutant, ...] = (
+MUTANTS: tuple[Mutant, ...] = (
     _bug(3, "m_tail_skipped", "does not store a partial tile of rows", ("tail_shapes",), _ALIGNED),
     _bug(
         4, "n_tail_skipped", "does not store a partial tile of columns", ("tail_shapes",), _ALIGNED

@@ -31,14 +31,14 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
     if not dispatch.target.is_gpu:
         _require_interpreter()
     from gemmetry.devices.torch import TORCH_ERRORS, open_device
-    from gemmetry.kernels.triton_mutants import planted_matmul
+    from gemmetry.kernels.triton_mutants import mutant_matmul
     from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
     recipe: TritonRecipe = item.recipe
     device = open_device(dispatch.target)
     tiles = -(-m // TILE[0]) * -(-n // TILE[1]) * recipe.splits
     grid = (min(recipe.programs, tiles) if recipe.programs else tiles,)
-    launch = planted_matmul[grid]
+    launch = mutant_matmul[grid]
     code = item.code
     adds_to_zeros = recipe.splits > 1 and item.is_bug is False
 
@@ -55,10 +55,10 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
 
     notes = () if dispatch.target.is_gpu else ("ran in Triton's interpreter",)
     facts = BuildFacts(declared=item.declared, notes=notes)
-    return TritonPlanted(device, facts, *wrapped(item.slug, submit))
+    return TritonMutant(device, facts, *wrapped(item.slug, submit))
 
 
-class TritonPlanted:
+class TritonMutant:
     """A Triton mutant, prepared for one shape."""
 
     def __init__(
