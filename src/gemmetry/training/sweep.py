@@ -77,10 +77,10 @@ def run_sweep(
             if fresh:
                 _set_aside(folder)
             work = _Work(sweep, folder, command)
-            if work.changes:
-                listener(JobWarning(work.changes))
         except OSError as error:
             raise os_failure(folder, error, option="--output") from error
+        if work.changes:
+            listener(JobWarning(work.changes))
         with JobJournal(folder / JOURNAL) as journal:
             JobRun(
                 folder=folder,

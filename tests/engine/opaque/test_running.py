@@ -136,6 +136,15 @@ def test_a_job_that_passes_its_deadline_is_ended_with_all_that_it_started(make, 
 
 
 @linux
+def test_a_command_that_ignores_the_request_to_end_is_killed(make, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "GRACE_S", 0.2)
+    script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done"
+    end = run(make("a", script, deadline_s=0.1)).ends["a"]
+    assert str(end.outcome) == "timeout"
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@linux
 def test_what_a_job_leaves_running_is_ended_and_named(make, run, tmp_path):
     script = "setsid sleep 1003 & echo $! > pid; sleep 0.05; touch a/done"
     end = run(make("a", script)).ends["a"]
