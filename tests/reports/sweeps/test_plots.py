@@ -104,6 +104,13 @@ def test_further_axes_have_lines_of_their_own(made_products, drawn):
     assert names == ["256 threads, NCCL_ALGO=Ring", "256 threads, NCCL_ALGO=Tree"]
 
 
+def test_a_sweep_that_sets_neither_threads_nor_channels(made_products, drawn):
+    point = replace(made_products.points[0], configuration=SweepConfiguration())
+    found = drawn([point])
+    assert labels(found["variance_by_threads_boxplot.png"][0].axes[0]) == ["not set"]
+    assert labels(found["variance_thread_channel_interaction.png"][0].axes[0]) == ["not set"]
+
+
 def test_nothing_to_draw(made_products):
     points = [replace(point, gemms=()) for point in made_products.points]
     assert plots.sweep_plots(points) == {}

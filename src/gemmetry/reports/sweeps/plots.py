@@ -8,7 +8,7 @@ alone over the whole sweep, those next to communication apart from those alone.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,22 +88,22 @@ def _dimensions(
     points: Sequence[ProductPoint], samples: Sequence[RelativeDurations]
 ) -> list[_Dimension]:
     """Threads, channels and ranks, each with all values that occur at any point."""
-    threads = sorted({point.configuration.threads for point in points}, key=_order)
-    channels = sorted({point.configuration.channels for point in points}, key=_order)
-    ranks = sorted({one.rank for one in samples}, key=_order)
+    threads = {point.configuration.threads for point in points}
+    channels = {point.configuration.channels for point in points}
+    ranks = {one.rank for one in samples}
     return [
-        _Dimension("threads", "GEMM times by threads per block of collectives", "threads", [
-            _category(n, samples, lambda one, n=n: one.point.configuration.threads == n)  # type: ignore[misc]
-            for n in threads
-        ]),
-        _Dimension("channels", "GEMM times by channels of collectives", "channels", [
-            _category(n, samples, lambda one, n=n: one.point.configuration.channels == n)  # type: ignore[misc]
-            for n in channels
-        ]),
-        _Dimension("ranks", "GEMM times by rank", "rank", [
-            _category(n, samples, lambda one, n=n: one.rank == n)  # type: ignore[misc]
-            for n in ranks
-        ]),
+        _Dimension(
+            "threads", "GEMM times by threads per block of collectives", "threads",
+            _categories(samples, threads, lambda one: one.point.configuration.threads, "not set"),
+        ),
+        _Dimension(
+            "channels", "GEMM times by channels of collectives", "channels",
+            _categories(samples, channels, lambda one: one.point.configuration.channels, "not set"),
+        ),
+        _Dimension(
+            "ranks", "GEMM times by rank", "rank",
+            _categories(samples, ranks, lambda one: one.rank, "not known"),
+        ),
     ]  # fmt: skip
 
 
@@ -111,18 +111,27 @@ def _order(number: int | None) -> tuple[bool, int]:
     return number is None, number or 0
 
 
-def _category(
-    number: int | None,
+def _categories(
     samples: Sequence[RelativeDurations],
-    belongs: Callable[[RelativeDurations], bool],
-) -> Category:
-    chosen = [one for one in samples if belongs(one)]
-    label = "not known" if number is None else str(number)
-    return Category(label, _joined(one.alone for one in chosen),
-                    _joined(one.overlapped for one in chosen))  # fmt: skip
+    values: Collection[int | None],
+    value_of: Callable[[RelativeDurations], int | None],
+    absent: str,
+) -> list[Category]:
+    """One for each of `values`, in order; `absent` is the label of None."""
+    found: dict[int | None, list[RelativeDurations]] = {value: [] for value in values}
+    for one in samples:
+        found[value_of(one)].append(one)
+    return [
+        Category(
+            absent if value is None else str(value),
+            _joined(one.alone for one in found[value]),
+            _joined(one.overlapped for one in found[value]),
+        )
+        for value in sorted(values, key=_order)
+    ]
 
 
-def _joined(parts: Any) -> Floats:
+def _joined(parts: Iterable[Floats]) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
