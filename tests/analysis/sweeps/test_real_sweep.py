@@ -3,7 +3,7 @@
 The recomputation shares no code with the analysis: it reads the events, knows GEMMs and
 communication by the names that occur in these traces, and finds overlaps and steps instance
 by instance. Times agree to the nanosecond, and so do the figures of ``docs/sweep-analysis.md`` to
-their last digit. Reading 208 MB of JSON twice, here with Python's own reader, takes most of the time.
+their last digit. Reading 208 MB of JSON, here with Python's own reader, takes most of the time.
 """
 
 from __future__ import annotations
