@@ -16,7 +16,10 @@ if [ -e "fail-$GEMMETRY_THREADS-$GEMMETRY_CHANNELS" ]; then
   echo "RuntimeError: it fails" >&2
   exit 1
 fi
-if [ -e "hang-$GEMMETRY_THREADS-$GEMMETRY_CHANNELS" ]; then sleep 1000; fi
+if [ -e "hang-$GEMMETRY_THREADS-$GEMMETRY_CHANNELS" ]; then
+  touch hanging
+  sleep 1000
+fi
 if [ -e silent ]; then exit 0; fi
 for rank in 0 1; do
   mkdir -p "$GEMMETRY_TRACE_DIR/rank$rank"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.domain.errors import PlanMismatchError, RequestError, StorageError
+from gemmetry.engine.opaque import running
 from gemmetry.engine.opaque.running import JobFinished, JobsPlanned, JobWarning
 from gemmetry.store.lock import FolderLock
 from gemmetry.training import sweep as sweep_module
@@ -154,11 +157,16 @@ def test_a_command_that_writes_no_trace(run):
     assert point()["reason"].startswith("it ended without a trace in torch_profiler/")
 
 
-def test_a_point_that_hangs_is_ended(run):
+def test_a_point_that_hangs_is_ended(run, monkeypatch):
+    def monotonic():
+        """An hour passes when the point hangs."""
+        return time.monotonic() + 3600 * Path("hanging").exists()
+
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
     Path("hang-256-8").touch()
-    _, outcomes = run(timeout_s=0.3)
+    _, outcomes = run(timeout_s=1800)
     assert list(outcomes.values()) == ["timeout", "ok"]
-    assert point()["reason"] == "it took longer than 0.3 s"
+    assert point()["reason"] == "it took longer than 1800 s"
 
 
 def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):

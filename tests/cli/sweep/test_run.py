@@ -115,7 +115,7 @@ def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
     monkeypatch.setattr("gemmetry.reports.job_progress.JobProgress", Interrupted)
     ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
     assert ended.status == 130
-    assert "interrupted: 2 of 4 points are in sweep" in ended.stderr
+    assert "interrupted: 2 of 4 points have their traces in sweep" in ended.stderr
     assert "hint: Continue it: the same command with -o sweep." in ended.stderr
     monkeypatch.undo()
 
@@ -139,7 +139,7 @@ def test_a_signal_ends_the_training_and_keeps_the_rest(spawn, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
-    assert "1 of 2 points are in sweep" in errors
+    assert "1 of 2 points have their traces in sweep" in errors
     point = json.loads((tmp_path / "sweep/512thread/point.json").read_text())
     assert point["outcome"] == "interrupted"
     if sys.platform.startswith("linux"):

@@ -302,7 +302,7 @@ def _run(sweep: PlannedSweep, *, fresh: bool, as_json: bool) -> int:
     except KeyboardInterrupt:
         done = sum(map(succeeded, ended_points(sweep).values()))
         raise InterruptedRunError(
-            f"{done} of {len(sweep.points)} points are in {sweep.folder}",
+            f"{done} of {len(sweep.points)} points have their traces in {sweep.folder}",
             hint=f"Continue it: {again}.",
         ) from None
     if as_json:
