@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Collection, Sequence
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
 from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
+from gemmetry.analysis.sweeps.recorded import DOCUMENT, fresh_document, read_document
+from gemmetry.domain.errors import RequestError
 
 if TYPE_CHECKING:
     import polars
 
     from gemmetry.analysis.sweeps.collectives.tuner import TunedCollective
+    from gemmetry.analysis.sweeps.comparison.model import LabelledSweep, SweepComparison
     from gemmetry.analysis.sweeps.products.model import ProductSweep
     from gemmetry.analysis.sweeps.ranks.parallel import Progress
     from gemmetry.reports.sweeps.products import WrittenProducts
 
+PAGE = "report.html"
+
 TOP_K = 5
 """GEMMs per rank and point in the tables of varying GEMMs, unless requested otherwise."""
-
-DOCUMENT = "analysis.json"
 
 
 class AnalyzedSweep:
@@ -52,6 +56,10 @@ class AnalyzedSweep:
 
     def document(self) -> dict[str, Any]:
         """The content of ``analysis.json``."""
+        return self._document
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
         from gemmetry.analysis.sweeps.document import sweep_document
 
         return sweep_document(self.analysis)
@@ -89,8 +97,8 @@ class AnalyzedSweep:
     def write(
         self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
     ) -> WrittenProducts:
-        """Write its files into :attr:`folder`: ``analysis.json``, and those of the sweep analysis
-        document.
+        """Write its files into :attr:`folder`: ``analysis.json``, the page ``report.html``, and
+        those of the sweep analysis document.
 
         Args:
             only: write only the files of these steps: ``variance``, ``timestamps``, ``overlap``,
@@ -116,7 +124,7 @@ class AnalyzedSweep:
         if not only:
             path = self.folder / DOCUMENT
             write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
-            found.paths[:0] = [path, *self.workbooks]
+            found.paths[:0] = [path, *self._page(found), *self.workbooks]
         return found
 
     def tuned_collectives(self) -> list[TunedCollective]:
@@ -137,6 +145,20 @@ class AnalyzedSweep:
             "another run to show."
         )
         return tuner_config(title, tuner_entries(self.tuned_collectives()))
+
+    def _page(self, written: WrittenProducts) -> list[Path]:
+        """Write the page, which contains the plots that were written; without plotly there is
+        none."""
+        from gemmetry.reports.sweeps.page import sweep_page
+        from gemmetry.reports.tables.files import write_atomically
+
+        try:
+            page = sweep_page(self.document(), self.folder)
+        except RequestError as error:
+            written.problems.append(f"{PAGE} was not written: {error}")
+            return []
+        write_atomically(self.folder / PAGE, page.encode())
+        return [self.folder / PAGE]
 
     def __repr__(self) -> str:
         count = sum(len(one.ranks) for one in self.analysis.points)
@@ -240,6 +262,97 @@ def analyze(
         progress=progress,
     )  # fmt: skip
     return AnalyzedSweep(found, target)
+
+
+class ComparedSweeps:
+    """What a comparison of sweeps shows: as objects (:attr:`comparison`), as a data frame, as a
+    document, and as files."""
+
+    def __init__(self, comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> None:
+        self.comparison = comparison
+        self.sweeps = tuple(sweeps)
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``gemmetry sweep compare --json``."""
+        from gemmetry.analysis.sweeps.comparison.document import sweep_comparison_document
+
+        return sweep_comparison_document(self.comparison)
+
+    def rows(self) -> polars.DataFrame:
+        """One row per compared figure of each candidate.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.analysis.sweeps.comparison.document import comparison_table
+
+        return _frame(comparison_table(self.comparison))
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write a page (.html), the document (.json), or the rows as a table (.csv, .xlsx ...).
+
+        Raises:
+            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
+        """
+        from gemmetry.reports.sweeps.files import write_sweep_comparison
+
+        write_sweep_comparison(self.comparison, self.sweeps, Path(path))
+
+    def __repr__(self) -> str:
+        return f"<ComparedSweeps: {', '.join(one.label for one in self.sweeps)}>"
+
+
+def compare(
+    *sweeps: str | PathLike[str],
+    labels: Sequence[str] = (),
+    threshold: float | None = None,
+    progress: Progress | None = None,
+) -> ComparedSweeps:
+    """Compare sweeps with the first of them: each point, GEMM and collective that both have.
+
+    Args:
+        sweeps: folders of sweeps, or their ``analysis.json``. An ``analysis.json`` that is newer
+            than the traces of its sweep is used; other sweeps are analysed now.
+        labels: short names of the sweeps, in their order; A, B, C ... where there are fewer.
+        threshold: relative differences up to this count as none (None: 1 %).
+        progress: as for :func:`analyze`.
+
+    Raises:
+        RequestError: fewer than two sweeps, more labels than sweeps, the same label twice, or a
+            sweep without a point that ran well.
+    """
+    from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
+    from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
+
+    names = _labels(labels, len(sweeps))
+    labelled = [
+        LabelledSweep(label=name, document=_document_of(Path(one), progress))
+        for name, one in zip(names, sweeps, strict=True)
+    ]
+    return ComparedSweeps(compare_sweeps(labelled, threshold=threshold), labelled)
+
+
+def _labels(labels: Sequence[str], count: int) -> list[str]:
+    if len(labels) > count:
+        raise RequestError(
+            f"{len(labels)} labels were given for {count} sweeps", hint="Give one label per sweep."
+        )
+    # A given label may be a letter, too.
+    letters = [one for one in ascii_uppercase if one not in labels]
+    found = [*labels, *letters[len(labels) :], *map(str, range(count))][:count]
+    if len(set(found)) < count:
+        raise RequestError(
+            f"two sweeps have the same label: {', '.join(found)}", hint="Give different labels."
+        )
+    return found
+
+
+def _document_of(path: Path, progress: Progress | None) -> dict[str, Any]:
+    """The content of ``analysis.json``, of a file or made now."""
+    if path.is_file():
+        return read_document(path)
+    found = fresh_document(path)
+    return analyze(path, progress=progress).document() if found is None else found
 
 
 def _frame(table: Any) -> polars.DataFrame:

@@ -152,6 +152,16 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "  --input-csv top5_gemm_kernels_time_variance.csv \\\n"
          "  --output-yaml rocprof_top5_kernels.yaml"),
     ),
+    "sweep compare": (
+        ("What changed from one sweep to another:",
+         "gemmetry sweep compare before/ after/ -o sweep_comparison.html"),
+        ("Three sweeps with names; the others are compared with the first:",
+         "gemmetry sweep compare ddp/ fsdp/ bucket64/ \\\n"
+         "  --label DDP --label FSDP --label 'bucket of 64 MB'"),
+        ("As the old script names them:",
+         "gemmetry sweep compare --sweep1 before/ --sweep2 after/ \\\n"
+         "  --label1 Base --label2 Test --output sweep_comparison.html"),
+    ),
     "list": (
         ("Which providers work here, and why others do not:", "gemmetry list providers"),
         ("Configurations of a shape:",

@@ -37,6 +37,7 @@ def test_all_files_of_the_document(cli, folder):
     assert ended.status == 0, ended.stderr
     assert files(folder / "tracelens_analysis") == {
         "analysis.json",
+        "report.html",
         *(f"256thread/individual_reports/perf_{channels}ch_rank{rank}.xlsx"
           for channels in (4, 8) for rank in (0, 1)),
         *(f"256thread/collective_reports/collective_{channels}ch.xlsx" for channels in (4, 8)),

@@ -8,13 +8,15 @@ import pytest
 from rich.console import Console
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.reports.sweeps.text import print_sweep, sentences
+from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.reports.sweeps.sentences import sentences
+from gemmetry.reports.sweeps.text import print_sweep
 
 
 @pytest.fixture
 def analysis_of(tmp_path, sweeps):
     def make(*points):
-        return analyse_sweep(sweeps.write_sweep(tmp_path, points))
+        return sweep_document(analyse_sweep(sweeps.write_sweep(tmp_path, points)))
 
     return make
 

@@ -13,6 +13,7 @@ from gemmetry.cli.sweep.arguments import SweepCommand
 COMMANDS: dict[str, str] = {
     "run": "run",
     "analyze": "analyze",
+    "compare": "compare",
     "tuner-config": "tuner_config",
     "rocprof-input": "rocprof_input",
 }

@@ -1,114 +1,125 @@
-"""The first screen of a sweep's analysis on a terminal, at most 80 columns wide."""
+"""What a terminal shows of a sweep's analysis, and of a comparison, at most 80 columns wide."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
-from gemmetry.analysis.sweeps.points.best import Best
-from gemmetry.analysis.sweeps.points.pooled import PooledGemm
+from gemmetry.analysis.sweeps.comparison.model import (
+    ComparedSweep,
+    RowGroup,
+    SweepComparison,
+    SweepRow,
+)
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.reports.lines import print_line
+from gemmetry.reports.sweeps.changes import change_sentences
+from gemmetry.reports.sweeps.sentences import sentences, slowed_gemms
+from gemmetry.reports.sweeps.values import (
+    MEASURES,
+    figure_text,
+    gemm_label,
+    point_label,
+    row_label,
+)
 from gemmetry.reports.tables.terminal import print_table
 from gemmetry.reports.texts import printable
+from gemmetry.statistics.comparison import Difference
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_MOST_ROWS = 8
+"""Changes of GEMMs and collectives that are listed."""
 
-def print_sweep(analysis: SweepAnalysis, console: Console, *, top: int = 5) -> None:
+
+def print_sweep(document: Mapping[str, Any], console: Console, *, top: int = 5) -> None:
     """Print sentences with the answers, then a table of the points and one of the `top` GEMMs that
-    cost most."""
-    from rich.text import Text
+    cost most.
 
-    for sentence in sentences(analysis):
-        print_line(Text(printable(sentence)), console, indent=2)
-    print_table(_points(analysis.points), console)
-    slowed = _slowed(analysis)
+    Args:
+        document: the content of ``analysis.json``.
+    """
+    _print_sentences(sentences(document), console)
+    print_table(_points(document["points"]), console)
+    slowed = slowed_gemms(document)
     if slowed:
         print_table(_gemms(slowed[:top]), console)
 
 
-def sentences(analysis: SweepAnalysis) -> list[str]:
-    """What the sweep shows, in sentences with numbers."""
-    points = [one for one in analysis.points if one.ranks]
-    traces = sum(len(one.ranks) for one in points)
-    found = [f"{len(points)} of {len(analysis.points)} points have traces: {traces} in all."]
-    if analysis.best is not None:
-        found.append(_best_sentence(analysis.best))
-    found += _overlap_sentences(analysis)
-    return found
+def print_sweep_comparison(comparison: SweepComparison, console: Console) -> None:
+    """Print each candidate: how its environment differs, sentences with the answers, a table of the
+    points, and the GEMMs and collectives that are shown to change."""
+    from rich.text import Text
+
+    for candidate in comparison.candidates:
+        title = f"{candidate.label} = {candidate.title}  against  {comparison.label} = "
+        title += comparison.title
+        print_line(Text(printable(title), style="bold"), console, indent=4)
+        if candidate.environment_differences:
+            console.print(Text("! the environments differ:", style="yellow"))
+        for line in candidate.environment_differences:
+            print_line(Text(f"    {printable(line)}", style="yellow"), console, indent=4)
+        _print_sentences(change_sentences(comparison, candidate), console)
+        _print_rows(candidate, comparison.label, console)
 
 
-def _best_sentence(best: Best) -> str:
-    first, second = best.first, best.second
-    start = f"Shortest step: {first.median_ms:.2f} ms with {first.configuration.label}"
-    if second is None or second.comparison is None:
-        return f"{start}, the only configuration with steps."
-    found = second.comparison
-    percent = 100 * (found.ratio - 1)
-    rest = f"the next, {second.configuration.label}, takes {percent:+.1f} %"
-    if found.interval is not None:
-        low, high = (100 * (end - 1) for end in found.interval)
-        rest += f" ({low:+.1f} to {high:+.1f} %)"
-    verdict = {
-        "faster": "which is shown",
-        "slower": "which is noise",
-        "no difference shown": "no difference is shown",
-        "undecided": "which is undecided",
-    }[best.verdict]
-    note = f": {found.note}" if found.note else ""
-    return f"{start}; {rest}, {verdict}{note}."
+def _print_sentences(texts: Iterable[str], console: Console) -> None:
+    from rich.text import Text
+
+    for text in texts:
+        print_line(Text(printable(text)), console, indent=2)
 
 
-def _slowed(analysis: SweepAnalysis) -> list[tuple[PointAnalysis, PooledGemm]]:
-    """GEMMs that are shown to be slowed, those that cost most per step first."""
-    found = [(one, gemm) for one in analysis.points for gemm in one.pooled if gemm.is_slowed]
-    return sorted(found, key=lambda item: -(item[1].cost_ms_per_step or 0))
+def _print_rows(candidate: ComparedSweep, first: str, console: Console) -> None:
+    steps = candidate.of(RowGroup.STEP)
+    if steps and not candidate.is_same:
+        print_table(_changes("point", steps, first, candidate.label), console)
+    shown = [
+        row
+        for group in (RowGroup.GEMMS, RowGroup.COLLECTIVES)
+        for row in candidate.of(group)
+        if row.verdict in (Difference.SLOWER, Difference.FASTER)
+    ]
+    shown.sort(key=lambda row: -max(row.comparison.ratio, 1 / row.comparison.ratio))
+    if shown:
+        changes = _changes("change", shown[:_MOST_ROWS], first, candidate.label)
+        print_table(changes, console)
 
 
-def _overlap_sentences(analysis: SweepAnalysis) -> list[str]:
-    slowed = _slowed(analysis)
-    judged = sum(gemm.low is not None for one in analysis.points for gemm in one.pooled)
-    lost = sum(gemm.verdict == "no control group"
-               for one in analysis.points for gemm in one.pooled)  # fmt: skip
-    found = []
-    if slowed:
-        point, gemm = slowed[0]
-        cost = gemm.cost_ms_per_step
-        found.append(
-            f"Communication slows {len(slowed)} of {judged} GEMMs that could be judged. The most "
-            f"expensive is {gemm.kind.shape} with {point.point.label}: "
-            f"{gemm.alone_median_us:,.0f} µs alone, {gemm.overlapped_median_us:,.0f} µs next to "
-            f"communication, {_percent(gemm.slowdown)} ({_percent(gemm.low)} to "
-            f"{_percent(gemm.high)})" + ("." if cost is None else f", {cost:.2f} ms of each step.")
-        )
-    elif judged:
-        found.append(f"Communication is shown to slow none of {judged} GEMMs that could be judged.")
-    if lost:
-        found.append(
-            f"{lost} GEMMs always ran next to communication, so there is nothing to compare them "
-            "with; the same workload on one rank (gemmetry sweep run … --nproc 1) would show it."
-        )
-    return found
+def _changes(heading: str, rows: Sequence[SweepRow], first: str, other: str) -> Table:
+    columns = (
+        Column(heading), Column(first, format=str), Column(other, format=str),
+        Column("change, %"), Column("verdict"),
+    )  # fmt: skip
+    cells = [
+        [_label(row), figure_text(row.before, row.unit), figure_text(row.after, row.unit),
+         _range(row.comparison.ratio, row.comparison.ratio_low, row.comparison.ratio_high, ".1f"),
+         str(row.verdict)]
+        for row in rows
+    ]  # fmt: skip
+    return Table("changes", columns, cells)
 
 
-def _percent(ratio: float | None) -> str:
-    return "?" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
+def _label(row: SweepRow) -> str:
+    point = row.configuration.label if row.configuration else "all points"
+    return f"{row_label(row)} {MEASURES[row.measure]}, {point}" if row.what else point
 
 
-def _range(gemm: PooledGemm) -> str:
-    """``21 (16 to 27)``."""
-    middle, low, high = (100 * ((one or 1) - 1) for one in (gemm.slowdown, gemm.low, gemm.high))
-    return f"{middle:.0f} ({low:.0f} to {high:.0f})"
+def _range(ratio: float, low: float | None, high: float | None, digits: str) -> str:
+    """``21 (16 to 27)``, in percent."""
+    digits = f"z{digits}"
+    middle = format(100 * (ratio - 1), digits)
+    if low is None or high is None:
+        return middle
+    return f"{middle} ({100 * (low - 1):{digits}} to {100 * (high - 1):{digits}})"
 
 
 def _us(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _ms(value: float | None) -> str:
+def _ms(value: float) -> str:
     return f"{value:.2f}"
 
 
@@ -118,33 +129,34 @@ def _column(
     return Column(name, type, format=format, absent="-")
 
 
-def _points(points: Sequence[PointAnalysis]) -> Table:
+def _points(points: Sequence[Mapping[str, Any]]) -> Table:
     columns = (
         Column("point"), _column("step ms"), _column("compute"), _column("slowed"),
         _column("exposed"), _column("idle"), _column("n", ColumnType.INTEGER, None),
     )  # fmt: skip
     rows: list[list[object]] = []
     for one in points:
-        found = one.summary
-        if found is None:
-            label = f"{one.point.label} ({one.point.outcome.replace('_', ' ')})"
-            rows.append([label, *[None] * 6])
+        step = one["step_ms"]
+        if step["median"] is None:
+            outcome = one["outcome"].replace("_", " ")
+            rows.append([f"{point_label(one)} ({outcome})", *[None] * 6])
             continue
         rows.append([
-            one.point.label, found.median_ms, found.compute_ms, found.slowed_compute_ms,
-            found.exposed_comm_ms, found.idle_ms, found.count,
+            point_label(one), step["median"], one["compute_ms"], one["slowed_compute_ms"],
+            one["exposed_comm_ms"], one["idle_ms"], step["n"],
         ])  # fmt: skip
     return Table("points", columns, rows)
 
 
-def _gemms(found: Sequence[tuple[PointAnalysis, PooledGemm]]) -> Table:
+def _gemms(found: Sequence[Mapping[str, Any]]) -> Table:
     columns = (
         Column("point"), Column("slowed GEMM"), _column("µs alone", format=_us),
         _column("with comm", format=_us), Column("slower by %"), _column("ms/step"),
     )  # fmt: skip
     rows = [
-        [one.point.label, gemm.kind.shape, gemm.alone_median_us, gemm.overlapped_median_us,
-         _range(gemm), gemm.cost_ms_per_step]
-        for one, gemm in found
+        [point_label(one), gemm_label(one), one["alone_median_us"], one["overlapped_median_us"],
+         _range(one["slowdown"], one["slowdown_ci_low"], one["slowdown_ci_high"], ".0f"),
+         one["cost_ms_per_step"]]
+        for one in found
     ]  # fmt: skip
     return Table("slowed GEMMs", columns, rows)

@@ -125,7 +125,11 @@ class _Pair:
             *self._judged(RowGroup.COLLECTIVES, list(self._collective_figures())),
         ]
         mine, theirs = (
-            {configuration_of(one): None for one in document["points"]}
+            {
+                configuration_of(one): None
+                for one in document["points"]
+                if one["outcome"] != "not_run"
+            }
             for document in (self.a, self.b)
         )
         return ComparedSweep(
@@ -140,10 +144,7 @@ class _Pair:
         )
 
     def _is_lost(self, one: SweepConfiguration) -> bool:
-        outcomes = {
-            point["outcome"] for point in self.b["points"] if configuration_of(point) == one
-        }
-        return one in self.steps[0] and one not in self.steps[1] and outcomes != {"not_run"}
+        return one in self.steps[0] and one not in self.steps[1]
 
     def _whole(self) -> Iterator[SweepRow]:
         """The best configuration of each, and the mean change over the points that both have."""

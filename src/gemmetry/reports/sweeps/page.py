@@ -1,0 +1,261 @@
+"""Sweeps as one HTML file that loads nothing from the network: one sweep, or several compared.
+
+The first screen answers in sentences; figures and tables follow. Names come from traces and folders
+of any origin: the template escapes them, and plotly's texts are escaped where they are made.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from gemmetry.analysis.sweeps.comparison.model import (
+    ComparedSweep,
+    LabelledSweep,
+    RowGroup,
+    SweepComparison,
+)
+from gemmetry.domain.tables import Table
+from gemmetry.reports.extras import require
+from gemmetry.reports.pages import embed_json, page_templates, template_text
+from gemmetry.reports.palette import COLOURS, DARK_COLOURS
+from gemmetry.reports.sweeps import page_tables as tables
+from gemmetry.reports.sweeps.changes import change_answers
+from gemmetry.reports.sweeps.figures import (
+    Figure,
+    change_forest,
+    collective_figure,
+    dose_figure,
+    maps,
+    slowdown_forest,
+    split_figure,
+)
+from gemmetry.reports.sweeps.sentences import answers
+from gemmetry.reports.texts import cut
+
+PLOTS = "plots"
+"""Folder of the PNGs below that of the analysis."""
+
+_MOST_FACTS = 6
+"""Differences between environments on the first screen."""
+
+_STYLES = ("report.css", "sweep.css")
+
+_ABOUT = {
+    "step": "The step of the slowest rank, divided into its parts. Slowed compute is what GEMMs "
+    "took longer than alone; exposed communication is communication during which nothing is "
+    "computed.",
+    "gemms": "Instances of a GEMM (a kernel with a shape) next to communication, compared with "
+    "instances alone, over all ranks. Bars are intervals that hold together with 95 %; the "
+    "verdict is read from them. Right of the dashed line, communication slows the GEMM.",
+    "dose": "If communication slows a GEMM, instances that overlap longer take longer.",
+    "settings": "What was requested, and what the traces show of it on the largest messages.",
+    "stragglers": "Ranks wait for the one that enters a collective last.",
+    "collectives": "Medians per operation and message size.",
+    "changes": "Ratios to the first sweep. Runs are the observations, and bars are intervals that "
+    "hold together with 95 %; right of the dashed line is slower.",
+}
+
+
+def sweep_page(document: Mapping[str, Any], folder: Path | None = None) -> str:
+    """The page of one sweep.
+
+    Args:
+        document: the content of ``analysis.json``.
+        folder: of the analysis; the PNGs of its ``plots`` become a part of the page.
+
+    Raises:
+        RequestError: plotly is not installed.
+    """
+    sweep = LabelledSweep(label="", document=document)
+    sections = [*_sections([sweep], "analysis.json"), _images([("", folder)])]
+    return _page(
+        title=Path(sweep.title).name or "Sweep",
+        identity=_identity(document),
+        groups=[{"heading": "", "items": answers(document), "minor": False}],
+        problems=document["problems"],
+        sections=sections,
+    )
+
+
+def comparison_page(comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> str:
+    """The page of several sweeps.
+
+    Raises:
+        RequestError: plotly is not installed.
+    """
+    groups: list[dict[str, Any]] = [
+        {
+            "heading": f"{one.label} compared with {comparison.label}",
+            "items": [*_environment(one), *change_answers(comparison, one)],
+            "minor": False,
+        }
+        for one in comparison.candidates
+    ]
+    groups += [
+        {"heading": f"{one.label}: {one.title}", "items": answers(one.document), "minor": True}
+        for one in sweeps
+    ]
+    sections = [
+        _section(
+            "environment", "Environment", "How the environments differ",
+            sheets=[tables.environments_of(comparison)], file="the JSON document",
+        ),
+        *_changes(comparison),
+        *_sections(sweeps, "analysis.json of each sweep"),
+        _images([(one.label, _analysis_folder(one)) for one in sweeps]),
+    ]  # fmt: skip
+    return _page(
+        title=" · ".join(one.label for one in sweeps),
+        identity=[f"{one.label} = {cut(one.title)}" for one in sweeps],
+        groups=groups,
+        problems=[f"{s.label}: {text}" for s in sweeps for text in s.document["problems"]],
+        sections=sections,
+    )
+
+
+def _environment(one: ComparedSweep) -> list[tuple[str, str]]:
+    """How the environment of a candidate differs."""
+    lines = one.environment_differences
+    if not lines:
+        return []
+    more = f"; and {len(lines) - _MOST_FACTS} more" if len(lines) > _MOST_FACTS else ""
+    return [("Environments differ", "; ".join(lines[:_MOST_FACTS]) + more + ".")]
+
+
+def _changes(comparison: SweepComparison) -> list[dict[str, Any]]:
+    found = []
+    for number, one in enumerate(comparison.candidates):
+        if one.is_same:
+            continue
+        ratio = f"{one.label} over {comparison.label}"
+        steps = change_forest(one, [RowGroup.STEP], f"step of {ratio}")
+        others = change_forest(one, [RowGroup.GEMMS, RowGroup.COLLECTIVES], ratio)
+        groups = (RowGroup.WHOLE, RowGroup.STEP, RowGroup.PARTS)
+        kinds = (RowGroup.GEMMS, RowGroup.COLLECTIVES)
+        found.append(_section(
+            f"changes-{number}", f"{one.label} / {comparison.label}", f"What changed: {ratio}",
+            about=_ABOUT["changes"],
+            figures=[("Steps", steps), ("GEMMs and collectives", others)],
+            sheets=[tables.changes_of(one, groups, f"steps {number}"),
+                    tables.changes_of(one, kinds, f"changes {number}")],
+            file="the JSON document",
+        ))  # fmt: skip
+    return found
+
+
+def _sections(sweeps: Sequence[LabelledSweep], file: str) -> list[dict[str, Any]]:
+    """What every page about sweeps shows; a section without content is empty."""
+    return [
+        _section("step", "Step", "Where the time of a step goes", _ABOUT["step"],
+                 [("The whole step", split_figure(sweeps)),
+                  ("What is added to computing", split_figure(sweeps, without=["compute_ms"]))],
+                 [tables.points_of(sweeps)], file),
+        _section("map", "Map", "Step by threads and channels, in ms",
+                 figures=[("", one) for one in maps(sweeps)]),
+        _section("gemms", "GEMMs", "What communication costs each GEMM", _ABOUT["gemms"],
+                 [("", slowdown_forest(sweeps))], [tables.gemms_of(sweeps)], file),
+        _section("dose", "Overlap", "Slowdown by overlapped share", _ABOUT["dose"],
+                 [("", dose_figure(sweeps))]),
+        _section("settings", "Settings", "Whether settings took effect", _ABOUT["settings"],
+                 sheets=[tables.settings_of(sweeps)], file=file),
+        _section("stragglers", "Stragglers", "Who is waited for", _ABOUT["stragglers"],
+                 sheets=[tables.stragglers_of(sweeps)], file=file),
+        _section("collectives", "Collectives", "Collectives by size", _ABOUT["collectives"],
+                 [("", collective_figure(sweeps))], [tables.collectives_of(sweeps)], file),
+    ]  # fmt: skip
+
+
+def _section(
+    id: str,
+    short: str,
+    heading: str,
+    about: str = "",
+    figures: Sequence[tuple[str, Figure | None]] = (),
+    sheets: Sequence[Table] = (),
+    file: str = "",
+) -> dict[str, Any]:
+    shown = [
+        {"note": "", "wide": False, **one, "title": title or one.get("title", ""), "name": heading}
+        for title, one in figures
+        if one
+    ]
+    return {
+        "id": id,
+        "short": short,
+        "heading": heading,
+        "about": about,
+        "figures": shown,
+        "tables": [tables.page_table(table, file) for table in sheets if table.rows],
+        "images": [],
+    }
+
+
+def _images(folders: Sequence[tuple[str, Path | None]]) -> dict[str, Any]:
+    """The PNGs of the analyses."""
+    section = _section("pictures", "Pictures", "The pictures of the analysis")
+    for label, folder in folders:
+        if folder is None:
+            continue
+        for path in sorted((folder / PLOTS).glob("*.png")):
+            encoded = base64.b64encode(path.read_bytes()).decode()
+            section["images"].append({
+                "name": f"{label}: {path.name}" if label else path.name,
+                "source": f"data:image/png;base64,{encoded}",
+            })  # fmt: skip
+    return section
+
+
+def _analysis_folder(sweep: LabelledSweep) -> Path | None:
+    from gemmetry.analysis.sweeps.layout import analysis_folder
+
+    folder = Path(sweep.title)
+    return analysis_folder(folder) if folder.is_dir() else None
+
+
+def _identity(document: Mapping[str, Any]) -> list[str]:
+    points = document["points"]
+    devices = sorted({one["device"] for one in points if one["device"]})
+    sizes = sorted({one["world_size"] for one in points if one["world_size"]})
+    nccl = sorted({one["versions"]["nccl_version"] for one in points
+                   if "nccl_version" in one["versions"]})  # fmt: skip
+    return [
+        cut(str(document["sweep"])),
+        *(f"{size} rank{'' if size == 1 else 's'}" for size in sizes),
+        *devices,
+        *(f"NCCL {one}" for one in nccl),
+        f"gemmetry {version('gemmetry')}",
+    ]
+
+
+def _page(
+    *,
+    title: str,
+    identity: Sequence[str],
+    groups: Sequence[Mapping[str, Any]],
+    problems: Sequence[str],
+    sections: Sequence[dict[str, Any]],
+) -> str:
+    plotly = require("plotly.offline", extra="plot")
+    templates = page_templates()
+    shown = [one for one in sections if one["figures"] or one["tables"] or one["images"]]
+    figures = [figure for one in shown for figure in one["figures"]]
+    for number, figure in enumerate(figures):
+        figure["number"] = number
+    data = {"figures": figures, "palette": {"light": COLOURS, "dark": DARK_COLOURS}}
+    return templates.get_template("sweep.html.j2").render(
+        title=cut(title),
+        identity=identity,
+        answer_groups=groups,
+        problems=[cut(one) for one in problems],
+        sections=shown,
+        style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
+        script=Markup(template_text(templates, "sweep.js")),
+        plotly=Markup(plotly.get_plotlyjs()),
+        data=Markup(embed_json(data)),
+    )

@@ -1,0 +1,265 @@
+"""The tables of a page about sweeps; those of several sweeps have a column with their label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gemmetry.analysis.sweeps.comparison.model import (
+    ComparedSweep,
+    LabelledSweep,
+    RowGroup,
+    SweepComparison,
+)
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import format_memory, format_percent
+from gemmetry.reports.sweeps.values import (
+    MEASURES,
+    figure_text,
+    gemm_label,
+    percent,
+    point_label,
+    row_label,
+)
+from gemmetry.reports.texts import cut, printable
+
+MOST_ROWS = 600
+"""Rows of a table on a page; the page names the file with all of them."""
+
+_UNBROKEN = 26
+
+
+def _text(name: str, description: str = "") -> Column:
+    return Column(name, description=description)
+
+
+def _number(name: str, digits: int = 2, description: str = "") -> Column:
+    return Column(name, ColumnType.NUMBER, description=description, absent="–",
+                  format=lambda value: f"{value:,.{digits}f}")  # fmt: skip
+
+
+def _percent(name: str, description: str) -> Column:
+    return Column(name, ColumnType.NUMBER, description=description, absent="–", format=percent)
+
+
+def _whole(name: str, description: str = "") -> Column:
+    return Column(name, ColumnType.INTEGER, description=description, absent="–",
+                  format=lambda value: f"{value:,}")  # fmt: skip
+
+
+def _share(name: str, description: str) -> Column:
+    return Column(name, ColumnType.NUMBER, description=description, format=format_percent)
+
+
+_SWEEP = _text("sweep", "label of the sweep")
+_POINT = _text("point", "threads, channels, further axes, repeat")
+
+_POINTS = (
+    _SWEEP, _POINT, _text("outcome"),
+    _number("step ms", 2, "median step: the longest window of any rank"),
+    _number("low", 2, "lower end of its 95 % interval"), _number("high", 2, "upper end"),
+    _whole("steps", "steps that all ranks recorded"),
+    _number("compute", 2, "computing, as if nothing were slowed, ms"),
+    _number("slowed", 2, "by how much communication lengthened GEMMs, ms"),
+    _number("exposed comm.", 2, "communication while nothing is computed, ms"),
+    _number("exposed copies", 2, "ms"), _number("idle", 2, "ms"),
+)  # fmt: skip
+_GEMMS = (
+    _SWEEP, _POINT, _text("GEMM", "M x N x K"), _text("kernel"),
+    _number("alone µs", 1, "median of instances without communication"),
+    _number("with comm. µs", 1, "median of instances next to communication"),
+    _percent("slowdown", "ratio of the two"), _percent("low", "lower end of its interval"),
+    _percent("high", "upper end of its interval"), _text("verdict"),
+    _number("ms/step", 3, "what the slowdown costs per step"),
+    _percent("full overlap", "slowdown at full overlap, by the dose-response"),
+    _whole("n alone"), _whole("n with comm."), _text("note"),
+)  # fmt: skip
+_SETTINGS = (
+    _SWEEP, _POINT, _text("setting"), _text("requested"), _text("seen", "in the traces"),
+    _text("verdict"), _text("reason"),
+)  # fmt: skip
+_STRAGGLERS = (
+    _SWEEP, _POINT, _whole("rank"),
+    _share("came last", "share of its collectives that the rank entered last"),
+    _number("waited µs", 0, "how long it waited for others, over all collectives"),
+    _text("lost time in", "the kernel in which it lost time against ranks that merely wait"),
+    _number("lost µs/step", 0), _whole("since step"), _text("verdict"),
+)  # fmt: skip
+_COLLECTIVES = (
+    _SWEEP, _POINT, _text("operation"), _text("type"),
+    Column("size", ColumnType.NUMBER, "B", "of the whole message", format=format_memory,
+           absent="–"),
+    _whole("ranks"), _whole("count"),
+    _number("latency µs", 1, "median, from the last rank's start to the last end"),
+    _number("bus bandwidth", 1, "median, 10⁹ B/s"),
+    _number("duration µs", 1, "median of the kernels, waits included"),
+)  # fmt: skip
+_CHANGES = (
+    _text("what"), _text("measure"), _text("point"), _text("before"), _text("after"),
+    _percent("change", "of a part of the step: of the step if only this part changed"),
+    _percent("low", "lower end of its interval"), _percent("high", "upper end of its interval"),
+    _text("verdict"), _text("runs", "of both sweeps"), _text("note"),
+)  # fmt: skip
+
+
+def points_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per point."""
+    return _of_sweeps("points", _POINTS, sweeps, "points", _point)
+
+
+def _point(one: Mapping[str, Any]) -> Sequence[Any]:
+    step = one["step_ms"]
+    outcome = one["outcome"].replace("_", " ")
+    return (
+        f"{outcome}: {one['reason']}" if one["reason"] else outcome,
+        step["median"], step["ci_low"], step["ci_high"], step["n"], one["compute_ms"],
+        one["slowed_compute_ms"], one["exposed_comm_ms"], one["exposed_copy_ms"], one["idle_ms"],
+    )  # fmt: skip
+
+
+def gemms_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per kernel and shape of each point, those that cost most first."""
+    found = _of_sweeps("GEMMs", _GEMMS, sweeps, "pooled_gemms", _gemm)
+    place = found.names.index("ms/step")
+    rows = sorted(found.rows, key=lambda row: -(row[place] or 0))
+    return Table(found.name, found.columns, rows)
+
+
+def _gemm(one: Mapping[str, Any]) -> Sequence[Any]:
+    return (
+        gemm_label(one) if one["m"] is not None else "", one["kernel"], one["alone_median_us"],
+        one["overlapped_median_us"], one["slowdown"], one["slowdown_ci_low"],
+        one["slowdown_ci_high"], one["verdict"], one["cost_ms_per_step"],
+        one["full_overlap_slowdown"], one["alone_count"], one["overlapped_count"],
+        one["note"] or "",
+    )  # fmt: skip
+
+
+def settings_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per requested setting of each point."""
+    return _nested("settings", _SETTINGS, sweeps, "settings", lambda one: (
+        one["name"], one["asked"], one["seen"], one["verdict"], one["reason"] or ""
+    ))  # fmt: skip
+
+
+def stragglers_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per rank of each point."""
+    return _nested("stragglers", _STRAGGLERS, sweeps, "stragglers", lambda one: (
+        one["rank"], one["last_share"], one["waited_us"], one["lost_in"] or "", one["lost_us"],
+        one["since_step"], "delays the others" if one["is_straggler"] else "",
+    ))  # fmt: skip
+
+
+def collectives_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per operation, type and size of each point."""
+    return _of_sweeps("collectives", _COLLECTIVES, sweeps, "collectives", lambda one: (
+        (one["op"] or "unknown").replace("_", "-"), one["dtype"] or "", one["bytes"],
+        one["group_size"], one["count"], one["latency_us"], one["busbw_gbps"], one["duration_us"],
+    ))  # fmt: skip
+
+
+def changes_of(candidate: ComparedSweep, groups: Iterable[RowGroup], name: str) -> Table:
+    """One row per compared figure, those that are shown to change first."""
+    order = {"slower": 0, "faster": 1, "undecided": 2}
+    rows = [row for group in groups for row in candidate.of(group)]
+    rows.sort(key=lambda row: order.get(str(row.verdict), 3))
+    return Table(name, _CHANGES, [
+        [row_label(row) or "step", MEASURES[row.measure],
+         row.configuration.label if row.configuration else "all points",
+         figure_text(row.before, row.unit), figure_text(row.after, row.unit),
+         row.comparison.ratio, row.comparison.ratio_low, row.comparison.ratio_high,
+         str(row.verdict), "{} / {}".format(*row.runs), row.note]
+        for row in rows
+    ])  # fmt: skip
+
+
+def environments_of(comparison: SweepComparison) -> Table:
+    """One row per fact in which a candidate's environment differs from that of the first sweep."""
+    rows = []
+    for one in comparison.candidates:
+        for line in one.environment_differences:
+            name, _, values = line.partition(": ")
+            before, _, after = values.partition(" vs ")
+            rows.append([one.label, name, before, after])
+    columns = (_SWEEP, _text("fact"), _text(comparison.label), _text("this sweep"))
+    return Table("environments", columns, rows)
+
+
+def _of_sweeps(
+    name: str,
+    columns: tuple[Column, ...],
+    sweeps: Sequence[LabelledSweep],
+    entries: str,
+    cells: Any,
+) -> Table:
+    rows = [
+        [sweep.label, point_label(one), *cells(one)]
+        for sweep in sweeps
+        for one in sweep.document[entries]
+    ]
+    return _without_label(Table(name, columns, rows), sweeps)
+
+
+def _nested(
+    name: str,
+    columns: tuple[Column, ...],
+    sweeps: Sequence[LabelledSweep],
+    entries: str,
+    cells: Any,
+) -> Table:
+    rows = [
+        [sweep.label, point_label(point), *cells(one)]
+        for sweep in sweeps
+        for point in sweep.document["points"]
+        for one in point[entries]
+    ]
+    return _without_label(Table(name, columns, rows), sweeps)
+
+
+def _without_label(table: Table, sweeps: Sequence[LabelledSweep]) -> Table:
+    return table if len(sweeps) > 1 else table.select([n for n in table.names if n != "sweep"])
+
+
+def page_table(table: Table, file: str) -> dict[str, Any]:
+    """A table as the template shows it; columns without any value are left out."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if any(row[place] not in (None, "") for row in table.rows)
+    ]
+    columns = [table.columns[place] for place in kept]
+    return {
+        "id": table.name.replace(" ", "-"),
+        "name": table.name,
+        "heads": [
+            {"text": column.name, "title": column.meaning or column.name,
+             "number": column.type.is_numeric}
+            for column in columns
+        ],
+        "rows": [
+            [_cell(column, row[place]) for column, place in zip(columns, kept, strict=True)]
+            for row in table.rows[:MOST_ROWS]
+        ],
+        "hidden": max(0, len(table.rows) - MOST_ROWS),
+        "file": file,
+    }  # fmt: skip
+
+
+def _cell(column: Column, value: Any) -> dict[str, Any]:
+    text = printable(column.text(value))
+    shown = cut(text, 160)
+    classes = ["number"] if column.type.is_numeric else []
+    if column.name == "kernel":
+        classes.append("kernel")
+    elif column.name in ("note", "reason"):
+        classes.append("long")
+    elif len(shown) <= _UNBROKEN:
+        classes.append("unbroken")
+    if column.name == "verdict":
+        classes.append("".join(text.split()[:1]))
+    return {
+        "text": shown,
+        "title": cut(text) if shown != text else "",
+        "classes": " ".join(classes),
+        "value": value if column.type.is_numeric else None,
+    }

@@ -1,0 +1,120 @@
+"""The answers of a sweep's analysis in sentences with numbers, for terminals and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gemmetry.analysis.sweeps.comparison.figures import configuration_of
+from gemmetry.domain.units import format_percent
+from gemmetry.reports.sweeps.values import gemm_label, interval_text, percent, point_label
+
+Entry = Mapping[str, Any]
+
+_VERDICTS = {
+    "faster": "which is shown",
+    "slower": "which is noise",
+    "no difference shown": "no difference is shown",
+    "undecided": "which is undecided",
+}
+"""Verdict of the best point against the next one -> the end of the sentence."""
+
+
+def sentences(document: Entry) -> list[str]:
+    """What the sweep shows.
+
+    Args:
+        document: the content of ``analysis.json``.
+    """
+    return [text for _, text in answers(document)]
+
+
+def answers(document: Entry) -> list[tuple[str, str]]:
+    """The sentences, each with its topic."""
+    points = document["points"]
+    traced = [one for one in points if one["ranks"]]
+    traces = sum(len(one["ranks"]) for one in traced)
+    by_topic = {
+        "Traces": [f"{len(traced)} of {len(points)} points have traces: {traces} in all."],
+        "Best point": _best(document["best"]),
+        "Cost of overlap": _overlap(document["pooled_gemms"]),
+        "Stragglers": _stragglers(points),
+        "Settings": _settings(document.get("settings", [])),
+    }
+    return [(topic, text) for topic, texts in by_topic.items() for text in texts]
+
+
+def _best(best: Entry) -> list[str]:
+    if best["step_ms"] is None:
+        return []
+    start = f"Shortest step: {best['step_ms']:.2f} ms with {configuration_of(best).label}"
+    second = best["next"]
+    if second is None:
+        return [f"{start}, the only configuration with steps."]
+    rest = f"the next, {configuration_of(second).label}, takes {percent(second['ratio'])}"
+    rest += interval_text(second["ratio_ci_low"], second["ratio_ci_high"])
+    note = f": {second['note']}" if second["note"] else ""
+    return [f"{start}; {rest}, {_VERDICTS[best['verdict']]}{note}."]
+
+
+def slowed_gemms(document: Entry) -> list[Entry]:
+    """GEMMs of a point that are shown to be slowed, those that cost most per step first."""
+    found = [one for one in document["pooled_gemms"] if one["verdict"] == "slower"]
+    return sorted(found, key=lambda one: -(one["cost_ms_per_step"] or 0))
+
+
+def _overlap(gemms: Sequence[Entry]) -> list[str]:
+    slowed = slowed_gemms({"pooled_gemms": gemms})
+    judged = sum(one["slowdown_ci_low"] is not None for one in gemms)
+    lost = sum(one["verdict"] == "no control group" for one in gemms)
+    found = []
+    if slowed:
+        gemm = slowed[0]
+        cost = gemm["cost_ms_per_step"]
+        slowdown = percent(gemm["slowdown"])
+        slowdown += interval_text(gemm["slowdown_ci_low"], gemm["slowdown_ci_high"])
+        found.append(
+            f"Communication slows {len(slowed)} of {judged} GEMMs that could be judged. The most "
+            f"expensive is {gemm_label(gemm)} with {point_label(gemm)}: "
+            f"{gemm['alone_median_us']:,.0f} µs alone, {gemm['overlapped_median_us']:,.0f} µs next "
+            f"to communication, {slowdown}"
+            + ("." if cost is None else f", {cost:.2f} ms of each step.")
+        )
+    elif judged:
+        found.append(f"Communication is shown to slow none of {judged} GEMMs that could be judged.")
+    if lost:
+        found.append(
+            f"{lost} GEMMs always ran next to communication, so there is nothing to compare them "
+            "with; the same workload on one rank (gemmetry sweep run … --nproc 1) would show it."
+        )
+    return found
+
+
+def _stragglers(points: Sequence[Entry]) -> list[str]:
+    found = [(point, one) for point in points for one in point["stragglers"]]
+    shown = [(point, one) for point, one in found if one["is_straggler"]]
+    if not shown:
+        return ["No rank is shown to delay the others."] if found else []
+    point, worst = max(shown, key=lambda item: item[1]["lost_us"] or 0)
+    text = (
+        f"With {point_label(point)}, rank {worst['rank']} delays the others: it enters "
+        f"{format_percent(worst['last_share'])} of the collectives last"
+    )
+    since = worst["since_step"]
+    text += "" if since is None else f", from step {since} on"
+    if worst["lost_in"]:
+        lost = worst["lost_us"]
+        text += f", and loses {'time' if lost is None else f'{lost / 1000:.2f} ms of each step'}"
+        text += f" in {worst['lost_in']}"
+    others = len({id(point) for point, _ in shown}) - 1
+    more = "" if not others else f" {others} more point{'s have' if others > 1 else ' has'} one."
+    return [f"{text}.{more}"]
+
+
+def _settings(settings: Sequence[Entry]) -> list[str]:
+    """Those without effect, each by its reason; else that all are in effect."""
+    found = [one["reason"] for one in settings if one["verdict"] != "in effect"]
+    effective = [one["name"] for one in settings if one["verdict"] == "in effect"]
+    if effective:
+        found.append(f"Took effect in every point: {', '.join(effective)}.")
+    return found

@@ -1,0 +1,84 @@
+"""Figures of sweeps as texts, the same on terminals and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gemmetry.analysis.sweeps.comparison.figures import KIND, configuration_of
+from gemmetry.analysis.sweeps.comparison.model import SweepRow
+from gemmetry.analysis.sweeps.model import GemmKind
+from gemmetry.domain.units import format_memory
+
+PARTS = {
+    "compute_ms": "compute",
+    "slowed_compute_ms": "slowed compute",
+    "exposed_comm_ms": "exposed communication",
+    "exposed_copy_ms": "exposed copies",
+    "idle_ms": "idle",
+}
+"""Key of a part of the step -> its name."""
+
+MEASURES = {
+    "step_ms": "step",
+    "best_step_ms": "step of the best point",
+    "mean_step_ms": "step, mean over the points",
+    "alone_median_us": "alone",
+    "overlapped_median_us": "next to communication",
+    "slowdown": "slowdown by communication",
+    "latency_us": "latency",
+    **PARTS,
+}
+"""Key of a compared figure -> its name."""
+
+Entry = Mapping[str, Any]
+
+
+def point_label(entry: Entry) -> str:
+    """``256 threads, 8 channels, repeat 2`` of an entry of ``analysis.json``."""
+    repeat = entry.get("repeat", 1)
+    return configuration_of(entry).label + (f", repeat {repeat}" if repeat > 1 else "")
+
+
+def gemm_label(entry: Entry) -> str:
+    """The sizes of a GEMM; the kernel's name where they are not known."""
+    return (
+        GemmKind(entry["kernel"], "", *(entry[name] for name in KIND[1:5])).shape or entry["kernel"]
+    )
+
+
+def collective_label(entry: Entry) -> str:
+    """``all-gather of 384.1 MiB``."""
+    name = (entry["op"] or "unknown operation").replace("_", "-")
+    size = "unknown size" if entry["bytes"] is None else format_memory(entry["bytes"])
+    return f"{name} of {size}"
+
+
+def row_label(row: SweepRow) -> str:
+    """What a row compares, without its point."""
+    if "kernel" in row.what:
+        return gemm_label(row.what)
+    return collective_label(row.what) if "op" in row.what else ""
+
+
+def percent(ratio: float | None) -> str:
+    """``+3.1 %`` of the ratio 1.031; "?" of None."""
+    return "?" if ratio is None else f"{100 * (ratio - 1):+z.1f} %"
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """`` (+1.2 % to +4.3 %)``; "" without an interval."""
+    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+
+
+def change_text(row: SweepRow) -> str:
+    """The change of a row in percent with its interval."""
+    found = row.comparison
+    return percent(found.ratio) + interval_text(found.ratio_low, found.ratio_high)
+
+
+def figure_text(value: float, unit: str) -> str:
+    """A figure with its unit and sensible digits."""
+    if unit == "×":
+        return f"{value:.3f}×"
+    return f"{value:,.{0 if value >= 100 and unit == 'µs' else 2}f} {unit}"

@@ -1,0 +1,74 @@
+"""Analyses that were written before."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import analyse_sweep
+from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.analysis.sweeps.recorded import fresh_document, read_document
+from gemmetry.domain.errors import RequestError
+
+
+@pytest.fixture
+def analysed(tmp_path, sweeps):
+    """A sweep with its analysis.json, and the path of that."""
+    folder = sweeps.write_sweep(tmp_path / "sweep", [sweeps.MadePoint(layers=1, steps=1)])
+    path = folder / "analysis" / "analysis.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(sweep_document(analyse_sweep(folder))))
+    return folder, path
+
+
+def test_a_document_that_covers_the_sweep_is_used(analysed):
+    folder, path = analysed
+    assert fresh_document(folder) == read_document(path)
+    assert fresh_document(path.parent) == read_document(path)
+
+
+def test_a_newer_trace_makes_it_stale(analysed):
+    folder, path = analysed
+    trace = next(folder.rglob("*.json.gz"))
+    later = path.stat().st_mtime_ns + 10**9
+    os.utime(trace, ns=(later, later))
+    assert fresh_document(folder) is None
+
+
+def test_another_point_makes_it_stale(analysed, sweeps):
+    folder, _ = analysed
+    sweeps.write_sweep(folder, [sweeps.MadePoint(channels=16, layers=1, steps=1)])
+    for trace in folder.rglob("*.json.gz"):
+        os.utime(trace, ns=(0, 0))
+    assert fresh_document(folder) is None
+
+
+def test_an_analysis_of_some_ranks_is_not_that_of_the_sweep(analysed):
+    folder, path = analysed
+    document = json.loads(path.read_text())
+    document["points"][0]["ranks"] = [0]
+    path.write_text(json.dumps(document))
+    assert fresh_document(folder) is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schema_version": 99}'])
+def test_a_damaged_document_is_refused_by_name_and_else_ignored(analysed, content):
+    folder, path = analysed
+    path.write_text(content)
+    assert fresh_document(folder) is None
+    with pytest.raises(RequestError, match=r"analysis\.json") as refused:
+        read_document(path)
+    assert "gemmetry sweep analyze" in refused.value.hint
+
+
+def test_another_version_is_refused(analysed):
+    _, path = analysed
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
+    with pytest.raises(RequestError, match="schema version 99, not 1"):
+        read_document(path)
+
+
+def test_a_sweep_without_an_analysis_has_none(tmp_path, sweeps):
+    assert fresh_document(sweeps.write_sweep(tmp_path, [sweeps.MadePoint(layers=1)])) is None

@@ -1,0 +1,136 @@
+"""Pages about sweeps."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+import pytest
+
+from gemmetry.analysis.sweeps.analysis import analyse_sweep
+from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
+from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
+from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.reports.sweeps.page import comparison_page, sweep_page
+from gemmetry.reports.sweeps.sentences import sentences
+
+pytest.importorskip("plotly")
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory, sweeps):
+    """Two sweeps; of the first one, 512 threads with 8 channels did not run."""
+    folder = tmp_path_factory.mktemp("pages")
+    grid = ((256, 4), (256, 8), (512, 4))
+    options = {"layers": 2, "steps": 2}
+    first = [sweeps.MadePoint(threads=t, channels=c, repeat=r, slowdown={sweeps.UP.kernel: 1.3},
+                              **options) for t, c in grid for r in (1, 2)]  # fmt: skip
+    second = [sweeps.MadePoint(threads=t, channels=c, repeat=r, nccl="2.30.7", comm_ns=400_000,
+                               slowdown={sweeps.UP.kernel: 1.6}, **options)
+              for t, c in grid for r in (1, 2)]  # fmt: skip
+    return [
+        sweep_document(analyse_sweep(sweeps.write_sweep(folder / name, points)))
+        for name, points in (("before", first), ("after", second))
+    ]
+
+
+@pytest.fixture(scope="session")
+def compared(documents):
+    sweeps = [LabelledSweep(label=n, document=d) for n, d in zip("AB", documents, strict=True)]
+    return comparison_page(compare_sweeps(sweeps), sweeps)
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def sections_of(page):
+    return re.findall(r'<section id="([\w-]+)"', page)
+
+
+def plain(page):
+    """The page without plotly, whose source holds addresses."""
+    start = page.index("<script>", page.index('id="data"'))
+    return page[:start]
+
+
+def test_the_first_screen_answers_in_the_sentences_of_the_terminal(documents):
+    page = sweep_page(documents[0])
+    for sentence in sentences(documents[0]):
+        assert sentence in page
+    assert page.index("Shortest step") < page.index("Where the time of a step goes")
+    assert sections_of(page) == ["step", "map", "gemms", "settings", "stragglers", "collectives"]
+
+
+def test_it_loads_nothing(compared):
+    assert not re.search(r"(src|href)=\"(?!data:|#)", plain(compared))
+    assert "default-src 'none'" in compared
+
+
+def test_parts_in_the_figure_add_up_to_the_step(documents):
+    figures = data_of(sweep_page(documents[0]))["figures"]
+    *parts, medians = figures[0]["traces"]
+    sums = [sum(values) for values in zip(*(part["x"] for part in parts), strict=True)]
+    assert sums == pytest.approx(medians["x"], abs=1e-4)
+    assert [part["name"] for part in figures[1]["traces"]] == [
+        "slowed compute", "exposed communication", "exposed copies", "idle",
+    ]  # fmt: skip
+
+
+def test_a_point_that_did_not_run_is_empty_on_the_map(documents):
+    figures = data_of(sweep_page(documents[0]))["figures"]
+    (grid,) = [one for one in figures if one["traces"][0]["type"] == "heatmap"]
+    assert grid["layout"]["xaxis"]["ticktext"] == ["4", "8"]
+    assert grid["layout"]["yaxis"]["ticktext"] == ["256", "512"]
+    assert grid["traces"][0]["z"][1][1] is None
+    (text,) = [t for t in grid["layout"]["annotations"] if (t["x"], t["y"]) == (1, 1)]
+    assert text["text"] == "not run"
+
+
+def test_intervals_of_the_forest_are_those_of_the_analysis(documents):
+    figures = data_of(sweep_page(documents[0]))["figures"]
+    forest = next(one for one in figures if one["layout"].get("line_at") == 1)
+    (slow,) = [trace for trace in forest["traces"] if trace["name"] == "slower"]
+    gemms = [one for one in documents[0]["pooled_gemms"] if one["verdict"] == "slower"]
+    ends = zip(slow["x"], slow["error_x"]["array"], strict=True)
+    assert sorted(x + more for x, more in ends) == pytest.approx(
+        sorted(one["slowdown_ci_high"] for one in gemms)
+    )
+
+
+def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compared):
+    assert compared.index("nccl_version: 2.28.9 vs 2.30.7") < compared.index("Best point:")
+    assert sections_of(compared)[:2] == ["environment", "changes-0"]
+    assert "B compared with A" in compared
+    figures = data_of(compared)["figures"]
+    steps = figures[0]
+    assert [trace["name"] for trace in steps["traces"]] == ["slower"]
+    assert len(steps["traces"][0]["x"]) == 3
+    assert len([one for one in figures if one["traces"][0]["type"] == "heatmap"]) == 2
+
+
+def test_pictures_of_the_analysis_are_embedded(documents, tmp_path):
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "variance.png").write_bytes(b"picture")
+    page = sweep_page(documents[0], tmp_path)
+    assert f"data:image/png;base64,{base64.b64encode(b'picture').decode()}" in page
+    assert "pictures" in sections_of(page)
+
+
+def test_names_are_text(documents):
+    document = json.loads(json.dumps(documents[0]).replace("nvjet_sm90_tst_192x192", HOSTILE))
+    document["problems"] = [HOSTILE]
+    document["sweep"] = f"/x/{HOSTILE}"
+    page = sweep_page(document)
+    assert HOSTILE not in plain(page)
+    assert "&lt;script&gt;" in page
+
+
+def test_tables_have_numbers_to_sort_by(documents):
+    page = sweep_page(documents[0])
+    rows = re.search(r'id="points".*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
+    values = re.findall(r'data-value="([\d.]+)"', rows.partition("</tr>")[0])
+    assert float(values[0]) == documents[0]["points"][0]["step_ms"]["median"]
