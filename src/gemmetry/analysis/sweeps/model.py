@@ -349,8 +349,8 @@ class PointStraggler:
     waited_us: float
     """How long the rank itself waited for others, over all matched collectives."""
     delayed_us: float = 0.0
-    """How long all others waited for this rank alone, per step: the time between the second to last
-    start and its own, over the collectives of a step that it entered last; the median step."""
+    """How long all others waited for this rank alone, in the median step: the time between the
+    second to last start and its own, over the collectives of a step that it entered last."""
     lost_in: str | None = None
     """The kernel in which it lost time compared with the other ranks; :data:`~gemmetry.analysis.
     sweeps.collectives.lost_time.IDLE` or :data:`~gemmetry.analysis.sweeps.collectives.lost_time.

@@ -9,6 +9,7 @@ import pytest
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
 from gemmetry.analysis.sweeps.collectives.settings import setting_verdicts, sweep_verdicts
+from gemmetry.analysis.sweeps.document import sweep_document
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -169,6 +170,9 @@ def test_one_kind_without_effect_outweighs_the_others(verdict, launch):
         ("NCCL_MIN_CTAS", "4", REDUCE, "all_reduce", 288, "in effect"),
         ("NCCL_MIN_CTAS", "12", REDUCE, "all_reduce", 288, "clamped to 8"),
         ("NCCL_BUFFSIZE", "4194304", REDUCE, "all_reduce", 288, "unknown"),
+        ("NCCL_CTA_POLICY", "ZERO", SYMMETRIC, "all_gather", 512, "not in effect"),
+        ("NCCL_CTA_POLICY", "2", COPY, "copy", 0, "in effect"),
+        ("NCCL_CTA_POLICY", "1", REDUCE, "all_reduce", 288, "unknown"),
     ],
 )
 def test_axes(verdict, launch, name, value, kernel, op, block, expected):
@@ -232,6 +236,20 @@ def test_values_that_the_library_clamps_are_named(whole, launch):
     assert "channels=70 ran with 64" in found["channels"].reason
 
 
+def test_values_that_all_run_alike_have_no_effect(whole, launch):
+    """One of them is what the library does anyway."""
+    found = whole(*[({"threads": n}, [launch(block=544)]) for n in (256, 512)])
+    assert found["threads"].verdict == "no effect"
+    assert "every value ran alike" in found["threads"].reason
+    limits = whole(*[({"NCCL_MAX_CTAS": n}, [launch(grid=8)]) for n in ("16", "32")])
+    assert limits["NCCL_MAX_CTAS"].verdict == "no effect"
+
+
+def test_small_messages_next_to_fixed_ones_leave_it_open(whole, launch):
+    found = whole(*[({"channels": n}, [launch(grid=1, size=64)]) for n in (8, 16)])
+    assert found["channels"].verdict == "unknown"
+
+
 def test_an_axis_without_rules_is_judged_by_comparison(whole, launch):
     changes = [({"bucket_mb": str(n)}, [launch(size=n << 20)]) for n in (16, 32)]
     assert whole(*changes)["bucket_mb"].verdict == "in effect"
@@ -259,6 +277,13 @@ def test_settings_in_an_analysis(sweeps, tmp_path):
     assert {one.name: one.verdict for one in found.settings} == {
         "channels": "partly in effect", "threads": "no effect",
     }  # fmt: skip
+    document = sweep_document(found)
+    setting = document["points"][1]["settings"][0]
+    assert {key: setting[key] for key in ("name", "asked", "seen", "verdict")} == {
+        "name": "channels", "asked": "70", "seen": "64", "verdict": "clamped to 64",
+    }  # fmt: skip
+    assert [one["channels"] for one in setting["collectives"]] == [64]
+    assert [one["name"] for one in document["settings"]] == ["channels", "threads"]
 
 
 @pytest.mark.skipif(not (FOLDER / "sweep_h200x4").is_dir(), reason="needs sweep_h200x4")

@@ -262,6 +262,13 @@ def judge_path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     return Judgement(NOT_IN_EFFECT, seen, reason)
 
 
+def judge_policy(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """NCCL_CTA_POLICY: ``ZERO`` (2) requests copy engines; the others leave no trace."""
+    if value.upper() in ("ZERO", "2"):
+        return judge_path(kind, "copy_engine", run)
+    return _other_library(kind) or Judgement(UNKNOWN, None, "only ZERO shows in a trace")
+
+
 def _possible(kind: CollectiveKind, run: Run) -> list[Execution]:
     return executions(kind.operation, kind.algorithm, kind.protocol, run.threads,
                       is_no_tree=kind.is_no_tree, ll128_threads=run.ll128_threads)  # fmt: skip

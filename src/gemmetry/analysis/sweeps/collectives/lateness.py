@@ -17,6 +17,7 @@ from gemmetry.analysis.sweeps.model import RankFacts
 from gemmetry.analysis.sweeps.points.collectives import communication_trace
 from gemmetry.statistics.runs import student_quantile
 from gemmetry.traces.collectives.jobs import JobCollectives, analyse_job
+from gemmetry.traces.intervals import union
 from gemmetry.traces.jobs import TraceJob
 
 CONFIDENCE = 0.95
@@ -33,8 +34,9 @@ class Lateness:
     steps: tuple[int, ...]
     """Numbers of the steps that every rank has, ascending."""
     delays: Times
-    """(ranks, steps): over the collectives of a step that the rank entered last, the time between
-    the second to last start and its own, in which all others wait for it alone."""
+    """(ranks, steps): the time in which all others wait for this rank alone, which is between the
+    second to last start and its own of the collectives that it enters last. Time in which several
+    of them wait counts once."""
     window_ns: float
     """The median step of all ranks."""
 
@@ -71,18 +73,22 @@ def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
         for facts in of_job.values()
         for one in facts.communication
     }
-    delays = np.zeros((len(listed), len(steps)))
+    waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
     offsets = job.offsets_ns
     for one in job.matching.matched:
         starts = sorted(
-            (kernel.start_ns + offsets.get(rank, 0), rank) for rank, kernel in one.members
+            (kernel.start_ns + offsets.get(rank, 0), rank, kernel.row)
+            for rank, kernel in one.members
         )
         if len(starts) > 1:
-            last = starts[-1][1]
-            kernel = next(kernel for rank, kernel in one.members if rank == last)
-            place = places.get(step_of.get((last, kernel.row), -1))
+            end, last, row = starts[-1]
+            place = places.get(step_of.get((last, row), -1))
             if place is not None:
-                delays[row_of[last], place] += starts[-1][0] - starts[-2][0]
+                waits.setdefault((row_of[last], place), []).append((starts[-2][0], end))
+    delays = np.zeros((len(listed), len(steps)))
+    for cell, found in waits.items():
+        begin, until = np.array(found, np.int64).T
+        delays[cell] = union(begin, until - begin).length
     windows = [step.window_ns for facts in of_job.values() for step in facts.steps]
     window = float(np.median(windows)) if windows else 0.0
     return Lateness(tuple(listed), tuple(steps), delays, window)

@@ -19,6 +19,7 @@ from gemmetry.analysis.sweeps.collectives.judging import (
     judge_least_channels,
     judge_most_channels,
     judge_path,
+    judge_policy,
     judge_protocol,
     judge_threads,
 )
@@ -39,6 +40,7 @@ _JUDGES: Mapping[str, Judge] = {
     "NCCL_MAX_NRINGS": judge_most_channels,
     "NCCL_ALGO": judge_algorithm,
     "NCCL_PROTO": judge_protocol,
+    "NCCL_CTA_POLICY": judge_policy,
 }
 _NUMERIC = (judge_channels, judge_threads, judge_least_channels, judge_most_channels)
 
@@ -183,14 +185,17 @@ def _sweep_setting(
 ) -> SweepSetting:
     verdicts = {one.verdict for one in ones}
     reason = next((one.reason for one in ones if one.verdict == ones[0].verdict), "")
+    is_effective = any(one == IN_EFFECT or one.startswith(CLAMPED) for one in verdicts)
+    if not is_effective and UNKNOWN in verdicts:
+        return _compared(name, values, points, reason)
+    if not is_effective:
+        sentence = f"{name} had no effect in the whole sweep ({reason})."
+        return SweepSetting(name, values, "no effect", sentence)
+    if len({_as_run(one) for one in ones}) == 1:
+        sentence = f"{name} had no effect in the whole sweep: every value ran alike ({reason})."
+        return SweepSetting(name, values, "no effect", sentence)
     if verdicts == {IN_EFFECT}:
         return SweepSetting(name, values, IN_EFFECT, f"{name} took effect in every point.")
-    if not any(verdict == IN_EFFECT or verdict.startswith(CLAMPED) for verdict in verdicts):
-        if verdicts <= {NOT_APPLICABLE, NOT_IN_EFFECT}:
-            sentence = f"{name} had no effect in the whole sweep ({reason})."
-            return SweepSetting(name, values, "no effect", sentence)
-        if verdicts == {UNKNOWN}:
-            return _compared(name, values, points, reason)
     counts = [f"{_count(ones, values, verdict)}: {verdict}" for verdict in sorted(verdicts)]
     limited = {one.asked: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
     note = "".join(
@@ -199,6 +204,17 @@ def _sweep_setting(
     )
     sentence = f"{name} took effect in part ({'; '.join(counts)}).{note}"
     return SweepSetting(name, values, "partly in effect", sentence)
+
+
+def _as_run(one: SettingVerdict) -> object:
+    """What the setting would change, as it ran."""
+    judge = _JUDGES.get(one.name)
+    if judge not in _NUMERIC:
+        return one.seen
+    is_threads = judge is judge_threads
+    return frozenset(
+        (kind.operation, kind.block if is_threads else kind.channels) for kind in one.collectives
+    )
 
 
 def _count(ones: Sequence[SettingVerdict], values: Sequence[str], verdict: str) -> str:
