@@ -26,13 +26,14 @@ from gemmetry.verification.checks.results import failed
 from gemmetry.verification.checks.stress import CALLS_UNDER_LOAD
 from gemmetry.verification.protocol import (
     CHECKS,
-    LAUNCHES,
     LEVELS,
     launches,
     verify,
     with_check,
 )
 
+LAUNCHES = {level: launches(level) for level in LEVELS}
+"""Number of launches by level, where all of its checks apply and a launch is fast."""
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
 F32 = "matmul_96x80x512_f32t_f32n_f32t"
 F64 = "matmul_64x48x128_f64t_f64t_f64t"

@@ -308,9 +308,9 @@ class Sampler:
         if settings.timing_method == "graph" or (
             settings.timing_method == "auto" and (is_short or is_late)
         ):
-            asked = self._fitting(GRAPH_OVERHEAD_RATIO * overhead_ns, MAX_GRAPH_LAUNCHES)
+            wanted = self._fitting(GRAPH_OVERHEAD_RATIO * overhead_ns, MAX_GRAPH_LAUNCHES)
             try:
-                self._capture(device, asked)
+                self._capture(device, wanted)
                 return
             except LaunchError as error:
                 self.capture_failure = str(error)

@@ -241,7 +241,8 @@ def with_lines(
     change: InputChange,
     lines: npt.NDArray[Scalar],
 ) -> npt.NDArray[Scalar]:
-    """A copy of a result in logical shape with `lines` where `change` affects it."""
+    """A copy of `whole`, a result in logical shape, in which `lines` replace the rows or columns
+    that `change` affects."""
     axis = line_axis(operation, change.place)
     copy = np.array(whole)
     np.moveaxis(copy, axis, 0)[list(change.lines)] = np.moveaxis(lines, axis, 0)

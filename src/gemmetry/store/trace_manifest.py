@@ -154,7 +154,7 @@ class TraceManifest:
         return self._entries[key].folder
 
     def add(self, record: Record) -> None:
-        """Add a finished dispatch; its folder is removed where nothing was recorded.
+        """Add a finished dispatch; its folder is removed if nothing was recorded.
 
         Raises:
             StorageError: the file cannot be written.

@@ -149,10 +149,6 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
     )
 
 
-LAUNCHES = {level: launches(level) for level in LEVELS}
-"""Number of launches by level, where all of its checks apply and a launch is fast."""
-
-
 def verify(
     executable: Executable,
     operation: Operation,

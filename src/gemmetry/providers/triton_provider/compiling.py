@@ -117,11 +117,11 @@ def first_useful_line(error: BaseException) -> str:
     while error.__cause__ is not None and str(error.__cause__).strip():
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [
+    informative = [
         line for line in lines if re.search(r"error|exceed|out of resource|assert", line, re.I)
     ]
-    if telling:
-        return telling[0][:300]
+    if informative:
+        return informative[0][:300]
     # Triton's front end shows the code with a caret under it, and the reason in the last line.
     return lines[-1][:300] if lines else type(error).__name__
 

@@ -71,7 +71,7 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
         cautions.append(f"{'none' if none else 'not all'} of its results were verified")
     if leader.marked:
         one = leader.marked == 1
-        of_them = "it" if leader.operations == 1 else f"{leader.marked} of them"
+        of_them = "this" if leader.operations == 1 else f"{leader.marked} of them"
         cautions.append(f"{of_them} {'is' if one else 'are'} based on rows marked !")
     common = list(dict.fromkeys(kind for state in marks.states.values() for kind in state.common))
     if common:

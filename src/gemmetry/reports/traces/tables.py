@@ -29,7 +29,7 @@ _GPU_TIMES = (
 )
 
 
-_BESIDE_THE_NAME = 60
+_NEXT_TO_THE_NAME = 60
 """Columns of a terminal that the numbers and the remark of a summary's line take."""
 
 
@@ -83,7 +83,7 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
     """Print several traces, one line each, with percentages of the window. Names are cut to the
     remaining width."""
     names = [_short_name(s) for s in summaries]
-    width = min(max(map(len, names), default=0), max(26, console.width - _BESIDE_THE_NAME))
+    width = min(max(map(len, names), default=0), max(26, console.width - _NEXT_TO_THE_NAME))
     print_line(console, f"{'':<{width}} {'window':>10} {'busy':>6} {'comp.':>6} {'comm.':>6} "
           f"{'exposed':>7} {'idle':>6} {'GEMMs':>5}", style="dim")  # fmt: skip
     print_line(console, f"{'':<{width}} {'ms':>10} {'%':>6} {'%':>6} {'%':>6} {'%':>7} {'%':>6}",
