@@ -42,7 +42,7 @@ def test_titles_units_and_all_instances(made_products, drawn):
     count = sum(gemm.count for point in made_products.points for gemm in point.gemms)
     for figure, title, foot in found.values():
         assert title
-        assert foot.startswith(f"{count} instances of 2 GEMMs at 3 points; 1 points have no data")
+        assert foot.startswith(f"{count} instances of 2 GEMMs at 3 points; no data: 1 point")
         assert "multiples of the GEMM's median alone" in figure.axes[0].get_ylabel()
     expected = (["256", "512"], ["4", "8"], ["0", "1"])
     for (figure, _, _), names in zip(found.values(), expected, strict=False):

@@ -143,12 +143,17 @@ def _foot(points: Sequence[ProductPoint], samples: SweepSamples) -> str:
         "instances" if is_whole
         else "times (the shortest, median and longest of each GEMM: workbooks have no others)"
     )  # fmt: skip
-    parts = [f"{samples.count:,} {what} of {samples.kinds} GEMMs at {len(present)} points"]
+    kinds, points_text = _number_of(samples.kinds, "GEMM"), _number_of(len(present), "point")
+    parts = [f"{samples.count:,} {what} of {kinds} at {points_text}"]
     if missing:
-        parts.append(f"{missing} points have no data")
+        parts.append(f"no data: {_number_of(missing, 'point')}")
     if samples.left_out:
-        parts.append(f"{samples.left_out} GEMMs that never ran alone are left out")
+        parts.append(f"left out, because never alone: {_number_of(samples.left_out, 'GEMM')}")
     return "; ".join(parts)
+
+
+def _number_of(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from gemmetry.analysis.sweeps.analysis import PointSelection
@@ -15,6 +18,7 @@ from gemmetry.domain.tables import Column, Table
 from gemmetry.reports.tables.xlsx import workbook
 
 ALL = PointSelection()
+WORKBOOKS = Path(__file__).parents[3] / "data" / "tracelens_workbooks"
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +125,27 @@ def test_a_damaged_workbook_is_named_and_the_rest_read(tmp_path):
     assert list(found.points[0].timelines) == [1]
     assert len(found.problems) == 1
     assert "perf_28ch_rank0.xlsx" in found.problems[0]
+
+
+def test_a_selection_without_workbooks_states_what_there_is(folder):
+    with pytest.raises(RequestError, match="no workbook of the selected") as caught:
+        workbook_sweep(find_workbooks(folder), PointSelection(threads=[1024]))
+    assert "256thread/individual_reports/perf_4ch_rank0.xlsx" in caught.value.hint
+
+
+def test_workbooks_that_tracelens_wrote(tmp_path):
+    place = tmp_path / "tracelens_analysis" / "256thread" / "individual_reports"
+    place.mkdir(parents=True)
+    shutil.copy(WORKBOOKS / "h200_fsdp_rank0of4_part.xlsx", place / "perf_28ch_rank0.xlsx")
+    found = workbook_sweep(find_workbooks(tmp_path), ALL)
+    first = variance_table(varying_gemms(found.points, 5)).records()[0]
+    assert (first["kernel_name"], first["m"], first["n"], first["k"]) == (
+        "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", 16384, 12288, 4096,
+    )  # fmt: skip
+    assert first["time_diff_us"] == pytest.approx(2487.68 - 2161.76)
+    assert first["col_name"] == "aten::mm"
+    assert found.points[0].timelines[0]["busy_time"][0] > 0
+    assert found.problems == []
 
 
 def test_no_workbooks(tmp_path):

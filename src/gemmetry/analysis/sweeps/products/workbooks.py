@@ -75,10 +75,7 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
         except RequestError as error:
             problems.append(error.message)
     if not timelines:
-        raise RequestError(
-            f"{folder} has no workbook that can be read: {'; '.join(problems[:4]) or 'none found'}",
-            hint="Give the folder of a sweep, with traces or with TraceLens' workbooks.",
-        )
+        raise _nothing_read(folder, problems)
     points = {
         key: ProductPoint(
             configuration=key.configuration,
@@ -99,6 +96,20 @@ def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
         collectives=lambda point: by_name[point.full_config],
         is_traced=False,
         problems=problems,
+    )
+
+
+def _nothing_read(folder: Path, problems: list[str]) -> RequestError:
+    if problems:
+        return RequestError(
+            f"{folder} has no workbook that can be read: {'; '.join(problems[:4])}",
+            hint="Write them again from the traces.",
+        )
+    have = sorted({path.relative_to(folder).as_posix() for *_, path in _workbooks(folder)})
+    more = f" and {len(have) - 4} more" if len(have) > 4 else ""
+    return RequestError(
+        f"{folder} has no workbook of the selected threads, channels and ranks",
+        hint=f"It has {', '.join(have[:4])}{more}.",
     )
 
 
