@@ -100,6 +100,12 @@ def stress_host():
 
 
 @pytest.fixture(scope="session")
+def rocprofv3() -> ModuleType:
+    """A stand-in for rocprofv3: the module ``rocprofv3.py``."""
+    return sys.modules.get("rocprofv3") or _load("rocprofv3")
+
+
+@pytest.fixture(scope="session")
 def sweeps() -> ModuleType:
     """Makes synthetic sweeps: the module ``sweeps.py``."""
     return sys.modules.get("sweeps") or _load("sweeps")

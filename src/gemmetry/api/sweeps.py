@@ -29,6 +29,9 @@ PAGE = "report.html"
 TOP_K = 5
 """GEMMs per rank and point in the tables of varying GEMMs, unless requested otherwise."""
 
+COUNTERS = "rocprof_kernels.csv"
+"""Written where rocprofv3 recorded a point."""
+
 
 class AnalyzedSweep:
     """What a sweep shows: as objects (:attr:`analysis`), as data frames, and as a document."""
@@ -94,6 +97,17 @@ class AnalyzedSweep:
 
         return _frame(pooled_table(self.analysis))
 
+    def rocprof(self) -> polars.DataFrame:
+        """One row per kernel and grid of each rank of each point, as rocprofv3 recorded them:
+        counters, busy compute and matrix units, registers.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.analysis.sweeps.tables import rocprof_table
+
+        return _frame(rocprof_table(self.analysis))
+
     def write(
         self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
     ) -> WrittenProducts:
@@ -121,6 +135,13 @@ class AnalyzedSweep:
         found = write_products(
             product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric
         )
+        if not only and any(one.rocprof.kernels for one in self.analysis.points):
+            from gemmetry.analysis.sweeps.tables import rocprof_table
+            from gemmetry.reports.tables.writing import write_tables
+
+            path = self.folder / COUNTERS
+            write_tables([rocprof_table(self.analysis)], path)
+            found.paths.insert(0, path)
         if not only:
             path = self.folder / DOCUMENT
             write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())

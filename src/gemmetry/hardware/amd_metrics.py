@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gemmetry.hardware.amd_counters import GUI_ACTIVE
 
@@ -26,20 +27,24 @@ _MOPS = "SQ_INSTS_VALU_MFMA_MOPS_"
 _FLOATS = ("F16", "BF16", "F32", "F64", "F8", "F6F4", "XF32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AmdGpu:
+class AmdGpu(Protocol):
     """What the formulas need of a GPU, as rocprofv3 records it; a partition counts as a GPU."""
 
-    chip: str
-    product: str
-    units: int
-    """Compute units."""
-    simds: int
-    """SIMDs of all compute units."""
-    xccs: int
-    """Accelerator complex dies; each has a ``GRBM_GUI_ACTIVE``."""
-    waves_per_unit: int
-    """Waves that a compute unit holds."""
+    @property
+    def units(self) -> int:
+        """Compute units."""
+
+    @property
+    def simds(self) -> int:
+        """SIMDs of all compute units."""
+
+    @property
+    def xccs(self) -> int:
+        """Accelerator complex dies; each has a ``GRBM_GUI_ACTIVE``."""
+
+    @property
+    def waves_per_unit(self) -> int:
+        """Waves that a compute unit holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,7 @@ class AmdMetric:
 
     @property
     def needs_time(self) -> bool:
-        """Whether it refers to the time for which the GPU was busy."""
+        """Whether it refers to the time for which the GPU was busy, and so to its size."""
         return GUI_ACTIVE in self.counters
 
 

@@ -92,6 +92,32 @@ def check_rocprof_input(path: Path, *, chip: str | None = None) -> RocprofInput:
     return RocprofInput(tuple(jobs), tuple(notes))
 
 
+def jobs_without_counters(path: Path, folder: Path) -> list[int]:
+    """The jobs of an input file that ask for counters and left none in `folder`, from 1; rocprofv3
+    ends well without them.
+
+    Raises:
+        RequestError: like :func:`check_rocprof_input`.
+    """
+    jobs = check_rocprof_input(path).jobs
+    return [
+        number
+        for number, job in enumerate(jobs, 1)
+        if (job.get("pmc") or job.get("pmc_groups"))
+        and not _has_counters(folder, f"pass_{number}" if len(jobs) > 1 else "")
+    ]
+
+
+def _has_counters(folder: Path, inside: str) -> bool:
+    """Whether a file below `folder`, in a folder called `inside`, has counters or may have them."""
+    return any(
+        ("counter_collection" in one.name or "_results." in one.name)
+        and (not inside or inside in one.parts)
+        for one in folder.rglob("*")
+        if one.is_file()
+    )
+
+
 def _jobs(path: Path) -> list[Any]:
     hint = "It has a list `jobs`, each with keys such as kernel_include_regex, pmc and kernel_trace"
     try:

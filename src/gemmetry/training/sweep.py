@@ -35,6 +35,7 @@ from gemmetry.training.manifest import (
 )
 from gemmetry.training.planning import PlannedSweep
 from gemmetry.training.points import LOG, NCU, ROCPROF, TRACES, PlannedPoint
+from gemmetry.training.rocprof_check import jobs_without_counters
 from gemmetry.training.settings import common_environment, requested_settings
 
 JOURNAL, CONFIG, PREVIOUS = "sweep.jsonl", "config.yaml", "previous"
@@ -223,16 +224,27 @@ def _lacks(launch: PointLaunch, folder: Path) -> str:
         return "" if _files(folder / NCU) else f"ncu wrote no report into {NCU}/"
     if launch.rocprof is not None and not _files(folder / ROCPROF):
         return f"rocprofv3 wrote nothing into {ROCPROF}/"
+    if launch.rocprof is not None and launch.rocprof.input is not None:
+        without = jobs_without_counters(launch.rocprof.input, folder / ROCPROF)
+        if without:
+            listed = ", ".join(map(str, without))
+            return f"rocprofv3 collected no counters in job {listed}: {_WHY_NO_COUNTERS}"
     try:
         traces = find_traces([folder / TRACES])
     except RequestError:
         return f"it ended without a trace in {TRACES}/; {_WHERE}"
     if launch.command is None and launch.nnodes == 1:
         ranks = {path.relative_to(folder / TRACES).parts[0] for path in traces}
-        without = [rank for rank in range(launch.nproc) if f"rank{rank}" not in ranks]
-        if without:
-            return f"no trace of rank {', '.join(map(str, without))} in {TRACES}/"
+        absent = [rank for rank in range(launch.nproc) if f"rank{rank}" not in ranks]
+        if absent:
+            return f"no trace of rank {', '.join(map(str, absent))} in {TRACES}/"
     return ""
+
+
+_WHY_NO_COUNTERS = (
+    "do kernel_include_regex and pmc of its input fit the kernels and the GPU of this run?"
+)
+"""rocprofv3 itself ends well without any."""
 
 
 def _files(folder: Path) -> bool:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import os
+import shlex
+import sys
+
 import pytest
 import yaml
 
@@ -60,3 +66,58 @@ def test_a_sweep_with_a_wrong_input_does_not_begin(cli, tmp_path):
     ended = cli("sweep", "run", "--command", "true", "--rocprof-input", "x.yaml", "-o", "s")
     assert "sets output_directory" in ended.stderr
     assert not (tmp_path / "s").exists()
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch, rocprofv3):
+    """A folder with the stand-in for rocprofv3, first on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "rocprofv3"
+    program.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(rocprofv3.__file__)} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+TRACE = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}]}'
+TRAINING = shlex.join(["sh", "-c", f"echo '{TRACE}' > $GEMMETRY_TRACE_DIR/rank0.pt.trace.json"])
+RUN = ("sweep", "run", "--threads", "256", "--channels", "8", "--library", "rccl", "--command",
+       TRAINING, "-o", "sweep", "--rocprof-input", "x.yaml")  # fmt: skip
+
+
+def test_from_the_table_to_the_counters_of_a_sweep(cli, programs, rocprofv3, tmp_path):
+    (tmp_path / "top.csv").write_text(f"kernel_name\n{rocprofv3.GEMM}\n")
+    cli("sweep", "rocprof-input", "--from", "top.csv", "-o", "x.yaml", "--preset", "gemm",
+        "--chip", "gfx942")  # fmt: skip
+    ran = cli(*RUN)
+    assert ran.status == 0, ran.stderr
+    assert "x.yaml has 2 jobs: each point trains 2 times" in ran.stderr
+    folder = tmp_path / "sweep" / "256thread" / "nccl_8channels" / "rocprof_traces"
+    assert sorted(path.name for path in folder.iterdir()) == ["pass_1", "pass_2"]
+    ended = cli("sweep", "analyze", "sweep")
+    assert ended.status == 0, ended.stderr
+    assert "hipblaslt 256x256x64 nn bf16" in ended.stdout
+    assert "80.0 %" in ended.stdout and "60.0 %" in ended.stdout
+    assert "one after the other" in ended.stdout
+    document = json.loads((tmp_path / "sweep/analysis/analysis.json").read_text())
+    assert [(one["rank"], one["rank_source"], one["kernel"]) for one in document["rocprof"]] == [
+        (rank, "file name", rocprofv3.GEMM) for rank in (0, 1)
+    ]
+    first = document["rocprof"][0]
+    assert (first["threads"], first["channels"], first["passes"]) == (256, 8, 2)
+    assert first["cu_busy_percent"] == pytest.approx(80)
+    assert (first["is_serialised"], first["matrix_gflop"]) == (True, 1.024)
+    with (tmp_path / "sweep/analysis/rocprof_kernels.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["rank"] for row in rows] == ["0", "1"]
+    assert float(rows[0]["occupancy_percent"]) == pytest.approx(25)
+
+
+def test_a_run_that_collected_no_counters_is_not_a_success(cli, programs, tmp_path):
+    jobs = "jobs: [{pmc: [SQ_WAVES], output_format: [csv]}, {pmc: [TCC_HIT_sum]}]"
+    (tmp_path / "x.yaml").write_text(jobs)
+    ran = cli(*RUN)
+    assert ran.status == 1
+    assert "rocprofv3 collected no counters in job 2" in ran.stderr

@@ -32,6 +32,7 @@ from gemmetry.analysis.sweeps.points.steps import StepSummary, StepTime, step_ti
 from gemmetry.analysis.sweeps.problems import point_problems, sweep_problems
 from gemmetry.analysis.sweeps.ranks.parallel import Progress, analyse_ranks
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
+from gemmetry.analysis.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
 from gemmetry.domain.errors import RequestError
 
 
@@ -66,6 +67,8 @@ class PointAnalysis:
     stragglers: tuple[PointStraggler, ...] = ()
     recorded: tuple[RecordedCollective, ...] = ()
     """What NCCL Inspector recorded."""
+    rocprof: PointRocprof = PointRocprof()
+    """What rocprofv3 recorded."""
     problems: tuple[str, ...] = ()
     unreadable: int = 0
     """Number of traces that could not be read."""
@@ -150,14 +153,17 @@ def analyse_sweep(
         [f"{file.path}: {one.reason}" for file, one in found if isinstance(one, RankFailure)]
         for found in of_points
     ]
-    if not any(ranks):
+    counted = [
+        _rocprof(point, found, selection.ranks) for point, found in zip(chosen, ranks, strict=True)
+    ]
+    if not any(ranks) and not any(one.kernels for one in counted):
         raise _nothing_read(sweep, chosen, [text for texts in failures for text in texts])
     points = [
         _point_analysis(
-            point, found, pooled, (*texts, *point_problems(point, found, selection.ranks))
+            point, found, pooled, rocprof, (*texts, *point_problems(point, found, selection.ranks))
         )
-        for point, found, pooled, texts in zip(
-            chosen, ranks, pooled_gemms(ranks), failures, strict=True
+        for point, found, pooled, rocprof, texts in zip(
+            chosen, ranks, pooled_gemms(ranks), counted, failures, strict=True
         )
     ]
     return SweepAnalysis(
@@ -209,10 +215,28 @@ def _nothing_read(sweep: Sweep, points: Sequence[Point], failures: Sequence[str]
     )
 
 
+def _rocprof(
+    point: Point, ranks: Sequence[RankAnalysis], wanted: Collection[int] | None
+) -> PointRocprof:
+    """The kernels of the wanted ranks, and of processes whose rank is not known."""
+    facts = (rank.facts for rank in ranks)
+    traces = [
+        TraceProcess(pid=one.process, host=one.host or "", rank=one.rank)
+        for one in facts
+        if one.process is not None and one.rank is not None
+    ]
+    found = read_point_rocprof(point.rocprof, traces)
+    if wanted is None:
+        return found
+    kernels = tuple(one for one in found.kernels if one.rank is None or one.rank in wanted)
+    return replace(found, kernels=kernels)
+
+
 def _point_analysis(
     point: Point,
     ranks: tuple[RankAnalysis, ...],
     pooled: tuple[PooledGemm, ...],
+    rocprof: PointRocprof,
     problems: tuple[str, ...],
 ) -> PointAnalysis:
     steps = step_times(ranks, pooled)
@@ -229,7 +253,8 @@ def _point_analysis(
         settings=tuple(setting_verdicts(point, facts)),
         stragglers=tuple(stragglers(facts, job)),
         recorded=recorded_collectives(records, job),
-        problems=(*problems, *damaged),
+        rocprof=rocprof,
+        problems=(*problems, *damaged, *rocprof.problems),
     )
 
 

@@ -14,6 +14,7 @@ from gemmetry.analysis.sweeps.points.collectives import PointCollective, point_c
 from gemmetry.analysis.sweeps.points.pooled import PooledGemm
 from gemmetry.analysis.sweeps.ranks.cause import DoseResponse
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
+from gemmetry.analysis.sweeps.rocprof import RocprofKernel
 
 SCHEMA_VERSION = 1
 
@@ -41,6 +42,11 @@ def sweep_document(analysis: SweepAnalysis) -> Entry:
             collective_entry(one.point, found)
             for one in analysis.points
             for found in point_collectives(rank.facts for rank in one.ranks)
+        ],
+        "rocprof": [
+            rocprof_entry(one.point, kernel)
+            for one in analysis.points
+            for kernel in one.rocprof.kernels
         ],
         "best": best_entry(analysis.best),
         "environment": _environment(analysis.sweep.manifest),
@@ -204,6 +210,35 @@ def _flatten(name: str, value: object, found: Entry) -> None:
             _flatten(f"{name}.{key}", item, found)
     elif value not in (None, "", [], ()):
         found[name] = value
+
+
+def rocprof_entry(point: Point, kernel: RocprofKernel) -> Entry:
+    """One entry of ``rocprof``: a kernel with one grid on one rank of a point, as rocprofv3
+    recorded it."""
+    return {
+        **point_keys(point),
+        "rank": kernel.rank,
+        "rank_source": kernel.rank_source or None,
+        "pids": list(kernel.pids),
+        "host": kernel.host or None,
+        "device": kernel.device,
+        "chip": kernel.chip or None,
+        "kernel": kernel.kernel,
+        "workgroups": kernel.workgroups,
+        "workgroup_size": kernel.workgroup_size,
+        "count": kernel.count,
+        "passes": kernel.passes,
+        "median_us": _rounded(kernel.median_us),
+        "is_serialised": kernel.is_serialised,
+        **{name: _rounded(value) for name, value in kernel.metrics.items()},
+        "matrix_gflop": _rounded(kernel.matrix_gflop),
+        "vgprs": kernel.vgprs,
+        "accum_vgprs": kernel.accum_vgprs,
+        "sgprs": kernel.sgprs,
+        "lds_bytes": kernel.lds_bytes,
+        "scratch_bytes": kernel.scratch_bytes,
+        "counters": dict(kernel.counters),
+    }
 
 
 def kind_entry(kind: GemmKind) -> Entry:

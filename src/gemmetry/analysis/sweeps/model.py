@@ -272,6 +272,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """From the trace, else from the path."""
     rank_source: str
     """``trace``, ``name`` or ""."""
+    process: int | None = None
+    """Number of the process in its operating system."""
     world_size: int | None
     job: str | None
     host: str | None

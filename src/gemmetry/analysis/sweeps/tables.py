@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.sweeps.analysis import SweepAnalysis
-from gemmetry.analysis.sweeps.document import gemm_entry, point_entry, pooled_entry
+from gemmetry.analysis.sweeps.document import gemm_entry, point_entry, pooled_entry, rocprof_entry
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.hardware.amd_metrics import METRICS
 
 _INTEGER, _NUMBER, _TEXT = ColumnType.INTEGER, ColumnType.NUMBER, ColumnType.TEXT
 
@@ -88,6 +89,35 @@ _POINTS = (
 )
 
 
+_ROCPROF = (
+    *_POINT,
+    _whole("rank", "rank; empty where the files do not state it"),
+    _text("rank_source", "file name, environment, command line, trace or gpu"),
+    Column("pids", ColumnType.TEXTS, description="its process in each pass"),
+    _text("host", "name of the node"),
+    _whole("device", "number of the GPU"),
+    _text("chip", "such as gfx942"),
+    _text("kernel", "name of the kernel"),
+    _whole("workgroups", "of the grid"),
+    _whole("workgroup_size", "work-items of a workgroup"),
+    _whole("count", "dispatches"),
+    _whole("passes", "passes that have the kernel"),
+    _number("median_us", "median time"),
+    Column("is_serialised", ColumnType.BOOLEAN, description="counters were collected: the time is "
+           "not comparable with a trace"),
+)  # fmt: skip
+_RESOURCES = (
+    Column("matrix_gflop", _NUMBER, "10⁹ FLOP", "work of the matrix units per dispatch"),
+    _whole("vgprs", "vector registers of a work-item"),
+    _whole("accum_vgprs", "its accumulation registers"),
+    _whole("sgprs", "scalar registers of a wave"),
+    _whole("lds_bytes", "LDS of a workgroup"),
+    _whole("scratch_bytes", "scratch memory of a work-item"),
+    Column("counters", ColumnType.MAPPING, description="medians of all counters, each a sum over "
+           "its instances"),
+)  # fmt: skip
+
+
 def points_table(analysis: SweepAnalysis) -> Table:
     """``sweep_points``: one row per point."""
     records = []
@@ -118,6 +148,18 @@ def pooled_table(analysis: SweepAnalysis) -> Table:
                *_CAUSE)  # fmt: skip
     entries = (pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled)
     return _table("sweep_pooled_gemms", columns, entries)
+
+
+def rocprof_table(analysis: SweepAnalysis) -> Table:
+    """``sweep_rocprof``: one row per kernel and grid of each rank of each point, as rocprofv3
+    recorded them."""
+    metrics = (Column(one.name, _NUMBER, one.unit, one.description) for one in METRICS)
+    entries = (
+        {**rocprof_entry(one.point, kernel), "pids": list(map(str, kernel.pids))}
+        for one in analysis.points
+        for kernel in one.rocprof.kernels
+    )
+    return _table("sweep_rocprof", (*_ROCPROF, *metrics, *_RESOURCES), entries)
 
 
 def _table(name: str, columns: Sequence[Column], records: Iterable[Mapping[str, Any]]) -> Table:

@@ -135,9 +135,11 @@ def analyze(
     if json:
         print_json(found.document())
     elif not steps:
+        from gemmetry.reports.sweeps.counters import print_rocprof
         from gemmetry.reports.sweeps.text import print_sweep
 
         print_sweep(found.document(), stdout_console(), top=top_k)
+        print_rocprof(found.analysis, stdout_console(), top=top_k)
     written = found.write(steps, top_k=top_k, geometric=geo_mean)
     _report(written, found.folder, [*found.problems, *written.problems])
     raise typer.Exit(0 if found.is_complete else 1)

@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,12 +36,12 @@ from gemmetry.formats.rocm.rows import (
     rank_of,
 )
 
-_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 """Message for a damaged database; SQLite's own messages may contain bytes of it that are not
 text."""
 
 _ROWS_A_BLOCK = 50_000
-_DISPATCH = "rocpd_kernel_dispatch"
+DISPATCH = "rocpd_kernel_dispatch"
 _COPY = "rocpd_memory_copy"
 _REGION = "rocpd_region"
 
@@ -58,15 +58,14 @@ def read_rocpd(path: Path) -> TraceRows | None:
     Returns:
         None if it is another database, or one that cannot be read at all.
     """
-    opened = _opened(path)
+    opened = open_rocpd(path)
     if opened is None:
         return None
-    database, tables = opened
-    with closing(database):
-        suffixes = sorted(_suffixes(tables))
+    with closing(opened.database):
+        suffixes = sorted(opened.suffixes)
         if not suffixes:
             return None
-        builder = _RocpdRowsBuilder(database, tables)
+        builder = _RocpdRowsBuilder(opened.database, opened.columns)
         for suffix in suffixes:
             builder.add(suffix)
         return builder.rows()
@@ -74,26 +73,42 @@ def read_rocpd(path: Path) -> TraceRows | None:
 
 def is_rocpd(path: Path) -> bool:
     """Whether a SQLite database has tables of rocpd."""
-    opened = _opened(path)
+    opened = open_rocpd(path)
     if opened is None:
         return False
-    database, tables = opened
-    database.close()
-    return bool(_suffixes(tables))
+    opened.database.close()
+    return bool(opened.suffixes)
 
 
-def _opened(path: Path) -> tuple[sqlite3.Connection, dict[str, set[str]]] | None:
-    """The database and the columns of its tables; None if it cannot be opened or read."""
+class RocpdTables(NamedTuple):
+    """A database of rocpd."""
+
+    database: sqlite3.Connection
+    columns: dict[str, set[str]]
+    """Names of the columns of each table."""
+
+    @property
+    def suffixes(self) -> set[str]:
+        """Ends of the tables' names, one per process."""
+        return {
+            name.removeprefix(DISPATCH)
+            for name in self.columns
+            if name == DISPATCH or name.startswith(f"{DISPATCH}_")
+        }
+
+
+def open_rocpd(path: Path) -> RocpdTables | None:
+    """The database, opened read-only; None if it cannot be opened or read."""
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    except _ERRORS:
+    except ERRORS:
         return None
     database.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
         # Functions that the file's own schema calls are not trusted.
         database.execute("PRAGMA trusted_schema = OFF")
-        return database, _tables(database)
-    except _ERRORS:
+        return RocpdTables(database, _tables(database))
+    except ERRORS:
         database.close()
         return None
 
@@ -102,17 +117,9 @@ def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
     """Columns of each table."""
     names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     return {
-        name: {row[1] for row in database.execute(f"PRAGMA table_info({_quoted(name)})")}
+        name: {row[1] for row in database.execute(f"PRAGMA table_info({quoted(name)})")}
         for (name,) in names
         if str(name).startswith("rocpd_")
-    }
-
-
-def _suffixes(tables: dict[str, set[str]]) -> set[str]:
-    return {
-        name.removeprefix(_DISPATCH)
-        for name in tables
-        if name == _DISPATCH or name.startswith(f"{_DISPATCH}_")
     }
 
 
@@ -133,7 +140,7 @@ class _RocpdRowsBuilder(RowsBuilder):
                 self._add_copies(suffix)
             if f"{_REGION}{suffix}" in self._tables:
                 self._add_regions(suffix)
-        except _ERRORS as error:
+        except ERRORS as error:
             where = f"tables {suffix.lstrip('_') or 'of the process'}"
             self._problems.append(TraceProblem(where, f"cannot be read any further: {error}"))
             self._partial = True
@@ -141,7 +148,7 @@ class _RocpdRowsBuilder(RowsBuilder):
     def _add_information(self, suffix: str) -> None:
         columns = "id, type, type_index, product_name, name"
         for key, kind, index, product, name in self._select(
-            f"SELECT {columns} FROM {_quoted('rocpd_info_agent' + suffix)} ORDER BY id"
+            f"SELECT {columns} FROM {quoted('rocpd_info_agent' + suffix)} ORDER BY id"
         ):
             self._agents.add(
                 (suffix, key),
@@ -150,15 +157,15 @@ class _RocpdRowsBuilder(RowsBuilder):
                 product=str(product or name or ""),
                 group=suffix,
             )
-        nodes = self._select(f"SELECT hostname FROM {_quoted('rocpd_info_node' + suffix)}")
+        nodes = self._select(f"SELECT hostname FROM {quoted('rocpd_info_node' + suffix)}")
         self._host = next((str(name) for (name,) in nodes if name), self._host)
         for (text,) in self._select(
-            f"SELECT environment FROM {_quoted('rocpd_info_process' + suffix)}"
+            f"SELECT environment FROM {quoted('rocpd_info_process' + suffix)}"
         ):
             self._environments.append(_object(text))
 
     def _add_kernels(self, suffix: str) -> None:
-        query = _query(_DISPATCH, suffix, self._tables, ("d.kernel_id", *_SIZES))
+        query = rows_query(DISPATCH, suffix, self._tables, ("d.kernel_id", *_SIZES))
         symbols = self._symbols(suffix)
         for rows in self._blocks(query):
             start, duration, rest = self._timed(rows)
@@ -179,7 +186,7 @@ class _RocpdRowsBuilder(RowsBuilder):
 
     def _add_copies(self, suffix: str) -> None:
         more = ("d.name_id", "d.dst_agent_id", "d.src_agent_id", "d.size")
-        query = _query(_COPY, suffix, self._tables, more)
+        query = rows_query(_COPY, suffix, self._tables, more)
         strings = self._strings(suffix)
         for rows in self._blocks(query):
             start, duration, rest = self._timed(rows)
@@ -200,7 +207,9 @@ class _RocpdRowsBuilder(RowsBuilder):
 
     def _add_regions(self, suffix: str) -> None:
         """Read calls by category: HIP and HSA, RCCL, and ROCTx ranges."""
-        query = _query(_REGION, suffix, self._tables, ("d.name_id", "e.category_id", "e.extdata"))
+        query = rows_query(
+            _REGION, suffix, self._tables, ("d.name_id", "e.category_id", "e.extdata")
+        )
         strings, categories = self._strings(suffix), self._categories(suffix)
         for rows in self._blocks(query):
             start, duration, rest = self._timed(rows)
@@ -237,7 +246,7 @@ class _RocpdRowsBuilder(RowsBuilder):
         return found
 
     def _strings(self, suffix: str, table: str = "rocpd_string", text: str = "string") -> _Texts:
-        query = f"SELECT id, {text} FROM {_quoted(table + suffix)}"
+        query = f"SELECT id, {text} FROM {quoted(table + suffix)}"
         return {key: str(found) for key, found in self._select(query)}
 
     def _categories(self, suffix: str) -> _Texts:
@@ -248,10 +257,10 @@ class _RocpdRowsBuilder(RowsBuilder):
 
     def _symbols(self, suffix: str) -> dict[Any, str]:
         """Names of the kernels that ran; a code object may contain thousands that did not."""
-        symbols, ran = f"rocpd_info_kernel_symbol{suffix}", f"{_DISPATCH}{suffix}"
+        symbols, ran = f"rocpd_info_kernel_symbol{suffix}", f"{DISPATCH}{suffix}"
         query = (
-            f"SELECT id, display_name, kernel_name FROM {_quoted(symbols)} "
-            f"WHERE id IN (SELECT kernel_id FROM {_quoted(ran)})"
+            f"SELECT id, display_name, kernel_name FROM {quoted(symbols)} "
+            f"WHERE id IN (SELECT kernel_id FROM {quoted(ran)})"
         )
         return {
             key: kernel_name(str(shown or name or "")) for key, shown, name in self._select(query)
@@ -275,9 +284,9 @@ class _RocpdRowsBuilder(RowsBuilder):
         return self._trace_rows("rocpd", rank=rank, world_size=world, host=self._host)
 
 
-def _query(table: str, suffix: str, tables: dict[str, set[str]], more: tuple[str, ...]) -> str:
-    """Start, end, stack, agent, stream, queue, process, thread and the columns `more` of the rows
-    of `table`, in either layout."""
+def rows_query(table: str, suffix: str, tables: dict[str, set[str]], more: tuple[str, ...]) -> str:
+    """A query of start, end, stack, agent, stream, queue, process, thread and the columns `more` of
+    the rows of `table`, in either layout."""
     columns = tables[f"{table}{suffix}"]
     joins = [_join(suffix, "rocpd_event", "e", "d.event_id")]
     has_track = "track_id" in columns and f"rocpd_track{suffix}" in tables
@@ -294,14 +303,15 @@ def _query(table: str, suffix: str, tables: dict[str, set[str]], more: tuple[str
         for name in ("agent_id", "stream_id", "queue_id", "pid", "tid")
     ]
     chosen = ", ".join((*times, "e.stack_id", *places, *more))
-    return f"SELECT {chosen} FROM {_quoted(table + suffix)} d {' '.join(joins)} ORDER BY d.id"
+    return f"SELECT {chosen} FROM {quoted(table + suffix)} d {' '.join(joins)} ORDER BY d.id"
 
 
 def _join(suffix: str, table: str, letter: str, key: str) -> str:
-    return f"LEFT JOIN {_quoted(table + suffix)} {letter} ON {letter}.id = {key}"
+    return f"LEFT JOIN {quoted(table + suffix)} {letter} ON {letter}.id = {key}"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name of a table or column as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -75,6 +75,7 @@ def facts_of(trace: Trace, file: RankFile) -> RankFacts:
         file=str(file.path),
         rank=rank,
         rank_source=source,
+        process=_process(trace),
         world_size=rows.world_size,
         job=rows.job,
         host=rows.host,
@@ -114,6 +115,16 @@ class _Lanes(NamedTuple):
     comm: Intervals
     copies: Intervals
     any: Intervals
+
+
+def _process(trace: Trace) -> int | None:
+    """The process of the first thread that called the GPU's library, or ran an operator."""
+    rows = trace.rows
+    for threads in (rows.calls.thread, rows.operators.thread):
+        if len(threads):
+            number = rows.threads[int(threads[0])].partition("/")[0]
+            return int(number) if number.isdecimal() else None
+    return None
 
 
 def _device(trace: Trace) -> str:

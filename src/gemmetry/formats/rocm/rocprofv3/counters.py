@@ -1,62 +1,133 @@
-"""Reads rocprofv3's kernel counters and statistics (CSV) into neutral rows."""
+"""Reads rocprofv3's kernel counters and statistics (CSV)."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocprofv3.tables import blocks
+from gemmetry.formats.rocm.counted import (
+    CountedDispatch,
+    CountedProcess,
+    counted_gpu,
+    workgroups,
+)
+from gemmetry.formats.rocm.rocprofv3.tables import RowBlock, agent_number, blocks, siblings
 from gemmetry.formats.rocm.rows import kernel_name
 
-
-@dataclass(frozen=True, slots=True)
-class CounterRow:
-    """One counter of one dispatch."""
-
-    dispatch: int
-    kernel: str
-    counter: str
-    value: float
-    workgroups: int
-    workgroup_size: int
-    start_ns: int
-    """Missing in files of 2024."""
-    end_ns: int
+_XYZ = ("X", "Y", "Z")
 
 
-def read_counters(path: Path) -> Iterator[CounterRow]:
-    """The rows of a ``counter_collection.csv``; rows without a number are left out.
+def read_csv_counters(path: Path) -> CountedProcess:
+    """The dispatches of a process, with their counters: of ``counter_collection.csv``, else of
+    ``kernel_trace.csv``.
+
+    Args:
+        path: any of the process's files; those in the same folder that share its prefix are read.
 
     Raises:
-        RequestError: the file cannot be opened.
+        RequestError: a file cannot be opened.
     """
-    for block in blocks(path):
-        columns = zip(
-            block.integers("Dispatch_Id"),
-            block.texts("Kernel_Name"),
-            block.texts("Counter_Name"),
-            block.texts("Counter_Value"),
-            block.integers("Grid_Size"),
-            block.integers("Workgroup_Size"),
-            block.integers("Start_Timestamp"),
-            block.integers("End_Timestamp"),
-            strict=True,
-        )
-        for dispatch, kernel, counter, value, items, size, start, end in columns:
-            with contextlib.suppress(ValueError):
-                yield CounterRow(
-                    dispatch,
-                    kernel_name(kernel),
-                    counter,
-                    float(value),
-                    -(-items // size) if items >= 0 and size > 0 else MISSING,
-                    size,
-                    start,
-                    end,
-                )
+    files = siblings(path)
+    agents = _Agents(files.get("agent_info"))
+    found = CountedProcess(gpus=agents.gpus)
+    counters, trace = files.get("counter_collection"), files.get("kernel_trace")
+    dispatches: dict[tuple[str, int], CountedDispatch] = {}
+    for file in (counters, trace):
+        if file is None or dispatches:
+            continue
+        for block in blocks(file):
+            found.problems += [f"{file.name} {one.where} {one.what}" for one in block.problems]
+            _add(dispatches, block, agents)
+            found.pid = next((n for n in block.integers("Process_Id") if n >= 0), found.pid)
+    found.dispatches = list(dispatches.values())
+    return found
+
+
+class _Agents:
+    """Numbers and properties of the GPUs in ``agent_info.csv``."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.gpus = {}
+        self._numbers: dict[int, int] = {}
+        for block in blocks(path) if path is not None else ():
+            by_name = {name.lower(): column for name, column in block.columns.items()}
+            for row, kind in enumerate(block.texts("Agent_Type")):
+                if kind != "GPU":
+                    continue
+                number = len(self._numbers)
+                self._numbers[block.integers("Node_Id")[row]] = number
+                properties = {name: column[row] for name, column in by_name.items()}
+                gpu = counted_gpu(properties.get)
+                if gpu is not None:
+                    self.gpus[number] = gpu
+
+    def number(self, text: str) -> int:
+        """The GPU's number, of an agent such as ``Agent 4`` or ``GPU 0``."""
+        agent = agent_number(text)
+        # Without agent_info.csv the agent's own number is the best available name.
+        if text.startswith("GPU") or not self._numbers:
+            return agent
+        return self._numbers.get(agent, MISSING)
+
+
+def _add(
+    dispatches: dict[tuple[str, int], CountedDispatch], block: RowBlock, agents: _Agents
+) -> None:
+    """Add the rows of a block: one for each counter of a dispatch, or one for each dispatch."""
+    kernels = {name: kernel_name(name) for name in set(block.texts("Kernel_Name"))}
+    devices = {text: agents.number(text) for text in set(block.texts("Agent_Id"))}
+    columns = zip(
+        block.texts("Agent_Id"),
+        block.integers("Dispatch_Id"),
+        block.texts("Kernel_Name"),
+        _sizes(block),
+        block.integers("LDS_Block_Size" if "LDS_Block_Size" in block.columns
+                       else "Group_Segment_Size"),
+        block.integers("Scratch_Size" if "Scratch_Size" in block.columns
+                       else "Private_Segment_Size"),
+        block.integers("VGPR_Count"),
+        block.integers("Accum_VGPR_Count"),
+        block.integers("SGPR_Count"),
+        block.integers("Start_Timestamp"),
+        block.integers("End_Timestamp"),
+        block.texts("Counter_Name"),
+        block.texts("Counter_Value"),
+        strict=True,
+    )  # fmt: skip
+    for agent, number, kernel, (groups, size), *rest, counter, text in columns:
+        one = dispatches.get((agent, number))
+        if one is None:
+            one = CountedDispatch(number, kernels[kernel], devices[agent], groups, size, *rest)
+            dispatches[agent, number] = one
+        value = _number(text)
+        if value is not None:
+            # One row per instance of a counter, in files that do not sum them up.
+            one.values[counter] = one.values.get(counter, 0.0) + value
+
+
+def _sizes(block: RowBlock) -> Iterator[tuple[int, int]]:
+    """Workgroups, and work-items of each: by dimension, or in all."""
+    if "Grid_Size" in block.columns:
+        pairs = zip(block.integers("Grid_Size"), block.integers("Workgroup_Size"), strict=True)
+        return ((workgroups((items,), (size,)), size) for items, size in pairs)
+    triples = [
+        zip(*(block.integers(f"{what}_Size_{axis}") for axis in _XYZ), strict=True)
+        for what in ("Grid", "Workgroup")
+    ]
+    return (
+        (workgroups(items, sizes), prod(sizes) if min(sizes) > 0 else MISSING)
+        for items, sizes in zip(*triples, strict=True)
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

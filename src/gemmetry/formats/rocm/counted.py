@@ -1,0 +1,133 @@
+"""Dispatches with their hardware counters, as every format of rocprofv3 records them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmetry.formats.events import MISSING
+from gemmetry.formats.rocm.rows import rank_of
+
+_RANK_ARGUMENT = re.compile(r"--rank(?:=|\s+)(\d{1,9})(?:\s|\Z)")
+
+
+@dataclass(slots=True)
+class CountedDispatch:
+    """One execution of a kernel. Whole numbers are ``MISSING`` where the file does not have
+    them."""
+
+    number: int
+    """Of the dispatch, in its process."""
+    kernel: str
+    device: int
+    """Number of the GPU."""
+    workgroups: int
+    workgroup_size: int
+    """Work-items of a workgroup."""
+    lds_bytes: int
+    """Of a workgroup."""
+    scratch_bytes: int
+    """Of a work-item."""
+    vgprs: int
+    accum_vgprs: int
+    sgprs: int
+    start_ns: int
+    end_ns: int
+    values: dict[str, float] = field(default_factory=dict)
+    """Counter -> sum over its instances (XCCs, shader engines, channels of a cache); empty where
+    no counters were collected."""
+
+    @property
+    def duration_ns(self) -> int | None:
+        """Duration; None where the file has no times."""
+        if self.start_ns < 0 or self.end_ns < self.start_ns:
+            return None
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedGpu:
+    """What rocprofv3 records of a GPU; fields as in
+    :class:`~gemmetry.hardware.amd_metrics.AmdGpu`."""
+
+    chip: str
+    product: str
+    units: int
+    simds: int
+    xccs: int
+    waves_per_unit: int
+
+
+@dataclass(slots=True, kw_only=True)
+class CountedProcess:
+    """The dispatches of one process."""
+
+    pid: int | None = None
+    rank: int | None = None
+    rank_source: str = ""
+    """``environment`` or ``command line``, as the file has them; "" where the rank is not known."""
+    host: str = ""
+    gpus: dict[int, CountedGpu] = field(default_factory=dict)
+    """By number."""
+    dispatches: list[CountedDispatch] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether counters were collected."""
+        return any(one.values for one in self.dispatches)
+
+    def take_rank(self, environment: Mapping[str, Any], command: str) -> None:
+        """The rank according to the process's environment, else its command line."""
+        rank, _ = rank_of([environment])
+        found = _RANK_ARGUMENT.search(command)
+        if rank is not None:
+            self.rank, self.rank_source = rank, "environment"
+        elif found:
+            self.rank, self.rank_source = int(found[1]), "command line"
+
+
+def counted_gpu(value: Callable[[str], Any]) -> CountedGpu | None:
+    """The GPU that rocprofv3 describes; None where the description lacks a number.
+
+    Args:
+        value: a property by its name, such as ``cu_count``.
+    """
+    numbers = [_positive(value(name)) for name in ("cu_count", "simd_count", "num_xcc",
+                                                   "max_waves_per_cu")]  # fmt: skip
+    units, simds, xccs, waves = numbers
+    if units is None or simds is None or xccs is None or waves is None:
+        return None
+    return CountedGpu(
+        chip=str(value("name") or ""),
+        product=str(value("product_name") or ""),
+        units=units,
+        simds=simds,
+        xccs=xccs,
+        waves_per_unit=waves,
+    )
+
+
+def workgroups(work_items: Sequence[int], sizes: Sequence[int]) -> int:
+    """Number of workgroups of a grid; rocprofv3 records grids in work-items.
+
+    Args:
+        work_items: of the grid, by dimension.
+        sizes: of a workgroup, by dimension.
+    """
+    count = 1
+    for items, size in zip(work_items, sizes, strict=True):
+        if items < 0 or size <= 0:
+            return MISSING
+        count *= -(-items // size)
+    return count
+
+
+def _positive(value: object) -> int | None:
+    try:
+        number = int(str(value))
+    except ValueError:
+        return None
+    return number if number > 0 else None
