@@ -97,14 +97,19 @@ def test_failed_points_say_why(tmp_path, sweeps, point):
     assert found[3] == ("failed", "60 s exceeded")
 
 
-def test_a_second_trace_of_a_rank_is_a_problem(tmp_path, sweeps, point):
+def test_further_recordings_of_a_rank_belong_to_its_trace(tmp_path, sweeps, point):
     sweeps.write_sweep(tmp_path, [point()])
     folder = tmp_path / "256thread/nccl_8channels/torch_profiler/rank1"
-    (folder / "b.pt.trace.json.gz").write_bytes((folder / "trace.pt.trace.json.gz").read_bytes())
-    found = read_sweep(tmp_path)
-    assert [trace.rank for trace in found.points[0].traces] == [0, 1]
-    (problem,) = found.problems
-    assert "rank 1 has several traces" in problem
+    first = folder / "trace.pt.trace.json.gz"
+    for number in (10, 2):
+        (folder / f"trace_{number}.pt.trace.json.gz").write_bytes(first.read_bytes())
+    traces = read_sweep(tmp_path).points[0].traces
+    assert [trace.rank for trace in traces] == [0, 1]
+    assert traces[0].more == ()
+    assert traces[1].path == first
+    assert [path.name for path in traces[1].more] == [
+        "trace_2.pt.trace.json.gz", "trace_10.pt.trace.json.gz"
+    ]  # fmt: skip
 
 
 def test_a_damaged_document_is_a_problem(tmp_path, sweeps, point):

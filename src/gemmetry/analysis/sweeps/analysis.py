@@ -76,7 +76,9 @@ class PointAnalysis:
     @property
     def is_complete(self) -> bool:
         """Whether the run ended well, or there was none, and everything of it could be read."""
-        is_whole = not self.unreadable and not any(one.facts.partial for one in self.ranks)
+        is_whole = not self.unreadable and not any(
+            one.facts.partial or one.problems for one in self.ranks
+        )
         return is_whole and self.point.outcome in ("ok", "not_run")
 
     @property
@@ -140,6 +142,7 @@ def analyse_sweep(
             file.rank,
             file.rank_source,
             "" if workbook_of is None else workbook_of(sweep, point),
+            tuple(map(str, file.more)),
         )
         for point in chosen
         for file in point.traces

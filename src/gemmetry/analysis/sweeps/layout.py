@@ -71,7 +71,7 @@ def sweep_of(folder: Path) -> Path:
 
 def has_traces(sweep: Path) -> bool:
     """Whether the folder of a sweep has any trace."""
-    return any(_traces(place, []) for place in _point_folders(sweep))
+    return any(_traces(place) for place in _point_folders(sweep))
 
 
 def analysis_folder(sweep: Path, name: str | None = None) -> Path:
@@ -115,7 +115,7 @@ def _is_of_configuration(name: str) -> bool:
 def _point(sweep: Path, folder: Path, problems: list[str]) -> Point:
     facts = _document(folder / POINT, problems)
     configuration, repeat = _identity(sweep, folder, facts)
-    traces = _traces(folder, problems)
+    traces = _traces(folder)
     log = folder / LOG
     outcome, reason = _outcome(facts, log, has_traces=bool(traces))
     rocprof = folder / ROCPROF
@@ -175,8 +175,8 @@ def _axes(values: Mapping[str, str]) -> Axes:
     return tuple(sorted(values.items()))
 
 
-def _traces(folder: Path, problems: list[str]) -> tuple[RankFile, ...]:
-    """One trace for each rank."""
+def _traces(folder: Path) -> tuple[RankFile, ...]:
+    """One trace for each rank, with its further recordings."""
     place = folder / TRACES
     if not place.is_dir():
         return ()
@@ -184,22 +184,19 @@ def _traces(folder: Path, problems: list[str]) -> tuple[RankFile, ...]:
         files = find_traces([place])
     except RequestError:
         return ()
-    by_rank: dict[int | None, RankFile] = {}
+    by_rank: dict[int, list[Path]] = {}
     unnumbered = []
     for file in files:
         rank, source = rank_of_path(Path("/", file.relative_to(place)))
-        found = RankFile(file, rank, source)
         if rank is None:
-            unnumbered.append(found)
-            continue
-        other = by_rank.get(rank)
-        if other is not None:
-            problems.append(
-                f"rank {rank} has several traces in {place}; {file.relative_to(place)} is used, "
-                f"{other.path.relative_to(place)} is not"
-            )
-        by_rank[rank] = found
-    return (*(by_rank[rank] for rank in sorted(by_rank, key=lambda one: one or 0)), *unnumbered)
+            unnumbered.append(RankFile(file, rank, source))
+        else:
+            by_rank.setdefault(rank, []).append(file)
+    numbered = (
+        RankFile(first, rank, "name", tuple(more))
+        for rank, (first, *more) in sorted(by_rank.items())
+    )
+    return (*numbered, *unnumbered)
 
 
 def _outcome(facts: Mapping[str, Any], log: Path, *, has_traces: bool) -> tuple[str, str]:

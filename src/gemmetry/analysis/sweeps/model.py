@@ -66,6 +66,8 @@ class RankFile:
     """As the path states it; the trace itself has precedence (:attr:`RankFacts.rank`)."""
     rank_source: str
     """``name`` or "", like :attr:`~gemmetry.traces.jobs.RankTrace.rank_source`."""
+    more: tuple[Path, ...] = ()
+    """Further recordings of the rank, which a profiler's schedule with ``repeat`` writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

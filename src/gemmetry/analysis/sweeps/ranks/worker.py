@@ -19,6 +19,7 @@ import msgspec
 from gemmetry.analysis.sweeps.model import RankFacts, RankFile
 from gemmetry.analysis.sweeps.ranks.extraction import read_facts
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics, gemm_statistics
+from gemmetry.analysis.sweeps.ranks.recordings import merged
 from gemmetry.analysis.sweeps.ranks.sheets import packed_sheet
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.traces.collectives.summary import Group
@@ -40,6 +41,8 @@ class RankTask(msgspec.Struct, frozen=True):
     rank_source: str
     workbook: str = ""
     """Beginning of the path of the workbook that the hook writes; "": it is not called."""
+    more: tuple[str, ...] = ()
+    """Further recordings of the rank."""
 
 
 class RankAnalysis(msgspec.Struct, frozen=True):
@@ -86,7 +89,8 @@ def hook_of(name: str) -> Hook | None:
 
 
 def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | RankFailure:
-    """Read a trace and compute what it shows alone."""
+    """Read a trace and compute what it shows alone; of several recordings, workbook and sheet are
+    those of the first."""
     try:
         trace, facts = read_facts(RankFile(Path(task.path), task.rank, task.rank_source))
     except (GemmetryError, OSError) as error:
@@ -99,9 +103,27 @@ def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | Ran
         except (GemmetryError, OSError) as error:
             what = getattr(error, "message", error)
             problems = (f"the workbook of {task.path} is not written: {what}",)
+    facts, unread = _with_more(facts, task)
+    problems += unread
     return RankAnalysis(
         facts, gemm_statistics(facts), problems, workbook, packed_sheet(gemm_sheet(trace))
     )
+
+
+def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, ...]]:
+    """`facts` with those of the rank's further recordings, and why some could not be read."""
+    recordings, problems = [facts], []
+    for path in task.more:
+        try:
+            found = read_facts(RankFile(Path(path), task.rank, task.rank_source))[1]
+        except (GemmetryError, OSError) as error:
+            problems.append(str(getattr(error, "message", error)))
+            continue
+        if found.rank == facts.rank:
+            recordings.append(found)
+        else:
+            problems.append(f"{path} is left out: it is of rank {found.rank}")
+    return merged(recordings) if len(recordings) > 1 else facts, tuple(problems)
 
 
 def packed(found: RankAnalysis | RankFailure) -> bytes:
