@@ -41,7 +41,7 @@ def test_later_recordings_add_steps_and_instances(tmp_path, recorded, sweeps):
     found, point = _rank_1(tmp_path)
     assert point.problems == ("ranks differ in their numbers of steps: 3, 9",)
     facts, alone = found.facts, before.facts
-    # The numbers of steps repeat in each recording, and go on.
+    # The numbers of steps are the same in each recording, and continue.
     assert [step.number for step in facts.steps] == list(range(3, 12))
     assert [step.window_ns for step in facts.steps] == 3 * [s.window_ns for s in alone.steps]
     assert facts.gemm_kinds == alone.gemm_kinds
@@ -59,7 +59,7 @@ def test_later_recordings_add_steps_and_instances(tmp_path, recorded, sweeps):
     assert counts[sweeps.UP.kernel] == 3 * 3 * 3 * 2
 
 
-def test_numbers_that_go_on_are_kept(tmp_path, recorded):
+def test_numbers_that_continue_are_kept(tmp_path, recorded):
     def later(document):
         for event in document["traceEvents"]:
             name, _, number = event["name"].partition("#")
