@@ -66,12 +66,16 @@ class LocalJob:
 
     def __init__(self, process: LocalProcess) -> None:
         self._process = process
-        self.pid = process.pid
         self.wait = process.wait
         self.end = process.end
         self.left_running = process.left_running
         self.memory_shortage = process.memory_shortage
         self.was_killed_for_memory = process.was_killed_for_memory
+
+    @property
+    def pid(self) -> int:
+        """The number of the command's process, which leads its group; waits until it is known."""
+        return self._process.pid
 
     def end_gently(self, grace_s: float) -> None:
         """SIGTERM to its process group, then SIGKILL to all."""

@@ -108,19 +108,7 @@ class JobRun:
         try:
             self.prepare(job)
             self.journal.start(job.name, now())
-            started = time.monotonic()
-            try:
-                process = self.executor.start(job)
-            except OSError as error:
-                end = JobEnd(outcome=JobOutcome.FAILED, reason=f"it cannot be started: {error}")
-                return self._ended(job, end)
-            try:
-                status = self._wait(job, process, started)
-            except KeyboardInterrupt:
-                end = self._end_of(job, process, started, None, JobOutcome.INTERRUPTED)
-                self._ended(job, end)
-                raise
-            return self._ended(job, self._end_of(job, process, started, status))
+            return self._ended(job, self._end_of(job, time.monotonic()))
         except OSError as error:
             raise os_failure(self.folder, error, option="--output") from error
 
@@ -129,51 +117,58 @@ class JobRun:
         self.journal.end(job.name, now(), end)
         return end
 
-    def _wait(self, job: OpaqueJob, process: JobHandle, started: float) -> int | None:
-        """The exit status; None if the deadline passed. The job and all that it started has ended
-        when this returns or raises."""
-        try:
-            while True:
-                status = process.wait(POLL_S)
-                if status is not None:
-                    return status
-                is_late = job.deadline_s is not None and (
-                    time.monotonic() - started > job.deadline_s
-                )
-                if is_late:
-                    return None
-        finally:
-            process.end_gently(GRACE_S)
+    def _end_of(self, job: OpaqueJob, started: float) -> JobEnd:
+        """Run the command of `job`, and find how it ended.
 
-    def _end_of(
-        self,
-        job: OpaqueJob,
-        process: JobHandle,
-        started: float,
-        status: int | None,
-        ended_as: JobOutcome = JobOutcome.TIMEOUT,
-    ) -> JobEnd:
-        """`ended_as`: the outcome if there is no status."""
-        outcome, reason = _outcome(job, process, status, ended_as)
+        Raises:
+            KeyboardInterrupt: after the job is ended and this is written down.
+        """
+        process: JobHandle | None = None
+        try:
+            try:
+                process = self.executor.start(job)
+                status = _wait(process, job, started)
+            finally:
+                if process is not None:
+                    process.end_gently(GRACE_S)
+        except KeyboardInterrupt:
+            reason = "interrupted while it ran"
+            self._ended(job, _made(job, started, JobOutcome.INTERRUPTED, reason))
+            raise
+        except OSError as error:
+            return _made(job, started, JobOutcome.FAILED, f"it cannot be started: {error}")
+        outcome, reason = _outcome(job, process, status)
         left = left_behind(process.left_running()) if status is not None else ""
         reason = "; ".join(part for part in (reason, left) if part)
-        return JobEnd(
-            outcome=outcome,
-            reason=reason,
-            exit_status=status,
-            seconds=round(time.monotonic() - started, 3),
-            log_tail="" if outcome is JobOutcome.OK else log_tail(job.log),
-        )
+        return _made(job, started, outcome, reason, status)
 
 
-def _outcome(
-    job: OpaqueJob, process: JobHandle, status: int | None, ended_as: JobOutcome
-) -> tuple[JobOutcome, str]:
-    """The outcome, and why it is not ok."""
+def _wait(process: JobHandle, job: OpaqueJob, started: float) -> int | None:
+    """The exit status; None once the deadline has passed."""
+    while True:
+        status = process.wait(POLL_S)
+        if status is not None:
+            return status
+        if job.deadline_s is not None and time.monotonic() - started > job.deadline_s:
+            return None
+
+
+def _made(
+    job: OpaqueJob, started: float, outcome: JobOutcome, reason: str, status: int | None = None
+) -> JobEnd:
+    return JobEnd(
+        outcome=outcome,
+        reason=reason,
+        exit_status=status,
+        seconds=round(time.monotonic() - started, 3),
+        log_tail="" if outcome is JobOutcome.OK else log_tail(job.log),
+    )
+
+
+def _outcome(job: OpaqueJob, process: JobHandle, status: int | None) -> tuple[JobOutcome, str]:
+    """The outcome of a command that ended with `status`, and why it is not ok."""
     if status is None:
-        if ended_as is JobOutcome.INTERRUPTED:
-            return ended_as, "interrupted while it ran"
-        return ended_as, f"it took longer than {job.deadline_s:g} s"
+        return JobOutcome.TIMEOUT, f"it took longer than {job.deadline_s:g} s"
     if status == 0:
         lacks = job.lacks()
         return (JobOutcome.FAILED, lacks) if lacks else (JobOutcome.OK, "")
