@@ -51,7 +51,7 @@ def function_text(operation: Operation, name: str, compilation_info: str | None 
         name: the function's symbol.
         compilation_info: the attribute of the contraction; None leaves all choices to the compiler.
     """
-    return _Writer(operation, name, compilation_info).text()
+    return _LinalgWriter(operation, name, compilation_info).text()
 
 
 def contraction_indexing_maps(operation: Operation) -> tuple[str, str, str]:
@@ -110,7 +110,7 @@ def _operands(operation: Operation) -> tuple[_Operand, _Operand]:
     )
 
 
-class _Writer:
+class _LinalgWriter:
     def __init__(self, operation: Operation, name: str, compilation_info: str | None) -> None:
         self.operation = operation
         self.signature = operation.signature
