@@ -133,7 +133,7 @@ def test_version(cli):
         (
             "profile --undecided maybe",
             "unknown option '--undecided' of gemmetry profile",
-            "gemmetry compare has --undecided. `gemmetry profile --help`",
+            "gemmetry compare have --undecided. `gemmetry profile --help`",
         ),
         ("profile --nosuch", "unknown option '--nosuch'",
          "'--nosuch' of gemmetry profile `gemmetry profile --help` shows"),

@@ -313,39 +313,41 @@ def dose_figure(sweeps: Sequence[LabelledSweep]) -> Figure | None:
 
 
 def collective_figure(sweeps: Sequence[LabelledSweep]) -> Figure | None:
-    """The median bus bandwidth of each operation and size at each configuration."""
+    """The median bus bandwidth of each operation and size over the channels, with a line for each
+    number of threads, further axes and sweep."""
     several = len(sweeps) > 1
-    series: dict[str, dict[str, list[float]]] = {}
-    known = [
-        (sweep, one)
-        for sweep in sweeps
-        for one in sweep.document["collectives"]
-        if one["busbw_gbps"] is not None
-    ]
-    known.sort(key=lambda item: configuration_of(item[1]).order)
-    points: dict[str, None] = {}
-    for sweep, one in known:
-        point = configuration_of(one).label
-        points[point] = None
-        label = collective_label(one) + (f" · {sweep.label}" if several else "")
-        series.setdefault(label, {}).setdefault(point, []).append(one["busbw_gbps"])
+    series: dict[str, dict[int, list[float]]] = {}
+    for sweep in sweeps:
+        for one in sweep.document["collectives"]:
+            if one["busbw_gbps"] is None:
+                continue
+            point = configuration_of(one)
+            parts = [collective_label(one)]
+            if point.threads is not None or point.axes:
+                parts.append(SweepConfiguration(point.threads, None, point.axes).label)
+            parts += [sweep.label] if several else []
+            values = series.setdefault(" · ".join(parts), {})
+            values.setdefault(point.channels or 0, []).append(one["busbw_gbps"])
     if not series:
         return None
-    shown = list(points)
-    largest = sorted(series, key=lambda label: -sum(map(len, series[label].values())))
+    channels = sorted({one for values in series.values() for one in values})
+    largest = sorted(series, key=lambda label: -max(map(max, series[label].values())))
+    hidden = max(0, len(largest) - _MOST_LINES)
     return {
         "traces": [
             {
                 "type": "scatter", "mode": "lines+markers", "name": text_of(label), "tint": place,
-                "x": list(map(text_of, shown)),
-                "y": [median(series[label][p]) if p in series[label] else None for p in shown],
-                "hovertemplate": "%{x}<br>%{y:.1f} · 10⁹ B/s<extra></extra>",
+                "x": [channels.index(one) for one in sorted(series[label])],
+                "y": [median(series[label][one]) for one in sorted(series[label])],
+                "hovertemplate": f"{text_of(label)}<br>%{{y:.1f}} · 10⁹ B/s<extra></extra>",
             }
             for place, label in enumerate(largest[:_MOST_LINES])
         ],
-        "layout": {"yaxis": {"title": "bus bandwidth, 10⁹ B/s", "rangemode": "tozero"},
-                   "xaxis": {"title": ""}},
-        "height": 380,
-        "note": f"{len(series) - _MOST_LINES} more are in the table."
-        if len(series) > _MOST_LINES else "",
+        "layout": {
+            "yaxis": {"title": "bus bandwidth, 10⁹ B/s", "rangemode": "tozero"},
+            "xaxis": {"title": "channels", "tickvals": list(range(len(channels))),
+                      "ticktext": [str(one or "–") for one in channels], "zeroline": False},
+        },
+        "height": 400,
+        "note": f"{hidden} slower ones are in the table." if hidden else "",
     }  # fmt: skip

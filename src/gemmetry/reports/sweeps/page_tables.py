@@ -181,7 +181,8 @@ def environments_of(comparison: SweepComparison) -> Table:
             name, _, values = line.partition(": ")
             before, _, after = values.partition(" vs ")
             rows.append([one.label, name, before, after])
-    columns = (_SWEEP, _text("fact"), _text(comparison.label), _text("this sweep"))
+    columns = (_SWEEP, _text("fact"), Column("before", heading=comparison.label),
+               Column("after", heading="this sweep"))  # fmt: skip
     return Table("environments", columns, rows)
 
 
@@ -232,7 +233,7 @@ def page_table(table: Table, file: str) -> dict[str, Any]:
         "id": table.name.replace(" ", "-"),
         "name": table.name,
         "heads": [
-            {"text": column.name, "title": column.meaning or column.name,
+            {"text": column.label, "title": column.meaning or column.name,
              "number": column.type.is_numeric}
             for column in columns
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.analysis.sweeps.comparison.model import (
@@ -74,7 +75,7 @@ def _print_sentences(texts: Iterable[str], console: Console) -> None:
 def _print_rows(candidate: ComparedSweep, first: str, console: Console) -> None:
     steps = candidate.of(RowGroup.STEP)
     if steps and not candidate.is_same:
-        print_table(_changes("point", steps, first, candidate.label), console)
+        print_table(_step_changes(steps, first, candidate.label), console)
     shown = [
         row
         for group in (RowGroup.GEMMS, RowGroup.COLLECTIVES)
@@ -83,22 +84,34 @@ def _print_rows(candidate: ComparedSweep, first: str, console: Console) -> None:
     ]
     shown.sort(key=lambda row: -max(row.comparison.ratio, 1 / row.comparison.ratio))
     if shown:
-        changes = _changes("change", shown[:_MOST_ROWS], first, candidate.label)
-        print_table(changes, console)
+        print_table(_changes(shown[:_MOST_ROWS], first, candidate.label), console)
 
 
-def _changes(heading: str, rows: Sequence[SweepRow], first: str, other: str) -> Table:
+def _step_changes(rows: Sequence[SweepRow], first: str, other: str) -> Table:
     columns = (
-        Column(heading), Column(first, format=str), Column(other, format=str),
+        Column("point"), replace(_column("before"), heading=f"{first} ms"),
+        replace(_column("after"), heading=f"{other} ms"), Column("change, %"), Column("verdict"),
+    )  # fmt: skip
+    return Table("points", columns, [
+        [_label(row), row.before, row.after, _change(row), str(row.verdict)] for row in rows
+    ])  # fmt: skip
+
+
+def _changes(rows: Sequence[SweepRow], first: str, other: str) -> Table:
+    columns = (
+        Column("change"), Column("before", heading=first), Column("after", heading=other),
         Column("change, %"), Column("verdict"),
     )  # fmt: skip
-    cells = [
+    return Table("changes", columns, [
         [_label(row), figure_text(row.before, row.unit), figure_text(row.after, row.unit),
-         _range(row.comparison.ratio, row.comparison.ratio_low, row.comparison.ratio_high, ".1f"),
-         str(row.verdict)]
+         _change(row), str(row.verdict)]
         for row in rows
-    ]  # fmt: skip
-    return Table("changes", columns, cells)
+    ])  # fmt: skip
+
+
+def _change(row: SweepRow) -> str:
+    found = row.comparison
+    return _range(found.ratio, found.ratio_low, found.ratio_high, ".1f")
 
 
 def _label(row: SweepRow) -> str:
