@@ -218,6 +218,12 @@ def _nothing_read(sweep: Sweep, points: Sequence[Point], failures: Sequence[str]
     )
 
 
+_SERIALISED = (
+    "rocprofv3 collected counters, for which kernels run one after the other: steps, overlap and "
+    "slowdowns are not those of the training; run the point without counters for them"
+)
+
+
 def _rocprof(
     point: Point, ranks: Sequence[RankAnalysis], wanted: Collection[int] | None
 ) -> PointRocprof:
@@ -229,6 +235,8 @@ def _rocprof(
         if one.process is not None and one.rank is not None
     ]
     found = read_point_rocprof(point.rocprof, traces)
+    if ranks and any(one.is_serialised for one in found.kernels):
+        found = replace(found, problems=(*found.problems, _SERIALISED))
     if wanted is None:
         return found
     kernels = tuple(one for one in found.kernels if one.rank is None or one.rank in wanted)

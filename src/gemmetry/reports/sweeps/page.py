@@ -50,6 +50,9 @@ _ABOUT = {
     "step": "The step of the slowest rank, divided into its parts. Slowed compute is what GEMMs "
     "took longer than alone; exposed communication is communication during which nothing is "
     "computed.",
+    "counters": "Medians over the dispatches of a kernel with one grid on one rank; percentages "
+    "are of the kernel's time. While counters are collected, kernels run one after the other: "
+    "times marked as serialised are not those of the training.",
     "gemms": "Instances of a GEMM (a kernel with a shape) next to communication, compared with "
     "instances alone, over all ranks. Bars are intervals that hold together with 95 %; the "
     "verdict is read from them. Right of the dashed line, communication slows the GEMM.",
@@ -168,6 +171,8 @@ def _sections(sweeps: Sequence[LabelledSweep], file: str) -> list[dict[str, Any]
                  sheets=[tables.stragglers_of(sweeps)], file=file),
         _section("collectives", "Collectives", "Collectives by size", _ABOUT["collectives"],
                  [("", collective_figure(sweeps))], [tables.collectives_of(sweeps)], file),
+        _section("counters", "Counters", "Kernels under rocprofv3", _ABOUT["counters"],
+                 sheets=[tables.counters_of(sweeps)], file=file),
     ]  # fmt: skip
 
 

@@ -94,6 +94,15 @@ _COLLECTIVES = (
     _number("bus bandwidth", 1, "median, 10⁹ B/s"),
     _number("duration µs", 1, "median of the kernels, waits included"),
 )  # fmt: skip
+_COUNTERS = (
+    _SWEEP, _POINT, _whole("rank"), _text("kernel"), _whole("workgroups", "of the grid"),
+    _whole("count", "dispatches"), _number("µs", 1, "median time"), _text("serialised"),
+    _number("CU busy %", 1, "time in which a compute unit has work, over all of them"),
+    _number("matrix %", 1, "time in which the matrix units work, over all SIMDs"),
+    _number("occupancy %", 1, "waves on the compute units, of those that they can hold"),
+    _whole("waves", "launched"), _whole("VGPR"), _whole("AGPR"), _whole("SGPR"),
+    Column("LDS", ColumnType.NUMBER, "B", "of a workgroup", format=format_memory, absent="–"),
+)  # fmt: skip
 _CHANGES = (
     _text("what"), _text("measure"), _text("point"), _text("before"), _text("after"),
     _percent("change", "of a part of the step: of the step if only this part changed"),
@@ -158,6 +167,16 @@ def collectives_of(sweeps: Sequence[LabelledSweep]) -> Table:
     ))  # fmt: skip
 
 
+def counters_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per kernel and grid of each rank that ran under rocprofv3."""
+    return _of_sweeps("counters", _COUNTERS, sweeps, "rocprof", lambda one: (
+        one["rank"], one["kernel"], one["workgroups"], one["count"], one["median_us"],
+        "yes" if one["is_serialised"] else "no", one["cu_busy_percent"], one["mfma_util_percent"],
+        one["occupancy_percent"], one["waves"], one["vgprs"], one["accum_vgprs"], one["sgprs"],
+        one["lds_bytes"],
+    ))  # fmt: skip
+
+
 def changes_of(candidate: ComparedSweep, groups: Iterable[RowGroup], name: str) -> Table:
     """One row per compared figure, those that are shown to change first."""
     order = {"slower": 0, "faster": 1, "undecided": 2}
@@ -196,7 +215,7 @@ def _of_sweeps(
     rows = [
         [sweep.label, point_label(one), *cells(one)]
         for sweep in sweeps
-        for one in sweep.document[entries]
+        for one in sweep.document.get(entries, ())
     ]
     return _without_label(Table(name, columns, rows), sweeps)
 
