@@ -253,7 +253,8 @@ def _point_analysis(
     steps = step_times(ranks, pooled)
     facts = [rank.facts for rank in ranks]
     job = matched_job(facts)
-    records, damaged = read_records(point)
+    damaged: list[str] = []
+    recorded = recorded_collectives(read_records(point, damaged), job)
     return PointAnalysis(
         point=point,
         unreadable=len(point.traces) - len(ranks),
@@ -263,7 +264,7 @@ def _point_analysis(
         summary=summarize_point(steps),
         settings=tuple(setting_verdicts(point, facts)),
         stragglers=tuple(stragglers(facts, job)),
-        recorded=recorded_collectives(records, job),
+        recorded=recorded,
         rocprof=rocprof,
         problems=(*problems, *damaged, *rocprof.problems),
     )

@@ -9,10 +9,10 @@ and ``coll_perf`` or, since 2.29, ``p2p_perf``. Format version ``v4.0``, read in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -66,16 +66,6 @@ class InspectorRecord:
     end_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InspectorFile:
-    """The records of one process."""
-
-    path: Path
-    records: tuple[InspectorRecord, ...]
-    problems: tuple[str, ...] = ()
-    """What could not be read."""
-
-
 def is_inspector_file(path: Path) -> bool:
     """Whether the content begins like a record of NCCL Inspector.
 
@@ -90,70 +80,136 @@ def is_inspector_file(path: Path) -> bool:
     return start.startswith(b"{") and _KEY in start
 
 
-def read_inspector_file(path: Path) -> InspectorFile:
-    """The records of a file. Lines that are not records, as the last one of a process that was
-    ended, are counted in its problems.
+def inspector_records(path: Path, problems: list[str]) -> Iterator[InspectorRecord]:
+    """The records of a file, one after the other, as there may be millions. Lines that are not
+    records, as the last one of a process that was ended, are counted in `problems`.
 
     Raises:
         RequestError: the file cannot be opened.
     """
-    records: list[InspectorRecord] = []
     damaged: list[int] = []
-    problems: list[str] = []
+    number = 0
     with open_decompressed(path) as file:
-        lines = enumerate(iter(file.readline, b""), 1)
-        while True:
-            try:
-                number, line = next(lines, (0, b""))
-            except OSError as error:
-                problems.append(f"{path}: the compressed data end early or are damaged ({error})")
-                break
-            if not number:
-                break
-            if line.strip():
-                try:
-                    records.append(_record(msgspec.json.decode(line)))
-                except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-                    damaged.append(number)
+        try:
+            for number, line in enumerate(iter(file.readline, b""), 1):
+                if line.strip():
+                    try:
+                        yield _record(_LINE.decode(line))
+                    except (msgspec.DecodeError, ValueError):
+                        damaged.append(number)
+        except OSError as error:
+            problems.append(
+                f"{path}: the compressed data end early or are damaged after line {number}: {error}"
+            )
     if damaged:
         count = "1 line is" if len(damaged) == 1 else f"{len(damaged)} lines are"
         problems.append(f"{path}: {count} not records of NCCL Inspector, the first is {damaged[0]}")
-    return InspectorFile(path, tuple(records), tuple(problems))
 
 
 def inspector_files(folder: Path) -> Iterator[Path]:
-    """The files of records in `folder` and the folders in it, by name and content."""
+    """The files in `folder` and the folders in it that have the name of a file of records."""
     for path in sorted(folder.rglob("*-pid*.log*")):
-        if NAME.fullmatch(path.name) and path.is_file() and is_inspector_file(path):
+        if NAME.fullmatch(path.name) and path.is_file():
             yield path
 
 
-def _record(line: Mapping[str, Any]) -> InspectorRecord:
-    header, process = line["header"], line["metadata"]
-    kind = "coll" if "coll_perf" in line else "p2p"
-    values = line[f"{kind}_perf"]
-    operation = _WORDS.sub("_", values[kind]).lower()
-    ranks, size = int(header["n_ranks"]), int(values[f"{kind}_msg_size_bytes"])
-    times = values.get("event_trace_ts", {}).get("kernel_events", [])
-    starts = [one["kernel_start_ts"] for one in times if one["kernel_start_ts"]]
-    ends = [one["kernel_stop_ts"] for one in times if one["kernel_stop_ts"]]
+class _Header(msgspec.Struct):
+    id: str
+    rank: int
+    n_ranks: int
+    nnodes: int | None = None
+    comm_name: str = ""
+
+
+class _Process(msgspec.Struct):
+    hostname: str = ""
+    pid: int | None = None
+
+
+class _Channel(msgspec.Struct):
+    kernel_start_ts: int = 0
+    kernel_stop_ts: int = 0
+
+
+class _Times(msgspec.Struct):
+    kernel_events: list[_Channel] = []
+
+
+class _Collective(msgspec.Struct):
+    coll: str
+    coll_msg_size_bytes: int
+    coll_exec_time_us: float
+    coll_sn: int | None = None
+    coll_timing_source: str = ""
+    coll_algobw_gbs: float | None = None
+    coll_busbw_gbs: float | None = None
+    event_trace_ts: _Times | None = None
+
+
+class _PointToPoint(msgspec.Struct):
+    p2p: str
+    p2p_msg_size_bytes: int
+    p2p_exec_time_us: float
+    p2p_sn: int | None = None
+    p2p_peer: int | None = None
+    p2p_timing_source: str = ""
+    p2p_algobw_gbs: float | None = None
+    p2p_busbw_gbs: float | None = None
+    event_trace_ts: _Times | None = None
+
+
+class _Line(msgspec.Struct):
+    header: _Header
+    metadata: _Process
+    coll_perf: _Collective | None = None
+    p2p_perf: _PointToPoint | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+@lru_cache(maxsize=64)
+def _operation(name: str) -> str:
+    """``all_reduce`` for ``AllReduce``."""
+    return _WORDS.sub("_", name).lower()
+
+
+def _record(line: _Line) -> InspectorRecord:
+    """The record in a line.
+
+    Raises:
+        ValueError: it has neither a collective nor a send or receive.
+    """
+    header, process = line.header, line.metadata
+    if (one := line.coll_perf) is not None:
+        operation, size, duration = one.coll, one.coll_msg_size_bytes, one.coll_exec_time_us
+        sequence, timing, peer = one.coll_sn, one.coll_timing_source, None
+        bandwidths, times = (one.coll_algobw_gbs, one.coll_busbw_gbs), one.event_trace_ts
+    elif (other := line.p2p_perf) is not None:
+        operation, size, duration = other.p2p, other.p2p_msg_size_bytes, other.p2p_exec_time_us
+        sequence, timing, peer = other.p2p_sn, other.p2p_timing_source, other.p2p_peer
+        bandwidths, times = (other.p2p_algobw_gbs, other.p2p_busbw_gbs), other.event_trace_ts
+    else:
+        raise ValueError("no operation")
+    operation = _operation(operation)
+    events = times.kernel_events if times is not None else []
     return InspectorRecord(
-        communicator=str(header["id"]),
-        name=str(header.get("comm_name", "")).removeprefix("unknown"),
-        rank=int(header["rank"]),
-        ranks=ranks,
-        nodes=header.get("nnodes"),
-        host=str(process.get("hostname", "")),
-        pid=process.get("pid"),
+        communicator=header.id,
+        name=header.comm_name if header.comm_name != "unknown" else "",
+        rank=header.rank,
+        ranks=header.n_ranks,
+        nodes=header.nnodes,
+        host=process.hostname,
+        pid=process.pid,
         operation=operation,
-        sequence=values.get(f"{kind}_sn"),
-        bytes=size * ranks if operation in _OF_EVERY_RANK else size,
-        duration_us=float(values[f"{kind}_exec_time_us"]),
-        timing=str(values.get(f"{kind}_timing_source", "")),
-        algorithm_bandwidth=values.get(f"{kind}_algobw_gbs"),
-        bus_bandwidth=values.get(f"{kind}_busbw_gbs"),
-        peer=values.get("p2p_peer"),
-        channels=len(times) or None,
-        start_us=min(starts, default=None),
-        end_us=max(ends, default=None),
+        sequence=sequence,
+        bytes=size * (header.n_ranks if operation in _OF_EVERY_RANK else 1),
+        duration_us=duration,
+        timing=timing,
+        algorithm_bandwidth=bandwidths[0],
+        bus_bandwidth=bandwidths[1],
+        peer=peer,
+        channels=len(events) or None,
+        start_us=min((one.kernel_start_ts for one in events if one.kernel_start_ts), default=None),
+        end_us=max((one.kernel_stop_ts for one in events if one.kernel_stop_ts), default=None),
     )

@@ -6,6 +6,8 @@ import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.domain.errors import RequestError
+from gemmetry.formats.nccl import inspector
 
 
 @pytest.fixture
@@ -64,3 +66,13 @@ def test_without_records(point):
     found = point()
     assert found.points[0].recorded == ()
     assert sweep_document(found)["points"][0]["nccl_records"] == []
+
+
+def test_a_file_that_cannot_be_opened_is_a_problem(point, monkeypatch):
+    def refuse(path):
+        raise RequestError(f"{path} cannot be read: Permission denied")
+
+    monkeypatch.setattr(inspector, "open_decompressed", refuse)
+    found = point([250] * 6).points[0]
+    assert found.recorded == ()
+    assert sum("a-pid100.log cannot be read" in one for one in found.problems) == 1

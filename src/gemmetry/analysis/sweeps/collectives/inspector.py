@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gemmetry.analysis.sweeps.model import Point
+from gemmetry.domain.errors import RequestError
 from gemmetry.formats.nccl.inspector import (
     InspectorRecord,
     inspector_files,
-    read_inspector_file,
+    inspector_records,
+    is_inspector_file,
 )
 from gemmetry.statistics.intervals import median_interval
 from gemmetry.statistics.quantiles import median
@@ -60,13 +62,17 @@ class RecordedCollective:
         return self.operation, self.bytes, self.ranks
 
 
-def read_records(point: Point) -> tuple[list[InspectorRecord], list[str]]:
-    """All records of NCCL Inspector in the folder of a point, and what could not be read."""
+def read_records(point: Point, problems: list[str]) -> Iterator[InspectorRecord]:
+    """All records of NCCL Inspector in the folder of a point; what cannot be read is added to
+    `problems`."""
     if point.outcome == "not_run":  # Its folder is the sweep's.
-        return [], []
-    files = [read_inspector_file(path) for path in inspector_files(point.folder)]
-    records = [record for file in files for record in file.records]
-    return records, [problem for file in files for problem in file.problems]
+        return
+    for path in inspector_files(point.folder):
+        try:
+            if is_inspector_file(path):
+                yield from inspector_records(path, problems)
+        except RequestError as error:
+            problems.append(error.message)
 
 
 def recorded_collectives(
@@ -74,15 +80,12 @@ def recorded_collectives(
 ) -> tuple[RecordedCollective, ...]:
     """The records by operation, size and ranks, those with the most time first, next to the matched
     collectives of the same kind in the traces."""
-    single: dict[object, list[InspectorRecord]] = {}
-    for place, one in enumerate(records):
-        number: object = (one.sequence, one.peer) if one.sequence is not None else (None, place)
-        single.setdefault((one.communicator, one.operation, number), []).append(one)
-    kinds: dict[CollectiveKey, list[list[InspectorRecord]]] = {}
-    for ones in single.values():
-        kinds.setdefault((ones[0].operation, ones[0].bytes, ones[0].ranks), []).append(ones)
+    kinds: dict[CollectiveKey, _Kind] = {}
+    for one in records:
+        key = (one.operation, one.bytes, one.ranks)
+        kinds.setdefault(key, _Kind(one)).add(one)
     traced = traced_latencies(job)
-    found = [_recorded(ones, traced.get(key, [])) for key, ones in kinds.items()]
+    found = [kind.result(traced.get(key, [])) for key, kind in kinds.items()]
     return tuple(sorted(found, key=lambda one: -sum(one.latencies_us)))
 
 
@@ -95,30 +98,46 @@ def traced_latencies(job: JobCollectives) -> dict[CollectiveKey, list[float]]:
     return found
 
 
-def _recorded(
-    ones: Sequence[Sequence[InspectorRecord]], traced: Sequence[float]
-) -> RecordedCollective:
-    first = ones[0][0]
-    latencies = tuple(min(record.duration_us for record in records) for records in ones)
-    channels = Counter(one.channels for records in ones for one in records if one.channels)
-    timing = Counter(one.timing for records in ones for one in records)
-    traced_us = median(traced) if traced else None
-    return RecordedCollective(
-        operation=first.operation,
-        bytes=first.bytes,
-        ranks=first.ranks,
-        nodes=first.nodes,
-        count=len(ones),
-        is_complete=all(len({one.rank for one in records}) == first.ranks for records in ones),
-        timing=timing.most_common(1)[0][0],
-        channels=channels.most_common(1)[0][0] if channels else None,
-        latencies_us=latencies,
-        interval_us=median_interval(latencies, 0.95),
-        busbw_gbps=_bandwidth(first, median(latencies)),
-        traced_count=len(traced),
-        traced_latency_us=traced_us,
-        traced_busbw_gbps=_bandwidth(first, traced_us),
-    )
+class _Kind:
+    """The records of one kind while they are read."""
+
+    def __init__(self, first: InspectorRecord) -> None:
+        self.first = first
+        self.shortest: dict[tuple[object, ...], float] = {}
+        """Collective -> the shortest duration on any rank."""
+        self.records: Counter[tuple[object, ...]] = Counter()
+        self.channels: Counter[int] = Counter()
+        self.timing: Counter[str] = Counter()
+
+    def add(self, one: InspectorRecord) -> None:
+        number = one.sequence if one.sequence is not None else -1 - self.timing.total()
+        collective = (one.communicator, number, one.peer)
+        duration = one.duration_us
+        self.shortest[collective] = min(duration, self.shortest.get(collective, duration))
+        self.records[collective] += 1
+        self.timing[one.timing] += 1
+        if one.channels:
+            self.channels[one.channels] += 1
+
+    def result(self, traced: Sequence[float]) -> RecordedCollective:
+        first, latencies = self.first, tuple(self.shortest.values())
+        traced_us = median(traced) if traced else None
+        return RecordedCollective(
+            operation=first.operation,
+            bytes=first.bytes,
+            ranks=first.ranks,
+            nodes=first.nodes,
+            count=len(latencies),
+            is_complete=all(count >= first.ranks for count in self.records.values()),
+            timing=self.timing.most_common(1)[0][0],
+            channels=self.channels.most_common(1)[0][0] if self.channels else None,
+            latencies_us=latencies,
+            interval_us=median_interval(latencies, 0.95),
+            busbw_gbps=_bandwidth(first, median(latencies)),
+            traced_count=len(traced),
+            traced_latency_us=traced_us,
+            traced_busbw_gbps=_bandwidth(first, traced_us),
+        )
 
 
 def _bandwidth(kind: InspectorRecord, latency_us: float | None) -> float | None:
