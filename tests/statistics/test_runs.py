@@ -58,6 +58,14 @@ def test_two_runs_of_each_of_six_settings_show_a_difference():
     assert found.ratio == pytest.approx(1.05, rel=0.01)
 
 
+def test_runs_that_differ_too_much_are_undecided_and_say_so():
+    groups = [[100.0, 160.0], [110.0, 150.0]]
+    found = compare_runs(*groups, run_spread(groups), relevant=0.01)
+    assert found.interval is not None
+    assert found.verdict is Difference.UNDECIDED
+    assert "repeat them more often" in found.note
+
+
 def test_halves_of_the_same_runs_rarely_differ():
     noise = np.random.default_rng(8)
     different = 0

@@ -12,7 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmetry.statistics.comparison import Comparison, Pairing, cliffs_delta, verdict_of
+from gemmetry.statistics.comparison import (
+    Comparison,
+    Difference,
+    Pairing,
+    cliffs_delta,
+    verdict_of,
+)
 from gemmetry.statistics.intervals import check_confidence
 
 
@@ -74,6 +80,8 @@ def compare_runs(
     else:
         note = "no point was run twice, so the spread between runs is not known; repeat the runs"
     verdict = verdict_of(interval, relevant)
+    if interval is not None and verdict is Difference.UNDECIDED:
+        note = "runs of one point differ too much for a verdict; repeat them more often"
     return Comparison(
         ratio=math.exp(shift),
         interval=interval,
