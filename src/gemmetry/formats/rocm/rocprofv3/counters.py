@@ -14,7 +14,13 @@ from gemmetry.formats.rocm.counted import (
     counted_gpu,
     workgroups,
 )
-from gemmetry.formats.rocm.rocprofv3.tables import RowBlock, agent_number, blocks, siblings
+from gemmetry.formats.rocm.rocprofv3.tables import (
+    RowBlock,
+    agent_number,
+    blocks,
+    chosen_rows,
+    siblings,
+)
 from gemmetry.formats.rocm.rows import kernel_name
 
 _XYZ = ("X", "Y", "Z")
@@ -34,14 +40,15 @@ def read_csv_counters(path: Path) -> CountedProcess:
     agents = _Agents(files.get("agent_info"))
     found = CountedProcess(gpus=agents.gpus)
     counters, trace = files.get("counter_collection"), files.get("kernel_trace")
-    dispatches: dict[tuple[str, int], CountedDispatch] = {}
+    dispatches: dict[tuple[str, str], CountedDispatch] = {}
     for file in (counters, trace):
         if file is None or dispatches:
             continue
         for block in blocks(file):
             found.problems += [f"{file.name} {one.where} {one.what}" for one in block.problems]
             _add(dispatches, block, agents)
-            found.pid = next((n for n in block.integers("Process_Id") if n >= 0), found.pid)
+            pids = chosen_rows(block, [0] if len(block) else []).integers("Process_Id")
+            found.pid = next((pid for pid in pids if pid >= 0), found.pid)
     found.dispatches = list(dispatches.values())
     return found
 
@@ -74,38 +81,40 @@ class _Agents:
 
 
 def _add(
-    dispatches: dict[tuple[str, int], CountedDispatch], block: RowBlock, agents: _Agents
+    dispatches: dict[tuple[str, str], CountedDispatch], block: RowBlock, agents: _Agents
 ) -> None:
     """Add the rows of a block: one for each counter of a dispatch, or one for each dispatch."""
     kernels = {name: kernel_name(name) for name in set(block.texts("Kernel_Name"))}
     devices = {text: agents.number(text) for text in set(block.texts("Agent_Id"))}
+    keys = list(zip(block.texts("Agent_Id"), block.texts("Dispatch_Id"), strict=True))
+    # A file has a row per counter: what describes the dispatch is read from the first.
+    first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in dispatches}
+    rows = sorted(first.values())
+    described = chosen_rows(block, rows)
     columns = zip(
-        block.texts("Agent_Id"),
-        block.integers("Dispatch_Id"),
-        block.texts("Kernel_Name"),
-        _sizes(block),
-        block.integers("LDS_Block_Size" if "LDS_Block_Size" in block.columns
-                       else "Group_Segment_Size"),
-        block.integers("Scratch_Size" if "Scratch_Size" in block.columns
-                       else "Private_Segment_Size"),
-        block.integers("VGPR_Count"),
-        block.integers("Accum_VGPR_Count"),
-        block.integers("SGPR_Count"),
-        block.integers("Start_Timestamp"),
-        block.integers("End_Timestamp"),
-        block.texts("Counter_Name"),
-        block.texts("Counter_Value"),
+        rows,
+        described.integers("Dispatch_Id"),
+        described.texts("Kernel_Name"),
+        _sizes(described),
+        *(described.integers(name) for name in (
+            "LDS_Block_Size" if "LDS_Block_Size" in block.columns else "Group_Segment_Size",
+            "Scratch_Size" if "Scratch_Size" in block.columns else "Private_Segment_Size",
+            "VGPR_Count", "Accum_VGPR_Count", "SGPR_Count", "Start_Timestamp", "End_Timestamp",
+        )),
         strict=True,
     )  # fmt: skip
-    for agent, number, kernel, (groups, size), *rest, counter, text in columns:
-        one = dispatches.get((agent, number))
-        if one is None:
-            one = CountedDispatch(number, kernels[kernel], devices[agent], groups, size, *rest)
-            dispatches[agent, number] = one
+    for row, number, kernel, (groups, size), *rest in columns:
+        key = keys[row]
+        dispatches[key] = CountedDispatch(
+            number, kernels[kernel], devices[key[0]], groups, size, *rest
+        )
+    values = zip(keys, block.texts("Counter_Name"), block.texts("Counter_Value"), strict=True)
+    for key, counter, text in values:
         value = _number(text)
         if value is not None:
             # One row per instance of a counter, in files that do not sum them up.
-            one.values[counter] = one.values.get(counter, 0.0) + value
+            found = dispatches[key].values
+            found[counter] = found.get(counter, 0.0) + value
 
 
 def _sizes(block: RowBlock) -> Iterator[tuple[int, int]]:

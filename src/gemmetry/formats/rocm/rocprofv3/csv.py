@@ -13,6 +13,7 @@ from gemmetry.formats.rocm.rocprofv3.tables import (
     RowBlock,
     agent_number,
     blocks,
+    chosen_rows,
     columns,
     siblings,
 )
@@ -116,7 +117,7 @@ class _CsvRowsBuilder(RowsBuilder):
                 self._seen.add(number)
                 first.append(index)
         self._add_kernels(
-            _chosen(block, first),
+            chosen_rows(block, first),
             lambda name, block: [(max(0, n), 1, 1) for n in block.integers(name)],
         )
 
@@ -166,7 +167,7 @@ class _CsvRowsBuilder(RowsBuilder):
         end = integers(block.integers("End_Timestamp"))
         good = np.flatnonzero((start >= 0) & (end >= start) & (end < LATEST_NS))
         self._no_time += len(start) - len(good)
-        return _chosen(block, good.tolist()), start[good], (end - start)[good]
+        return chosen_rows(block, good.tolist()), start[good], (end - start)[good]
 
     def _thread(self, block: RowBlock) -> Int32:
         return self._on(zip(block.texts("Process_Id"), block.texts("Thread_Id"), strict=True))
@@ -202,13 +203,6 @@ def _agents(path: Path | None) -> Agents:
         for node, kind, product, name in zip(nodes, kinds, products, names, strict=True):
             agents.add(node, is_gpu=kind == "GPU", index=None, product=product or name)
     return agents
-
-
-def _chosen(block: RowBlock, rows: list[int]) -> RowBlock:
-    if len(rows) == len(block):
-        return block
-    columns = {name: [column[i] for i in rows] for name, column in block.columns.items()}
-    return RowBlock(columns, block.first_line)
 
 
 def _triples(block: RowBlock, name: str) -> list[tuple[int, int, int]]:

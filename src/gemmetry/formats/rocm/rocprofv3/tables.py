@@ -95,6 +95,14 @@ def blocks(path: Path) -> Iterator[RowBlock]:
         yield from _blocks(file)
 
 
+def chosen_rows(block: RowBlock, rows: list[int]) -> RowBlock:
+    """The rows of `block` with these indices, in that order."""
+    if len(rows) == len(block):
+        return block
+    columns = {name: [column[i] for i in rows] for name, column in block.columns.items()}
+    return RowBlock(columns, block.first_line)
+
+
 def _blocks(file: BinaryIO) -> Iterator[RowBlock]:
     csv.field_size_limit(_LONGEST_FIELD)
     text = io.TextIOWrapper(
