@@ -183,6 +183,8 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
+    # Shells start what runs in the background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             run(
@@ -195,6 +197,7 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
         bystander.kill()
         bystander.wait()
         thread.join()
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "gentle").exists()
     assert not is_running(int((tmp_path / "pid").read_text()))
     assert not (tmp_path / "b").exists()
