@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import shutil
 import zlib
 from pathlib import Path
 
@@ -24,6 +25,12 @@ from gemmetry.domain.record import (
     Telemetry,
     Verdict,
 )
+
+_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run",
+    "--disable-dev-shm-usage", "--window-size=1400,1000",
+)  # fmt: skip
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = '=HYPERLINK("http://x")'
@@ -394,3 +401,22 @@ def found_fixture(kernels, trace):
     from gemmetry.traces.collectives.jobs import analyse_jobs
 
     return lambda shift=500: analyse_jobs([trace(0, kernels(0)), trace(1, kernels(shift))])
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Headless Chromium, driven by selenium."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.chrome.service.Service(driver)
+    running = webdriver.Chrome(options=options, service=service)
+    yield running
+    running.quit()

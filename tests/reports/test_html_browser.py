@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 import time
 
 import pytest
@@ -15,34 +14,10 @@ from gemmetry.reports.dispatches.writers import write
 from gemmetry.reports.palette import colour_at, contrast
 
 pytest.importorskip("plotly")
-webdriver = pytest.importorskip("selenium.webdriver")
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<script>alert(1)</script>"
-
-_FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-first-run",
-    "--disable-dev-shm-usage", "--window-size=1400,1000",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed (Debian: chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.chrome.service.Service(driver)
-    running = webdriver.Chrome(options=options, service=service)
-    yield running
-    running.quit()
 
 
 @pytest.fixture(scope="module")

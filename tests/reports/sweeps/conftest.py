@@ -1,11 +1,15 @@
-"""The sweep that the tests of its files share."""
+"""Sweeps that several tests share."""
 
 from __future__ import annotations
 
 import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
+from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
+from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
+from gemmetry.analysis.sweeps.document import sweep_document
 from gemmetry.analysis.sweeps.products.traces import product_sweep
+from gemmetry.reports.sweeps.page import comparison_page
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +22,26 @@ def made_products(tmp_path_factory, sweeps):
     ]  # fmt: skip
     folder = sweeps.write_sweep(tmp_path_factory.mktemp("products"), points)
     return product_sweep(analyse_sweep(folder))
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory, sweeps):
+    """Two sweeps; of the first one, 512 threads with 8 channels did not run."""
+    folder = tmp_path_factory.mktemp("pages")
+    grid = ((256, 4), (256, 8), (512, 4))
+    options = {"layers": 2, "steps": 2}
+    first = [sweeps.MadePoint(threads=t, channels=c, repeat=r, slowdown={sweeps.UP.kernel: 1.3},
+                              **options) for t, c in grid for r in (1, 2)]  # fmt: skip
+    second = [sweeps.MadePoint(threads=t, channels=c, repeat=r, nccl="2.30.7", comm_ns=400_000,
+                               slowdown={sweeps.UP.kernel: 1.6}, **options)
+              for t, c in grid for r in (1, 2)]  # fmt: skip
+    return [
+        sweep_document(analyse_sweep(sweeps.write_sweep(folder / name, points)))
+        for name, points in (("before", first), ("after", second))
+    ]
+
+
+@pytest.fixture(scope="session")
+def compared_page(documents):
+    sweeps = [LabelledSweep(label=n, document=d) for n, d in zip("AB", documents, strict=True)]
+    return comparison_page(compare_sweeps(sweeps), sweeps)

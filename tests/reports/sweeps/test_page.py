@@ -8,39 +8,12 @@ import re
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
-from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.reports.sweeps.page import comparison_page, sweep_page
+from gemmetry.reports.sweeps.page import sweep_page
 from gemmetry.reports.sweeps.sentences import sentences
 
 pytest.importorskip("plotly")
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-@pytest.fixture(scope="session")
-def documents(tmp_path_factory, sweeps):
-    """Two sweeps; of the first one, 512 threads with 8 channels did not run."""
-    folder = tmp_path_factory.mktemp("pages")
-    grid = ((256, 4), (256, 8), (512, 4))
-    options = {"layers": 2, "steps": 2}
-    first = [sweeps.MadePoint(threads=t, channels=c, repeat=r, slowdown={sweeps.UP.kernel: 1.3},
-                              **options) for t, c in grid for r in (1, 2)]  # fmt: skip
-    second = [sweeps.MadePoint(threads=t, channels=c, repeat=r, nccl="2.30.7", comm_ns=400_000,
-                               slowdown={sweeps.UP.kernel: 1.6}, **options)
-              for t, c in grid for r in (1, 2)]  # fmt: skip
-    return [
-        sweep_document(analyse_sweep(sweeps.write_sweep(folder / name, points)))
-        for name, points in (("before", first), ("after", second))
-    ]
-
-
-@pytest.fixture(scope="session")
-def compared(documents):
-    sweeps = [LabelledSweep(label=n, document=d) for n, d in zip("AB", documents, strict=True)]
-    return comparison_page(compare_sweeps(sweeps), sweeps)
 
 
 def data_of(page):
@@ -65,9 +38,9 @@ def test_the_first_screen_answers_in_the_sentences_of_the_terminal(documents):
     assert sections_of(page) == ["step", "map", "gemms", "settings", "stragglers", "collectives"]
 
 
-def test_it_loads_nothing(compared):
-    assert not re.search(r"(src|href)=\"(?!data:|#)", plain(compared))
-    assert "default-src 'none'" in compared
+def test_it_loads_nothing(compared_page):
+    assert not re.search(r"(src|href)=\"(?!data:|#)", plain(compared_page))
+    assert "default-src 'none'" in compared_page
 
 
 def test_parts_in_the_figure_add_up_to_the_step(documents):
@@ -101,11 +74,13 @@ def test_intervals_of_the_forest_are_those_of_the_analysis(documents):
     )
 
 
-def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compared):
-    assert compared.index("nccl_version: 2.28.9 vs 2.30.7") < compared.index("Best point:")
-    assert sections_of(compared)[:2] == ["environment", "changes-0"]
-    assert "B compared with A" in compared
-    figures = data_of(compared)["figures"]
+def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compared_page):
+    assert compared_page.index("nccl_version: 2.28.9 vs 2.30.7") < compared_page.index(
+        "Best point:"
+    )
+    assert sections_of(compared_page)[:2] == ["environment", "changes-0"]
+    assert "B compared with A" in compared_page
+    figures = data_of(compared_page)["figures"]
     steps = figures[0]
     assert [trace["name"] for trace in steps["traces"]] == ["slower"]
     assert len(steps["traces"][0]["x"]) == 3
@@ -134,3 +109,17 @@ def test_tables_have_numbers_to_sort_by(documents):
     rows = re.search(r'id="points".*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
     values = re.findall(r'data-value="([\d.]+)"', rows.partition("</tr>")[0])
     assert float(values[0]) == documents[0]["points"][0]["step_ms"]["median"]
+
+
+def test_records_of_nccl_stand_next_to_the_collectives(documents):
+    assert 'id="records-of-NCCL"' not in sweep_page(documents[0])
+    point = documents[0]["points"][0] | {
+        "nccl_records": [
+            {"op": "all_gather", "bytes": 1 << 25, "group_size": 2, "count": 12, "channels": 4,
+             "latency_us": 261.5, "busbw_gbps": 64.2, "traced_latency_us": 260.0}
+        ]
+    }  # fmt: skip
+    page = sweep_page(documents[0] | {"points": [point]})
+    row = re.search(r'id="records-of-NCCL".*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
+    for text in ("all-gather", "32 MiB", "261.5", "64.2", "260.0"):
+        assert f">{text}<" in row

@@ -170,7 +170,8 @@ def _sections(sweeps: Sequence[LabelledSweep], file: str) -> list[dict[str, Any]
         _section("stragglers", "Stragglers", "Who is waited for", _ABOUT["stragglers"],
                  sheets=[tables.stragglers_of(sweeps)], file=file),
         _section("collectives", "Collectives", "Collectives by size", _ABOUT["collectives"],
-                 [("", collective_figure(sweeps))], [tables.collectives_of(sweeps)], file),
+                 [("", collective_figure(sweeps))],
+                 [tables.collectives_of(sweeps), tables.records_of(sweeps)], file),
         _section("counters", "Counters", "Kernels under rocprofv3", _ABOUT["counters"],
                  sheets=[tables.counters_of(sweeps)], file=file),
     ]  # fmt: skip

@@ -103,6 +103,15 @@ _COUNTERS = (
     _whole("waves", "launched"), _whole("VGPR"), _whole("AGPR"), _whole("SGPR"),
     Column("LDS", ColumnType.NUMBER, "B", "of a workgroup", format=format_memory, absent="–"),
 )  # fmt: skip
+_RECORDS = (
+    _SWEEP, _POINT, _text("operation"),
+    Column("size", ColumnType.NUMBER, "B", "of the whole message", format=format_memory,
+           absent="–"),
+    _whole("ranks"), _whole("channels"), _whole("count"),
+    _number("latency µs", 1, "median, as NCCL Inspector recorded it"),
+    _number("bus bandwidth", 1, "median, 10⁹ B/s"),
+    _number("latency in traces µs", 1, "median of the same collectives in the traces"),
+)  # fmt: skip
 _CHANGES = (
     _text("what"), _text("measure"), _text("point"), _text("before"), _text("after"),
     _percent("change", "of a part of the step: of the step if only this part changed"),
@@ -177,6 +186,15 @@ def counters_of(sweeps: Sequence[LabelledSweep]) -> Table:
     ))  # fmt: skip
 
 
+def records_of(sweeps: Sequence[LabelledSweep]) -> Table:
+    """One row per collective and size of each point that NCCL Inspector recorded."""
+    return _nested("records of NCCL", _RECORDS, sweeps, "nccl_records", lambda one: (
+        (one["op"] or "unknown").replace("_", "-"), one["bytes"], one["group_size"],
+        one["channels"], one["count"], one["latency_us"], one["busbw_gbps"],
+        one["traced_latency_us"],
+    ))  # fmt: skip
+
+
 def changes_of(candidate: ComparedSweep, groups: Iterable[RowGroup], name: str) -> Table:
     """One row per compared figure, those that are shown to change first."""
     order = {"slower": 0, "faster": 1, "undecided": 2}
@@ -231,7 +249,7 @@ def _nested(
         [sweep.label, point_label(point), *cells(one)]
         for sweep in sweeps
         for point in sweep.document["points"]
-        for one in point[entries]
+        for one in point.get(entries, ())
     ]
     return _without_label(Table(name, columns, rows), sweeps)
 

@@ -1,0 +1,65 @@
+"""Pages about sweeps in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("plotly")
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="session")
+def page_file(compared_page, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "compared.html"
+    path.write_text(compared_page)
+    return path
+
+
+@pytest.fixture(params=[1400, 700])
+def page(browser, page_file, request):
+    browser.set_window_size(request.param, 1000)
+    browser.get(page_file.as_uri())
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    yield browser
+    browser.set_window_size(1400, 1000)
+
+
+def test_every_figure_is_drawn_without_messages_and_fits(page):
+    drawn = page.execute_script(
+        "return [...document.querySelectorAll('[data-figure]')]"
+        ".map((one) => one.querySelectorAll('.main-svg').length > 0)"
+    )
+    assert drawn
+    assert all(drawn)
+    assert [entry for entry in page.get_log("browser") if entry["level"] != "INFO"] == []
+    assert page.execute_script("return document.body.scrollWidth <= innerWidth")
+
+
+def test_a_heading_sorts_its_table(page):
+    script = """
+      const table = document.getElementById('GEMMs');
+      const heads = [...table.tHead.rows[0].cells];
+      const place = heads.findIndex((head) => head.textContent === 'alone µs');
+      heads[place].querySelector('button').click();
+      if (arguments[0]) heads[place].querySelector('button').click();
+      return [...table.tBodies[0].rows].map((row) => Number(row.cells[place].dataset.value));
+    """
+    descending = page.execute_script(script, False)
+    assert descending == sorted(descending, reverse=True)
+    assert len(set(descending)) > 1
+    page.refresh()
+    ascending = page.execute_script(script, True)
+    assert ascending == sorted(ascending)
+
+
+def test_the_filter_hides_other_rows(page):
+    shown = page.execute_script("""
+      const table = document.getElementById('GEMMs');
+      const field = document.querySelector('input[data-filter="GEMMs"]');
+      field.value = '512 threads';
+      field.dispatchEvent(new Event('input', { bubbles: true }));
+      return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.textContent);
+    """)
+    assert shown
+    assert all("512 threads" in text for text in shown)
