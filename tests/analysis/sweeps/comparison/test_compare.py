@@ -181,6 +181,16 @@ def test_a_gemm_is_compared_across_kernels_where_its_shape_is_alone(document_of,
     assert all("another kernel computes it: sm100_xmma_gemm_bf16" in row.note for row in rows)
 
 
+def test_a_latency_that_differing_clocks_make_negative_has_no_ratio(document_of, sweeps):
+    first = document_of("a", *repeated(sweeps, 2))
+    second = copy.deepcopy(document_of("b", *repeated(sweeps, 2, first=3)))
+    for one in second["collectives"]:
+        one["latency_us"] = -3.0
+    (candidate,) = compared(first, second).candidates
+    assert candidate.of(RowGroup.COLLECTIVES) == []
+    assert candidate.of(RowGroup.STEP)
+
+
 def test_environments_that_differ(document_of, sweeps):
     first = document_of("a", sweeps.MadePoint())
     second = document_of("b", sweeps.MadePoint(nccl="2.30.7"))

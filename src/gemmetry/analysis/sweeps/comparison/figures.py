@@ -42,7 +42,7 @@ def valid_points(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def step_values(document: Mapping[str, Any]) -> Values:
     """The median step of each run, in ms."""
-    return _collected((one, one["step_ms"]["median"]) for one in valid_points(document))
+    return _positive(_collected((one, one["step_ms"]["median"]) for one in valid_points(document)))
 
 
 def part_values(document: Mapping[str, Any], part: str) -> Values:
@@ -73,7 +73,14 @@ def _by_kind(
         if (configuration_of(one), one["repeat"]) in ran_well:
             key = tuple(one[name] for name in keys)
             found.setdefault(key, []).append((one, one[measure]))
-    return {key: values for key, of in found.items() if (values := _collected(of))}
+    return {key: values for key, of in found.items() if (values := _positive(_collected(of)))}
+
+
+def _positive(values: Values) -> Values:
+    """Without times that are not positive, which clocks that differ by more than a collective takes
+    can give it: they have no ratio."""
+    found = {one: [value for value in of if value > 0] for one, of in values.items()}
+    return {one: of for one, of in found.items() if of}
 
 
 def _collected(entries: Iterable[tuple[Mapping[str, Any], float | None]]) -> Values:

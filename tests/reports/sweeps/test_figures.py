@@ -1,0 +1,57 @@
+"""The figures of pages about sweeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
+from gemmetry.reports.sweeps.figures import collective_figure, dose_figure, split_figure, text_of
+
+
+def sweep(label="", **document):
+    return LabelledSweep(
+        label=label,
+        document={"sweep": "made", "points": [], "pooled_gemms": [], "collectives": []} | document,
+    )
+
+
+def collective(channels, busbw, threads=256, repeat=1):
+    return {"threads": threads, "channels": channels, "axes": {}, "repeat": repeat,
+            "op": "all_gather", "bytes": 1 << 20, "busbw_gbps": busbw}  # fmt: skip
+
+
+def gemm(shares, cost):
+    return {"threads": 256, "channels": 8, "axes": {}, "repeat": 1, "kernel": "nvjet", "m": 64,
+            "n": 32, "k": 16, "batch": 1, "alone_count": 5, "cost_ms_per_step": cost,
+            "by_share": [{"low": low, "high": low + 0.25, "count": 4, "slowdown": slow}
+                         for low, slow in shares]}  # fmt: skip
+
+
+def test_bus_bandwidth_is_the_median_over_repeats_with_a_line_for_each_number_of_threads():
+    found = collective_figure([sweep(collectives=[
+        collective(8, 10, repeat=1), collective(8, 14, repeat=2), collective(4, 5),
+        collective(8, 3, threads=512), collective(4, None),
+    ])])  # fmt: skip
+    lines = {trace["name"]: (trace["x"], trace["y"]) for trace in found["traces"]}
+    assert lines == {
+        "all-gather of 1 MiB · 256 threads": ([0, 1], [5, 12]),
+        "all-gather of 1 MiB · 512 threads": ([1], [3]),
+    }
+    assert found["layout"]["xaxis"]["ticktext"] == ["4", "8"]
+
+
+def test_the_response_to_the_dose_begins_at_1_with_instances_alone():
+    found = dose_figure([sweep(pooled_gemms=[gemm([(0.25, 1.1), (0.75, 1.4)], 2.0),
+                                             gemm([(0.75, 1.4)], 9.0)])])  # fmt: skip
+    (line,) = found["traces"]
+    assert line["x"] == [0, 0.375, 0.875]
+    assert line["y"] == [1, 1.1, 1.4]
+
+
+@pytest.mark.parametrize("figure", [collective_figure, dose_figure, split_figure])
+def test_nothing_to_draw_is_no_figure(figure):
+    assert figure([sweep()]) is None
+
+
+def test_markup_in_names_stays_text():
+    assert text_of("<b>a</b> & b") == "&lt;b&gt;a&lt;/b&gt; &amp; b"
