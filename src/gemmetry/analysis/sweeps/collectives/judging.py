@@ -187,7 +187,7 @@ def _bounds(requested: int) -> str:
 def _fixed(block: int, ways: Sequence[Execution]) -> str:
     if all(one.protocol == "ll128" and one.algorithm == "ring" for one in ways):
         return f"{block} threads: the protocol LL128 uses NCCL_LL128_NTHREADS"
-    return f"{_ways(ways)} always {'has' if len(ways) == 1 else 'have'} {block} threads"
+    return f"{block} threads, as {_ways(ways)} has whatever NCCL_NTHREADS is"
 
 
 def judge_algorithm(kind: CollectiveKind, value: str, run: Run) -> Judgement:
@@ -275,23 +275,23 @@ def _possible(kind: CollectiveKind, run: Run) -> list[Execution]:
 
 
 def _ways(ways: Sequence[Execution]) -> str:
-    """``ring with LL128, NVLS``."""
+    """``the ring with LL128, PAT or NVLS``."""
     by_algorithm: dict[str, list[str]] = {}
     for one in ways:
         protocols = by_algorithm.setdefault(one.algorithm, [])
         if one.protocol not in protocols:
             protocols.append(one.protocol)
     texts = [
-        f"{_TITLES[algorithm]}, {' or '.join(_TITLES[one] for one in protocols)}"
+        f"the ring with {' or '.join(_TITLES[one] for one in protocols)}"
         if algorithm == "ring"
         else _TITLES[algorithm]
         for algorithm, protocols in by_algorithm.items()
     ]
-    return "; ".join(texts)
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
 
 
 _TITLES = {
-    "ring": "ring", "tree": "tree", "pat": "PAT", "nvls": "NVLS", "nvls_tree": "NVLS tree",
+    "tree": "the tree", "pat": "PAT", "nvls": "NVLS", "nvls_tree": "NVLS tree",
     "collnet_direct": "CollNet direct", "collnet_chain": "CollNet chain",
     "ll": "LL", "ll128": "LL128", "simple": "simple",
 }  # fmt: skip
