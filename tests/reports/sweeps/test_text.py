@@ -65,3 +65,46 @@ def test_it_fits_80_columns(analysis_of, sweeps):
     )
     assert "slowed GEMM" in text.getvalue()
     assert max(map(len, text.getvalue().splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("verdict", "start"),
+    [
+        ("slower", "The step depends on channels: +4.0 % (+3.0 % to +5.0 %) from 4 to 16, over 2 "),
+        ("no difference shown", "The step is not shown to depend on channels: +4.0 % "),
+        ("undecided", "Whether the step depends on channels is undecided: +4.0 % "),
+    ],
+)
+def test_the_effect_of_a_setting(analysis_of, sweeps, verdict, start):
+    document = analysis_of(sweeps.MadePoint(layers=1, steps=1))
+    smaller = {
+        "name": "channels",
+        "before": "4",
+        "after": "8",
+        "pairs": 2,
+        "ratio": 1.0,
+        "ratio_ci_low": 0.999,
+        "ratio_ci_high": 1.001,
+        "verdict": "no difference shown",
+    }
+    larger = smaller | {"after": "16", "ratio": 1.04, "ratio_ci_low": 1.03, "ratio_ci_high": 1.05,
+                        "verdict": verdict}  # fmt: skip
+    (sentence,) = [text for text in sentences(document | {"effects": [smaller, larger]})
+                   if "depend" in text]  # fmt: skip
+    assert sentence.startswith(start)
+
+
+def test_a_straggler_is_named_with_its_kernel(analysis_of, sweeps):
+    found = sentences(analysis_of(sweeps.MadePoint(delay_ns={1: 200_000})))
+    (sentence,) = [text for text in found if "delays the others" in text]
+    assert sentence.startswith("With 256 threads, 8 channels, rank 1 delays the others: it enters ")
+    assert f"in {sweeps.SLEEP.partition('(')[0]}" in sentence
+
+
+def test_settings_that_took_effect_and_one_that_did_not(analysis_of, sweeps):
+    found = sentences(analysis_of(*(
+        sweeps.MadePoint(threads=threads, channels=channels, seen_threads=288, layers=1, steps=1)
+        for threads in (256, 512) for channels in (4, 8)
+    )))  # fmt: skip
+    assert "Took effect in every point: channels." in found
+    assert any("threads" in text and "effect" in text and "Took" not in text for text in found)

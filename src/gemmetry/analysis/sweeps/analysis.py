@@ -26,7 +26,8 @@ from gemmetry.analysis.sweeps.model import (
     Sweep,
     SweepConfiguration,
 )
-from gemmetry.analysis.sweeps.points.best import Best, find_best
+from gemmetry.analysis.sweeps.points.best import Best, Runs, find_best
+from gemmetry.analysis.sweeps.points.effects import SettingEffect, setting_effects
 from gemmetry.analysis.sweeps.points.pooled import PooledGemm, pooled_gemms
 from gemmetry.analysis.sweeps.points.steps import StepSummary, StepTime, step_times, summarize_point
 from gemmetry.analysis.sweeps.problems import point_problems, sweep_problems
@@ -97,6 +98,8 @@ class SweepAnalysis:
     """By configuration and repeat; those that did not run included."""
     best: Best | None
     """None where no point has steps."""
+    effects: tuple[SettingEffect, ...]
+    """What each setting changes of the step, as far as points differ in nothing else."""
     settings: tuple[SweepSetting, ...] = ()
     """The verdict on each setting with several values, over all points."""
     problems: tuple[str, ...]
@@ -172,7 +175,8 @@ def analyse_sweep(
     return SweepAnalysis(
         sweep=sweep,
         points=tuple(points),
-        best=_best(points),
+        best=find_best(_runs(points)),
+        effects=setting_effects(_runs(points)),
         settings=tuple(
             sweep_verdicts(
                 [(one.point, one.settings, [rank.facts for rank in one.ranks]) for one in points]
@@ -270,11 +274,11 @@ def _point_analysis(
     )
 
 
-def _best(points: Sequence[PointAnalysis]) -> Best | None:
-    """Among the points whose training ended well."""
+def _runs(points: Sequence[PointAnalysis]) -> Runs:
+    """The steps of those points whose training ended well, in ms."""
     runs: dict[SweepConfiguration, list[list[float]]] = {}
     for one in points:
         if one.point.outcome == "ok" and one.steps:
             times = [step.window_ns / 1e6 for step in one.steps]
             runs.setdefault(one.point.configuration, []).append(times)
-    return find_best(runs)
+    return runs

@@ -11,6 +11,7 @@ from gemmetry.analysis.sweeps.collectives.inspector import RecordedCollective
 from gemmetry.analysis.sweeps.model import GemmKind, Point, SweepConfiguration
 from gemmetry.analysis.sweeps.points.best import Best, Ranked
 from gemmetry.analysis.sweeps.points.collectives import PointCollective, point_collectives
+from gemmetry.analysis.sweeps.points.effects import SettingEffect
 from gemmetry.analysis.sweeps.points.pooled import PooledGemm
 from gemmetry.analysis.sweeps.ranks.cause import DoseResponse
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
@@ -49,6 +50,7 @@ def sweep_document(analysis: SweepAnalysis) -> Entry:
             for kernel in one.rocprof.kernels
         ],
         "best": best_entry(analysis.best),
+        "effects": [effect_entry(one) for one in analysis.effects],
         "environment": _environment(analysis.sweep.manifest),
         "problems": analysis.all_problems,
     }
@@ -192,6 +194,20 @@ def recorded_entry(one: RecordedCollective) -> Entry:
         "traced_count": one.traced_count,
         "traced_latency_us": _rounded(one.traced_latency_us),
         "traced_busbw_gbps": _rounded(one.traced_busbw_gbps),
+    }
+
+
+def effect_entry(one: SettingEffect) -> Entry:
+    """One entry of ``effects``: one value of a setting compared with its first value."""
+    return {
+        "name": one.name,
+        "before": one.before,
+        "after": one.after,
+        "pairs": one.pairs,
+        "ratio": _rounded(one.comparison.ratio),
+        "ratio_ci_low": _rounded(one.comparison.ratio_low),
+        "ratio_ci_high": _rounded(one.comparison.ratio_high),
+        "verdict": str(one.comparison.verdict),
     }
 
 

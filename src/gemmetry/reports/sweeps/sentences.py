@@ -40,6 +40,7 @@ def answers(document: Entry) -> list[tuple[str, str]]:
         "Cost of overlap": _overlap(document["pooled_gemms"]),
         "Stragglers": _stragglers(points),
         "Settings": _settings(document.get("settings", [])),
+        "Effect on the step": _effects(document.get("effects", [])),
     }
     return [(topic, text) for topic, texts in by_topic.items() for text in texts]
 
@@ -118,3 +119,31 @@ def _settings(settings: Sequence[Entry]) -> list[str]:
     if effective:
         found.append(f"Took effect in every point: {', '.join(effective)}.")
     return found
+
+
+def _effects(effects: Sequence[Entry]) -> list[str]:
+    """One sentence for each setting: its largest effect that is shown, else that there is none, or
+    that it is undecided."""
+    by_name: dict[str, list[Entry]] = {}
+    for one in effects:
+        by_name.setdefault(one["name"], []).append(one)
+    return [_effect(name, found) for name, found in by_name.items()]
+
+
+def _effect(name: str, effects: Sequence[Entry]) -> str:
+    shown = [one for one in effects if one["verdict"] in ("slower", "faster")]
+    undecided = [one for one in effects if one["verdict"] == "undecided"]
+    chosen = shown or undecided or effects
+    one = max(chosen, key=lambda effect: max(effect["ratio"], 1 / effect["ratio"]))
+    start = (
+        f"The step depends on {name}"
+        if shown
+        else f"Whether the step depends on {name} is undecided"
+        if undecided
+        else f"The step is not shown to depend on {name}"
+    )
+    change = percent(one["ratio"]) + interval_text(one["ratio_ci_low"], one["ratio_ci_high"])
+    return (
+        f"{start}: {change} from {one['before']} to {one['after']}, over {one['pairs']} pairs of "
+        "points that differ in nothing else."
+    )
