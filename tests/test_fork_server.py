@@ -29,7 +29,7 @@ def worker(tmp_path):
         temporary=tmp_path / "temporary",
     )  # fmt: skip
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
-    found = WorkerProcess(lane, context, context.hello(lane, jobs=1, force_compile=False))
+    found = WorkerProcess(lane, context, context.hello(lane, jobs=1))
     yield found
     found.kill()
 

@@ -8,7 +8,7 @@ import pytest
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host import caches as host_caches
 from gemmetry.verification.checks import calls
-from gemmetry.verification.protocol import LAUNCHES
+from gemmetry.verification.protocol import LEVELS, launches
 
 MUTANTS = [
     item for item in all_mutants() if getattr(item.recipe, "__module__", "") == host_caches.__name__
@@ -91,7 +91,7 @@ def test_the_last_answer_is_all_that_is_kept(plant: Any) -> None:
 
 
 def test_calls_are_counted_beyond_those_of_verification() -> None:
-    assert max(LAUNCHES.values()) < host_caches.HONEST_CALLS < calls.FEWEST
+    assert max(map(launches, LEVELS)) < host_caches.HONEST_CALLS < calls.FEWEST
 
 
 def test_an_answer_by_all_content_is_right_for_any_change(plant: Any) -> None:
