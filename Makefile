@@ -49,10 +49,17 @@ demo: $(VENV)/.demo-installed
 	  --no-cache --output $(DEMO_TRACES)/h200.html
 	$(BIN)/gemmetry sweep run --channels 1,2 --config tiny --output $(DEMO_SWEEP) --fresh
 	$(BIN)/gemmetry sweep analyze $(DEMO_SWEEP)
+	$(BIN)/gemmetry sweep run --channels 1,2 --config tiny --override distributed.bucket_cap_mb=1 \
+	  --output $(DEMO_SWEEP)-buckets --fresh
+# Exit status 1 is a finding: the sweeps are shown to differ.
+	$(BIN)/gemmetry sweep compare $(DEMO_SWEEP) $(DEMO_SWEEP)-buckets --undecided pass \
+	  --label 'small buckets' --label 'large buckets' --output $(DEMO_SWEEP)/comparison.html \
+	  || [ $$? = 1 ]
 	@echo "Open $(DEMO_FOLDER)/report.html: speeds of the products."
 	@echo "Open $(DEMO_TRACES)/cpu.html: the traces that were recorded here."
 	@echo "Open $(DEMO_TRACES)/h200.html: traces of a training job, two of its four H200s."
-	@echo "See $(DEMO_SWEEP)/analysis: a sweep of two training runs on this CPU."
+	@echo "Open $(DEMO_SWEEP)/analysis/report.html: a sweep of two training runs on this CPU."
+	@echo "Open $(DEMO_SWEEP)/comparison.html: that sweep and one with larger buckets."
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2
@@ -80,7 +87,7 @@ bench: $(VENV)/.test-installed
 	for name in startup engine iree_compile; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) $(DEMO_SWEEP) .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) $(DEMO_SWEEP) $(DEMO_SWEEP)-buckets .pytest_cache .mypy_cache .ruff_cache \
 	  .import_linter_cache .hypothesis
 
 # A stamp file shows that a set is installed; after a change it is older than pyproject.toml.

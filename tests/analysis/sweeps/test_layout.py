@@ -56,6 +56,11 @@ def test_axes_and_repeats_come_from_the_path(tmp_path, sweeps, point):
     assert found.repeats == 2
 
 
+def test_one_channel_is_singular():
+    labels = [SweepConfiguration(channels=channels).label for channels in (1, 2)]
+    assert labels == ["1 channel", "2 channels"]
+
+
 def test_a_point_missing_from_the_grid_is_listed_as_not_run(tmp_path, sweeps, point):
     grid = [(256, 4), (256, 8), (512, 4)]
     sweeps.write_sweep(tmp_path, [point(threads=t, channels=c) for t, c in grid])

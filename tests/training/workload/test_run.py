@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.formats.events import TraceRows
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.training.workload.straggler import LABEL
@@ -70,7 +72,14 @@ RUNS = {
         "distributed.mode=fsdp",
         "profiling.enabled=false",
     ),
-    "late": ("--straggle", "1:15", "--override", "profiling.trace_filename=late.json"),
+    "late": (
+        "--straggle",
+        "1:100",
+        "--override",
+        "profiling.trace_filename=late.json",
+        "training.max_steps=7",
+        "profiling.active=5",
+    ),
 }
 PLAIN_WINDOWS = """
 import torch.distributed._symmetric_memory as memory
@@ -174,11 +183,20 @@ def test_gathering_into_registered_buffers_gives_the_same_losses(two):
 
 def test_a_planted_straggler_waits_in_every_step_of_its_rank_alone(two):
     run = two["late"]
-    assert run.facts["straggle"] == {"rank": 1, "milliseconds": 15.0}
+    assert run.facts["straggle"] == {"rank": 1, "milliseconds": 100.0}
     assert seconds_of(read(run.folder, 0, "late"), LABEL) == []
     waits = seconds_of(read(run.folder, 1, "late"), LABEL)
-    assert len(waits) == len(STEPS)
-    assert min(waits) >= 0.015
+    assert len(waits) == 5
+    assert min(waits) >= 0.1
+
+
+def test_the_analysis_names_the_planted_straggler(two, tmp_path):
+    shutil.copytree(two["late"].folder, tmp_path / "256thread" / "nccl_1channels")
+    (point,) = analyse_sweep(tmp_path).points
+    first, second = point.stragglers
+    assert not first.is_straggler
+    assert (second.is_straggler, second.lost_in, second.since_step) == (True, LABEL, 2)
+    assert second.lost_us >= 100_000
 
 
 def test_one_rank_trains_without_collectives_and_says_so(alone):

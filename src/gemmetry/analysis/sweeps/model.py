@@ -39,7 +39,7 @@ class SweepConfiguration:
         if self.threads is not None:
             parts.append(f"{self.threads} threads")
         if self.channels is not None:
-            parts.append(f"{self.channels} channels")
+            parts.append(f"{self.channels} channel" + ("s" if self.channels != 1 else ""))
         parts += [f"{name}={value}" for name, value in self.axes]
         return ", ".join(parts) or "the only configuration"
 

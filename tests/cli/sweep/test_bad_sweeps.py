@@ -1,0 +1,137 @@
+"""What is wrong with a sweep is named in the terminal, in ``analysis.json`` and on the page; the
+rest is analysed."""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+CRASH = "Traceback (most recent call last):\nRuntimeError: NCCL error: unhandled system error\n"
+
+
+@pytest.fixture(autouse=True)
+def without_plots(monkeypatch):
+    """Plots take most of the time."""
+    pytest.importorskip("plotly")
+    from gemmetry.reports.sweeps import plots
+
+    monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b""})
+
+
+@pytest.fixture
+def point(sweeps):
+    """A point as small as can be."""
+
+    def make(**chosen):
+        return sweeps.MadePoint(**{"steps": 2, "layers": 1, **chosen})
+
+    return make
+
+
+def _page(path):
+    return html.unescape(Path(path).read_text())
+
+
+def test_every_fault_is_named_everywhere(cli, tmp_path, sweeps, point):
+    faults = [
+        (point(channels=2, missing=(0, 1)), "no trace in torch_profiler/"),
+        (point(channels=3, missing=(0, 1), log="done\n"), "no trace, although it has a log"),
+        (point(channels=4, missing=(0, 1), log=CRASH),
+         "run_output.log shows a crash: RuntimeError: NCCL error: unhandled system error"),
+        (point(channels=5, missing=(1,)), "rank 1 of 2 has no trace that can be read"),
+        (point(channels=6, cut=(1,)), "trace.pt.trace.json.gz ends early: events are missing"),
+        (point(channels=7, steps_of={0: 1}), "ranks differ in their numbers of steps: 1, 2"),
+    ]  # fmt: skip
+    whole = [point(channels=8), point(channels=9, ranks=3, nccl="2.30.7")]
+    sweeps.write_sweep(tmp_path / "sweep", [*(made for made, _ in faults), *whole])
+    ended = cli("sweep", "analyze", "sweep")
+    assert ended.status == 1
+    assert "5 of 8 points have traces: 10 in all." in ended.stdout
+    document = json.loads(Path("sweep/analysis/analysis.json").read_text())
+    assert {one["channels"] for one in document["gemms"]} == {5, 6, 7, 8, 9}
+    problems = document["problems"]
+    assert problems[:3] == [
+        "points differ in their world sizes: 2, 3",
+        "points differ in their versions of NCCL: 2.28.9, 2.30.7",
+        "points differ in the number of steps that all ranks recorded: 1, 2",
+    ]
+    for made, fault in faults:
+        label = f"256 threads, {made.channels} channels: "
+        assert any(one.startswith(label) and fault in one for one in problems), (label, problems)
+    page = _page("sweep/analysis/report.html")
+    for problem in problems:
+        assert f"warning: {problem}\n" in ended.stderr
+        assert problem in page
+    for made in whole:
+        assert not any(f", {made.channels} channels: " in one for one in problems)
+
+
+def test_values_that_the_library_clamps(cli, tmp_path, sweeps, point):
+    """NCCL has at most 64 channels."""
+    made = [point(channels=channels, seen_channels=min(channels, 64)) for channels in (56, 70)]
+    sweeps.write_sweep(tmp_path / "sweep", made)
+    ended = cli("sweep", "analyze", "sweep")
+    assert ended.status == 0, ended.stderr
+    document = json.loads(Path("sweep/analysis/analysis.json").read_text())
+    verdicts = [
+        (one["channels"], setting["verdict"]) for one in document["points"]
+        for setting in one["settings"] if setting["name"] == "channels"
+    ]  # fmt: skip
+    assert verdicts == [(56, "in effect"), (70, "clamped to 64")]
+    reason = next(one["reason"] for one in document["settings"] if one["name"] == "channels")
+    assert "70" in reason and "64" in reason
+    assert reason in ended.stdout
+    assert reason in _page("sweep/analysis/report.html")
+
+
+def test_the_folder_of_the_old_pipeline(cli, tmp_path, sweeps, point):
+    """Its logs are there, ``point.json`` and ``sweep.json`` are not."""
+    made = [point(channels=channels, log="done\n") for channels in (28, 42)]
+    place = "torch_profiler/rank{rank}/trace/pt.trace.json"
+    sweeps.write_sweep(tmp_path / "sweep", made, file=place)
+    ended = cli("sweep", "analyze", "sweep")
+    assert ended.status == 0, ended.stderr
+    assert "2 of 2 points have traces: 4 in all." in ended.stdout
+    assert "warning" not in ended.stderr
+    document = json.loads(Path("sweep/analysis/analysis.json").read_text())
+    assert [len(one["ranks"]) for one in document["points"]] == [2, 2]
+    assert document["problems"] == []
+
+
+def test_a_command_that_never_writes_a_trace(cli, tmp_path, sweeps, point):
+    """With 512 threads; with 256 it writes one."""
+    trace = tmp_path / "rank0.pt.trace.json"
+    trace.write_text(sweeps.point_traces(point(ranks=1))[0])
+    copy = f"cp {shlex.quote(str(trace))} $GEMMETRY_TRACE_DIR"
+    script = f"if [ $GEMMETRY_THREADS = 256 ]; then {copy}; fi"
+    ended = cli("sweep", "run", "--threads", "256,512", "--library", "nccl", "-o", "sweep",
+                "--command", shlex.join(["sh", "-c", script]))  # fmt: skip
+    assert ended.status == 1
+    fault = "it ended without a trace in torch_profiler/"
+    assert fault in ended.stderr
+    ended = cli("sweep", "analyze", "sweep")
+    assert ended.status == 1
+    assert f"warning: 512 threads: {fault}" in ended.stderr
+    assert "512 threads (failed)" in ended.stdout
+    document = json.loads(Path("sweep/analysis/analysis.json").read_text())
+    assert [one["outcome"] for one in document["points"]] == ["ok", "failed"]
+    assert any(fault in problem for problem in document["problems"])
+    assert fault in _page("sweep/analysis/report.html")
+
+
+def test_sweeps_without_a_common_point(cli, tmp_path, sweeps, point):
+    for name, channels in (("a", 8), ("b", 32)):
+        sweeps.write_sweep(tmp_path / name, [point(channels=channels, repeat=r) for r in (1, 2)])
+    ended = cli("sweep", "compare", "a", "b", "-o", "c.html,c.json")
+    fault = "A and B have no point in common (A: 256 threads, 8 channels; B: 256 threads, 32"
+    assert fault in ended.stdout
+    (candidate,) = json.loads(Path("c.json").read_text())["candidates"]
+    assert [candidate[which][0]["channels"] for which in ("only_first", "only_candidate")] == [
+        8,
+        32,
+    ]
+    assert fault in _page("c.html")
