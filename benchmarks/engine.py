@@ -1,7 +1,7 @@
 """Costs of the engine itself: ``python benchmarks/engine.py`` prints one line a figure.
 
 The null provider computes tiny products and simulates their time, so what is measured is the
-engine: plan, workers, journal with durable commits. Limits come from the project's issue 2.
+engine: plan, workers, journal with durable commits. The limits are the project's own.
 """
 
 from __future__ import annotations
