@@ -70,9 +70,10 @@ shortest, the median and the longest time of each GEMM.
 
 Each instance of each GEMM is drawn, not only those that vary most, as a multiple of the median of
 the same kernel and shape alone over the whole sweep: at 1.2 it took a fifth longer. Instances next
-to communication are apart from those alone. Points without data are marked as such and are never
-drawn as 0. More than {MOST_BOXES} ranks are drawn as a line with a band instead of boxes. The
-picture of threads and channels shows the instances next to communication where there are any.
+to communication are drawn separately from those that ran alone. Points without data are marked as
+such and are never drawn as 0. More than {MOST_BOXES} ranks are drawn as a line with a band instead
+of boxes. The picture of threads and channels shows the instances next to communication where
+there are any.
 
 ## top<K>_gemm_kernels_time_variance.csv
 

@@ -43,3 +43,12 @@ def test_a_sweep_against_a_damaged_one(folder):
     assert not found.is_complete
     assert found.folder == folder / "mine"
     assert any("rank 1 of 2" in problem for problem in found.problems)
+
+
+def test_what_is_not_finite_is_null_in_the_file(folder, monkeypatch):
+    found = analyze(folder)
+    document = found.document() | {"not_a_number": float("nan")}
+    monkeypatch.setattr(found, "document", lambda: document)
+    written = found.write().paths[0].read_text()
+    assert "NaN" not in written
+    assert json.loads(written)["not_a_number"] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from os import PathLike
@@ -131,6 +130,7 @@ class AnalyzedSweep:
         from gemmetry.analysis.sweeps.products.traces import product_sweep
         from gemmetry.reports.sweeps.products import write_products
         from gemmetry.reports.tables.files import write_atomically
+        from gemmetry.reports.tables.json import json_file
 
         found = write_products(
             product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric
@@ -144,7 +144,7 @@ class AnalyzedSweep:
             found.paths.insert(0, path)
         if not only:
             path = self.folder / DOCUMENT
-            write_atomically(path, (json.dumps(self.document(), indent=1) + "\n").encode())
+            write_atomically(path, json_file(self.document()))
             found.paths[:0] = [path, *self._page(found), *self.workbooks]
         return found
 

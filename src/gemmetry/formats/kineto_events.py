@@ -44,7 +44,7 @@ class CallArgs(msgspec.Struct, gc=False):
     block: Any = None
 
 
-class _Collective(msgspec.Struct, gc=False):
+class _CollectiveArguments(msgspec.Struct, gc=False):
     operation: Number = msgspec.field(default=None, name="Collective name")
     element_type: Number = msgspec.field(default=None, name="dtype")
     in_elements: Number = msgspec.field(default=None, name="In msg nelems")
@@ -84,7 +84,7 @@ class _Collective(msgspec.Struct, gc=False):
         )
 
 
-class GpuArgs(_Collective, gc=False):
+class GpuArgs(_CollectiveArguments, gc=False):
     """Arguments of kernels, copies and fills."""
 
     external: Number = msgspec.field(default=None, name="External id")
@@ -97,7 +97,7 @@ class GpuArgs(_Collective, gc=False):
     bytes: Number = None
 
 
-class OperatorArgs(_Collective, gc=False):
+class OperatorArgs(_CollectiveArguments, gc=False):
     """Arguments of operators."""
 
     external: Number = msgspec.field(default=None, name="External id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -326,5 +327,6 @@ def _value(item: object | None, name: str) -> float | None:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Without the digits that come from binary fractions: a ns of a µs has three."""
-    return None if value is None else round(value, 6)
+    """Without the digits that come from binary fractions: a ns of a µs has three. JSON lacks NaN
+    and infinities, so they are None."""
+    return None if value is None or not math.isfinite(value) else round(value, 6)

@@ -89,7 +89,7 @@ class PointRocprof:
 
 
 @dataclass(slots=True)
-class _Group:
+class _OwnerPasses:
     """The passes of one owner."""
 
     rank: int | None
@@ -125,7 +125,7 @@ def _order(one: RocprofKernel) -> tuple[bool, int, str, int, float]:
 
 def _groups(
     passes: Sequence[PassOfProcess], traces: Sequence[TraceProcess], problems: list[str]
-) -> list[_Group]:
+) -> list[_OwnerPasses]:
     for one in passes:
         if one.process.rank is None:
             _take_rank_of_trace(one.process, traces)
@@ -138,7 +138,7 @@ def _groups(
     sharing = Counter(
         (one.number, one.process.host, d) for one in passes for d in _devices(one.process)
     )
-    groups: dict[_Owner, _Group] = {}
+    groups: dict[_Owner, _OwnerPasses] = {}
     unknown = set()
     for one in passes:
         process = one.process
@@ -149,7 +149,7 @@ def _groups(
         if rank is None:
             unknown.add(process.pid)
         owner = ("rank", rank, 0) if rank is not None else _place(one, sharing)
-        groups.setdefault(owner, _Group(rank, source)).passes.append(one)
+        groups.setdefault(owner, _OwnerPasses(rank, source)).passes.append(one)
     if unknown:
         listed = ", ".join(str(pid) for pid in sorted(unknown, key=str))
         problems.append(
@@ -161,7 +161,7 @@ def _groups(
     return list(groups.values())
 
 
-def _keep_one_process_a_pass(group: _Group, problems: list[str]) -> None:
+def _keep_one_process_a_pass(group: _OwnerPasses, problems: list[str]) -> None:
     """Files of an earlier attempt may lie next to those of the last."""
     by_number: dict[int, list[PassOfProcess]] = defaultdict(list)
     for one in group.passes:
@@ -200,7 +200,7 @@ def _place(one: PassOfProcess, sharing: Mapping[tuple[int, str, int], int]) -> _
     return ("process", process.host, process.pid or 0)
 
 
-def _rows(group: _Group, problems: list[str]) -> list[RocprofKernel]:
+def _rows(group: _OwnerPasses, problems: list[str]) -> list[RocprofKernel]:
     """One row for each kernel and grid."""
     by_pass: list[tuple[PassOfProcess, dict[_Key, list[CountedDispatch]]]] = []
     for one in group.passes:
@@ -227,7 +227,7 @@ def _rows(group: _Group, problems: list[str]) -> list[RocprofKernel]:
 
 
 def _row(
-    group: _Group,
+    group: _OwnerPasses,
     key: _Key,
     having: Sequence[tuple[PassOfProcess, Sequence[CountedDispatch]]],
     problems: list[str],
@@ -329,7 +329,7 @@ def _known(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-def _owner(group: _Group) -> str:
+def _owner(group: _OwnerPasses) -> str:
     if group.rank is not None:
         return f"rank {group.rank}"
     process = group.passes[0].process

@@ -179,7 +179,7 @@ def _clock_heading(name: str) -> str:
 _CLOCKS_OF_RANKS = tuple(replace(c, name=_clock_heading(c.name)) for c in _CLOCKS[1:])
 
 
-class _Kind(NamedTuple):
+class _JobTimes(NamedTuple):
     """A kind of collectives, and the times of its collectives in ns."""
 
     kind: JobKind
@@ -189,7 +189,7 @@ class _Kind(NamedTuple):
     """Durations of all their kernels."""
 
     @classmethod
-    def of(cls, kind: JobKind) -> _Kind:
+    def of(cls, kind: JobKind) -> _JobTimes:
         ones = kind.ones
         # A kind holds either matched collectives or lone kernels, as its job does.
         together = [] if ones[0].is_lone else ones
@@ -210,7 +210,7 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _kind_us(name: str, description: str, of_ns: Callable[[_Kind], float | None]) -> ItemColumn:
+def _kind_us(name: str, description: str, of_ns: Callable[[_JobTimes], float | None]) -> ItemColumn:
     return number(name, description, lambda item: in_microseconds(of_ns(item)), unit="µs")
 
 
@@ -243,7 +243,7 @@ _KINDS = (
 
 def kind_row(kind: JobKind) -> Row:
     """Medians over the collectives of one kind; durations are those of all their kernels."""
-    return record(_KINDS, _Kind.of(kind))
+    return record(_KINDS, _JobTimes.of(kind))
 
 
 def _of_jobs(
@@ -270,7 +270,7 @@ def matched_table(jobs: Iterable[JobCollectives]) -> Table:
 
 def kinds_table(jobs: Iterable[JobCollectives]) -> Table:
     """``collectives_kinds``: the same by operation, type, size and size of the group."""
-    return _of_jobs("collectives_kinds", _KINDS, jobs, lambda found: map(_Kind.of, found.kinds))
+    return _of_jobs("collectives_kinds", _KINDS, jobs, lambda found: map(_JobTimes.of, found.kinds))
 
 
 def kernels_table(jobs: Iterable[JobCollectives]) -> Table:

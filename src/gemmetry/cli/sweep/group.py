@@ -20,7 +20,7 @@ COMMANDS: dict[str, str] = {
 """Command -> its module, which has a function of that name (hyphens as underscores)."""
 
 
-class _Group(PlainGroup):
+class _SweepGroup(PlainGroup):
     """Makes a command when it is needed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -34,7 +34,7 @@ class _Group(PlainGroup):
 
 _HELP = "Run, analyse and compare sweeps of training runs over settings of communication."
 
-app = typer.Typer(cls=_Group, add_completion=False, no_args_is_help=True, help=_HELP)
+app = typer.Typer(cls=_SweepGroup, add_completion=False, no_args_is_help=True, help=_HELP)
 
 
 @app.callback()

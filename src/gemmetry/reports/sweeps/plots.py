@@ -2,7 +2,7 @@
 and channels of collectives, and on the rank.
 
 They show every instance of every GEMM, as a multiple of the median of the same kernel and shape
-alone over the whole sweep, those next to communication apart from those alone.
+alone over the whole sweep, and those next to communication are separate from those alone.
 """
 
 from __future__ import annotations

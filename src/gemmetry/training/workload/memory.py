@@ -12,12 +12,12 @@ from gemmetry.training.workload.model import Transformer, count_parameters
 from gemmetry.training.workload.ranks import Ranks
 
 _STATE_BYTES = 16
-"""Of a parameter: value, gradient and AdamW's two moments, in fp32."""
+"""Bytes that each parameter takes: its value, its gradient and AdamW's two moments, in fp32."""
 
 
 def needed_bytes(config: WorkloadConfig, parameters: int, ranks: int) -> int:
-    """Fewest bytes that each of the `ranks` needs: the model's `parameters` with their state, the
-    batch, and what the layers of one micro-batch keep for the backward pass.
+    """The fewest bytes that each of the `ranks` needs: for the model's `parameters` with their
+    state, the batch, and what the layers of one micro-batch keep for the backward pass.
 
     A layer keeps at least the inputs of its GEMMs, attention's three and the activation's: six
     times the model's width and twice the MLP's, for each token.

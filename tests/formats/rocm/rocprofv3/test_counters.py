@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocprofv3.counters import read_csv_counters, read_kernel_statistics
+from gemmetry.formats.rocm.rocprofv3.counters import read_csv_counters
 
 SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 
@@ -55,13 +55,3 @@ def test_values_that_are_not_numbers_are_left_out(tmp_path):
     # Rows of several instances of a counter.
     assert (second.number, second.kernel, second.values) == (2, "gemm", {"A": 1001.0})
     assert (second.workgroups, second.device) == (MISSING, MISSING)
-
-
-def test_statistics_of_kernels(tmp_path):
-    path = tmp_path / "1_kernel_stats.csv"
-    path.write_text(
-        '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs","StdDev"\n'
-        '"gemm.kd",3,300,100.000000,100.00,90,110,10.000000\n'
-    )
-    [row] = read_kernel_statistics(path)
-    assert (row.name, row.calls, row.total_ns, row.min_ns, row.max_ns) == ("gemm", 3, 300, 90, 110)

@@ -19,7 +19,6 @@ MOST_THREADS = 640
 MOST_NTHREADS, LEAST_NTHREADS = 512, 64
 """Bounds of NCCL_NTHREADS; values that are no multiple of 32 count as the upper one."""
 LEAST_BLOCK = 128
-SYMMETRIC_BLOCK = 512
 MOST_CHANNELS, MOST_CHANNELS_BEFORE_2_25 = 64, 32
 
 BYTES_PER_THREAD = {"simple": 64, "ll128": 8, "ll": 8}

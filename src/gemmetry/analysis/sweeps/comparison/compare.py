@@ -44,7 +44,6 @@ from gemmetry.statistics.quantiles import median
 from gemmetry.statistics.runs import RunSpread, compare_pairs, compare_runs, run_spread
 
 CONFIDENCE = 0.95
-REPEAT = "no point was run twice, so the spread between runs is not known; repeat the runs"
 _ANOTHER_KERNEL = "another kernel computes it: "
 
 Document = Mapping[str, Any]

@@ -79,7 +79,7 @@ class PooledGemm:
         return self.verdict == Difference.SLOWER
 
 
-class _Group(NamedTuple):
+class _PooledGroup(NamedTuple):
     """The instances of one GEMM of a point."""
 
     kind: GemmKind
@@ -108,7 +108,7 @@ def pooled_gemms(points: Sequence[Sequence[RankAnalysis]]) -> list[tuple[PooledG
     ]
 
 
-def _groups(ranks: Sequence[RankAnalysis]) -> list[_Group]:
+def _groups(ranks: Sequence[RankAnalysis]) -> list[_PooledGroup]:
     found: dict[GemmKind, list[tuple[RankAnalysis, GemmStatistics]]] = {}
     for rank in ranks:
         for gemm in rank.gemms:
@@ -116,7 +116,7 @@ def _groups(ranks: Sequence[RankAnalysis]) -> list[_Group]:
     return [_group(kind, members) for kind, members in found.items()]
 
 
-def _group(kind: GemmKind, members: list[tuple[RankAnalysis, GemmStatistics]]) -> _Group:
+def _group(kind: GemmKind, members: list[tuple[RankAnalysis, GemmStatistics]]) -> _PooledGroup:
     strata, multiples, shares = [], [], []
     for rank, gemm in members:
         middle = gemm.cause.alone_median_us
@@ -128,14 +128,14 @@ def _group(kind: GemmKind, members: list[tuple[RankAnalysis, GemmStatistics]]) -
         strata.append((duration[overlap == 0], duration[overlap > 0]))
         multiples.append(duration / middle)
         shares.append(overlap / np.maximum(duration, 1e-3))
-    return _Group(kind, members, strata, _joined(multiples), _joined(shares))
+    return _PooledGroup(kind, members, strata, _joined(multiples), _joined(shares))
 
 
 def _joined(parts: Sequence[Floats]) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _judged(group: _Group, family: int) -> PooledGemm:
+def _judged(group: _PooledGroup, family: int) -> PooledGemm:
     kind, statistics = group.kind, [gemm for _, gemm in group.of_ranks]
     causes = [gemm.cause for gemm in statistics]
     overlapped = sum(cause.overlapped_count for cause in causes)
@@ -164,7 +164,7 @@ def _judged(group: _Group, family: int) -> PooledGemm:
     )
 
 
-def _by_share(group: _Group) -> tuple[ShareOfOverlap, ...]:
+def _by_share(group: _PooledGroup) -> tuple[ShareOfOverlap, ...]:
     found = []
     for low, high in pairwise(SHARES):
         chosen = group.multiples[(group.shares > low) & (group.shares <= high)]
@@ -173,7 +173,7 @@ def _by_share(group: _Group) -> tuple[ShareOfOverlap, ...]:
     return tuple(found)
 
 
-def _median(group: _Group, *, is_overlapped: bool) -> float | None:
+def _median(group: _PooledGroup, *, is_overlapped: bool) -> float | None:
     parts = []
     for rank, gemm in group.of_ranks:
         gemms = rank.facts.gemms

@@ -3,8 +3,8 @@
 The instances of a GEMM (a kernel with a shape, on one rank, at one point) that ran alone are the
 control group of those during which communication ran. Both kinds occur in the same run, so the
 comparison does not depend on another run; it is still an observation, not an experiment: what runs
-next to communication may differ otherwise too, in its place in the step for example. The
-dose-response answers a part of that: if communication is the cause, instances that overlap longer
+next to communication may differ in other ways too, for example in its place in the step. The
+dose-response is partial evidence: if communication is the cause, instances that overlap longer
 take longer.
 """
 
@@ -221,8 +221,9 @@ def _cost(facts: RankFacts, chosen: Int64, is_overlapped: Bools) -> float | None
 
 
 def dose_response(kind: GemmKind, duration: Floats, overlap: Floats) -> DoseResponse | None:
-    """From durations and overlaps in the same unit; None where the shape is not known, or too few
-    instances overlap for long enough: the slope would be extrapolated (:data:`LEAST_SHARE`)."""
+    """The dose-response of durations and overlaps in the same unit. It is None where the shape is
+    not known, or where so few instances overlap for long enough that the slope would be
+    extrapolated (:data:`LEAST_SHARE`)."""
     valid = duration > 0
     share = overlap / np.where(valid, duration, 1.0)
     if kind.m is None or (share[valid] >= LEAST_SHARE).sum() < minimum_samples():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -137,34 +136,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class KernelStatistics:
-    """One row of ``kernel_stats.csv``."""
-
-    name: str
-    calls: int
-    total_ns: int
-    min_ns: int
-    max_ns: int
-
-
-def read_kernel_statistics(path: Path) -> list[KernelStatistics]:
-    """The rows of a ``kernel_stats.csv``.
-
-    Raises:
-        RequestError: the file cannot be opened.
-    """
-    found = []
-    for block in blocks(path):
-        columns = zip(
-            block.texts("Name"),
-            block.integers("Calls"),
-            block.integers("TotalDurationNs"),
-            block.integers("MinNs"),
-            block.integers("MaxNs"),
-            strict=True,
-        )
-        found += [KernelStatistics(kernel_name(name), *rest) for name, *rest in columns]
-    return found

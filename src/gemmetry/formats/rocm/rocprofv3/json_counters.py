@@ -103,13 +103,13 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
         "counter_collection": _Counted, "kernel_dispatch": _Dispatch,
         **dict.fromkeys(_SKIPPED, _Ignored),
     }  # fmt: skip
-    processes: list[_Process] = []
+    processes: list[_ReadProcess] = []
     with open_decompressed(path) as file:
         reader = SectionReader(file, {key: _decoders(kind) for key, kind in kinds.items()})
         for key, records in reader:
             if key == "agents" and not records:
                 # The first array of each process.
-                processes.append(_Process())
+                processes.append(_ReadProcess())
             if processes:
                 processes[-1].add(key, records)
         frame, problems = reader.frame, reader.text.all_problems()
@@ -122,7 +122,7 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
     return found
 
 
-class _Process:
+class _ReadProcess:
     """What the arrays of one process hold; names and counters are resolved at the end."""
 
     def __init__(self) -> None:
