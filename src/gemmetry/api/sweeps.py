@@ -274,9 +274,10 @@ def analyze(
         files.check_writable(target / DOCUMENT)
     place, hook = None, ""
     if workbooks:
-        from gemmetry.reports.sweeps.workbooks import RANK_HOOK, can_write, rank_workbooks
+        from gemmetry.reports.extras import is_installed
+        from gemmetry.reports.sweeps.workbooks import RANK_HOOK, rank_workbooks
 
-        if can_write():
+        if is_installed("xlsxwriter"):
             place, hook = partial(rank_workbooks, target), RANK_HOOK
     found = analyse_sweep(
         Path(folder), selection=selection, workbook_of=place, hook=hook, processes=processes,

@@ -21,13 +21,18 @@ def require(module: str, *, extra: str) -> Any:
         raise _missing(module, extra, f" ({error})") from error
 
 
+def is_installed(module: str) -> bool:
+    """Whether `module` is installed, without the cost of importing it."""
+    return importlib.util.find_spec(module) is not None
+
+
 def check_installed(module: str, *, extra: str) -> None:
     """Check that `module` is installed, without the cost of importing it.
 
     Raises:
         RequestError: it is not installed.
     """
-    if importlib.util.find_spec(module) is None:
+    if not is_installed(module):
         raise _missing(module, extra)
 
 

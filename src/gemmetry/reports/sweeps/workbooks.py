@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -23,11 +22,6 @@ _LOOKS = {
 
 RANK_HOOK = f"{__name__}:write_rank_workbook"
 """Names :func:`write_rank_workbook` for the processes that read traces."""
-
-
-def can_write() -> bool:
-    """Whether XlsxWriter is installed."""
-    return importlib.util.find_spec("xlsxwriter") is not None
 
 
 def rank_workbooks(folder: Path, sweep: Sweep, point: Point) -> str:
