@@ -1,0 +1,1 @@
+"""Hardware counters: which metrics exist, how they are collected, and what bounds a kernel."""

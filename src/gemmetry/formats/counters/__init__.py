@@ -1,0 +1,1 @@
+"""How reports of hardware counters are decoded."""
