@@ -49,7 +49,7 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
         device_ids=tuple(gpu.uuid for gpu in gpus if gpu.uuid),
         driver=", ".join(drivers),
         packages={
-            "gemmetry": _own_version(),
+            "gemmetry": own_version(),
             **{name: str(text) for name, text in packages.items()},  # torch's has its own class
         },
         git_revision=git_revision(Path.cwd()),
@@ -74,7 +74,8 @@ def git_revision(folder: Path) -> str:
     return result.stdout.strip() if result.returncode == 0 else ""
 
 
-def _own_version() -> str:
+def own_version() -> str:
+    """The version of gemmetry."""
     # Not a plain import: the annotations of the root package name the api, which is a higher layer.
     # Not the installed metadata: a checkout on PYTHONPATH has none.
     return str(importlib.import_module("gemmetry").__version__)

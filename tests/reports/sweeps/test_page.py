@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import importlib.metadata
 import json
 import re
 
 import pytest
 
+import gemmetry
 from gemmetry.reports.sweeps.page import sweep_page
 from gemmetry.reports.sweeps.sentences import sentences
 
@@ -36,6 +38,12 @@ def test_the_first_screen_answers_in_the_sentences_of_the_terminal(documents):
         assert sentence in page
     assert page.index("Shortest step") < page.index("Where the time of a step goes")
     assert sections_of(page) == ["step", "map", "gemms", "settings", "stragglers", "collectives"]
+
+
+def test_a_checkout_that_is_not_installed_gives_its_version(documents, monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: iter(()))
+    monkeypatch.setattr(importlib.metadata.Distribution, "discover", lambda **_: iter(()))
+    assert f"gemmetry {gemmetry.__version__}" in sweep_page(documents[0])
 
 
 def test_it_loads_nothing(compared_page):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepComparison,
 )
 from gemmetry.domain.tables import Table
+from gemmetry.hardware.environment import own_version
 from gemmetry.reports.extras import require
 from gemmetry.reports.pages import embed_json, page_templates, template_text
 from gemmetry.reports.palette import COLOURS, DARK_COLOURS
@@ -235,7 +235,7 @@ def _identity(document: Mapping[str, Any]) -> list[str]:
         *(f"{size} rank{'' if size == 1 else 's'}" for size in sizes),
         *devices,
         *(f"NCCL {one}" for one in nccl),
-        f"gemmetry {version('gemmetry')}",
+        f"gemmetry {own_version()}",
     ]
 
 
