@@ -41,7 +41,7 @@ def test_what_cannot_be_read_is_reported(tmp_path):
     bad.write_text("<script>")
     traces = load(MATMUL, bad, use_cache=False)
     assert list(traces.errors) == [str(bad)]
-    assert repr(traces) == "<Traces: 1 files, 1 unreadable>"
+    assert repr(traces) == "<Traces: 1 file, 1 unreadable>"
     with pytest.raises(RequestError, match="bad"):
         load(bad)
 

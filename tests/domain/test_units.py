@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import (
     column_decimals,
+    counted,
     format_bytes,
     format_gflops,
     format_memory,
@@ -29,10 +30,10 @@ def test_durations_are_formatted(value, text):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0, "–"), (1023, "1023 B"), (512 * 2**20, "512 MiB"),
+    [(None, "–"), (0, "0 B"), (1023, "1023 B"), (2048, "2 KiB"), (512 * 2**20, "512 MiB"),
      (33_711_083_520, "31.4 GiB"), (2**41, "2 TiB")],
 )  # fmt: skip
-def test_sizes_of_memory_are_formatted(value, text):
+def test_sizes_of_memory_and_messages_are_formatted(value, text):
     assert format_memory(value) == text
 
 
@@ -139,3 +140,12 @@ def test_any_text_is_a_value_or_a_request_error(text):
             assert parse(text) >= 0
         except RequestError:
             pass
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 launches"), (1, "1 launch"), (2, "2 launches"), (1200, "1,200 launches")],
+)
+def test_counts_are_singular_or_plural(count, text):
+    assert counted(count, "launch", "launches") == text
+    assert counted(count, "rank").endswith("rank" if count == 1 else "ranks")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from gemmetry.domain.columns import row
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.units import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -126,7 +127,8 @@ class Results(Sequence[Record]):
 
     def __repr__(self) -> str:
         ok = len(self) - len(self.failures)
-        return f"<Results {self.result_set.title!r}: {len(self)} dispatches, {ok} ok>"
+        count = counted(len(self), "dispatch", "dispatches")
+        return f"<Results {self.result_set.title!r}: {count}, {ok} ok>"
 
     def _repr_html_(self) -> str:
         from gemmetry.reports.dispatches.html import render_notebook_table

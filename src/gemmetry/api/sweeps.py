@@ -13,6 +13,7 @@ from gemmetry.analysis.sweeps.analysis import PointSelection, SweepAnalysis, ana
 from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 from gemmetry.analysis.sweeps.recorded import DOCUMENT, fresh_document, read_document
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import counted
 
 if TYPE_CHECKING:
     import polars
@@ -157,15 +158,9 @@ class AnalyzedSweep:
     def tuner_config(self) -> str:
         """The content of ``nccl_tuner.conf`` for NCCL's example tuner plugin, with the evidence as
         comments."""
-        from gemmetry.analysis.sweeps.collectives.tuner import tuner_entries
-        from gemmetry.formats.nccl.tuner import tuner_config
+        from gemmetry.reports.sweeps.tuner import tuner_text
 
-        title = (
-            f"Settings of collectives from the sweep {self.analysis.sweep.folder.name}. Each line "
-            "is the fastest way to run one collective; whether steps are shorter with it is for "
-            "another run to show."
-        )
-        return tuner_config(title, tuner_entries(self.tuned_collectives()))
+        return tuner_text(self.analysis.sweep.folder.name, self.tuned_collectives())
 
     def _page(self, written: WrittenProducts) -> list[Path]:
         """Write the page, which contains the plots that were written; without plotly there is
@@ -182,8 +177,9 @@ class AnalyzedSweep:
         return [self.folder / PAGE]
 
     def __repr__(self) -> str:
-        count = sum(len(one.ranks) for one in self.analysis.points)
-        return f"<AnalyzedSweep: {len(self.analysis.points)} points, {count} traces>"
+        points = self.analysis.points
+        traces = counted(sum(len(one.ranks) for one in points), "trace")
+        return f"<AnalyzedSweep: {counted(len(points), 'point')}, {traces}>"
 
 
 class SweepWorkbooks:
@@ -204,7 +200,7 @@ class SweepWorkbooks:
         return write_products(self.sweep, self.folder, only, top_k=top_k, geometric=geometric)
 
     def __repr__(self) -> str:
-        return f"<SweepWorkbooks: {len(self.sweep.points)} points>"
+        return f"<SweepWorkbooks: {counted(len(self.sweep.points), 'point')}>"
 
 
 def read_workbooks(

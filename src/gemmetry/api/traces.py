@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.traces.loading import all_failed, read_all, read_any
 from gemmetry.traces.model import Trace
 from gemmetry.traces.stages import stage
@@ -303,7 +304,9 @@ class Traces(Sequence[Trace]):
             if counts[file] <= _MOST_PROBLEMS:
                 found.append(f"{file}: {problem}")
         more = ((file, count - _MOST_PROBLEMS) for file, count in counts.items())
-        return found + [f"{file}: and {count} more problems" for file, count in more if count > 0]
+        return found + [
+            f"{file}: and {counted(count, 'more problem')}" for file, count in more if count > 0
+        ]
 
     def without_gpu_note(self, instead: str = "") -> str:
         """A sentence about the files without work on a GPU; "" if all have some. `instead`: what is
@@ -321,10 +324,11 @@ class Traces(Sequence[Trace]):
         """The kernels that have the name of a GEMM and are not in the table of GEMMs, or ""."""
         if not self._of_convolutions:
             return ""
-        kernels = "1 kernel" if self._of_convolutions == 1 else f"{self._of_convolutions:,} kernels"
+        kernels = counted(self._of_convolutions, "kernel")
+        are = noun_for(self._of_convolutions, "is", "are")
         return (
             f"{kernels} with the name of a GEMM, {self._of_convolutions_ns / 1e6:,.3f} ms, "
-            "ran in convolution operators and are left out"
+            f"ran in convolution operators and {are} left out"
         )
 
     @overload
@@ -339,7 +343,7 @@ class Traces(Sequence[Trace]):
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} unreadable" if self.errors else ""
-        return f"<Traces: {len(self)} files{failed}>"
+        return f"<Traces: {counted(len(self), 'file')}{failed}>"
 
     def _repr_html_(self) -> str:
         from gemmetry.reports.traces.tables import notebook_table

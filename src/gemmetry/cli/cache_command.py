@@ -9,6 +9,7 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
+from gemmetry.domain.units import counted
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -50,4 +51,4 @@ def clear(
             what = f"{path} cannot be read: {error.strerror}"
             raise RequestError(what, hint=hint) from error
     count, size = clear_cache(paths or ())
-    typer.echo(f"removed {count:,} cache{'' if count == 1 else 's'}, {size / 1e6:,.1f} MB")
+    typer.echo(f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB")

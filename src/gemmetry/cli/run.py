@@ -73,6 +73,7 @@ def reporting_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
 def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
     """What an interrupted run left in `folder`, and how to continue."""
     from gemmetry.domain.errors import GemmetryError
+    from gemmetry.domain.units import counted
     from gemmetry.store.experiment import Experiment
 
     try:
@@ -81,11 +82,11 @@ def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
             samples = experiment.samples_count()
     except GemmetryError:
         return "nothing was stored yet", "The same command starts over."
-    dispatches = "dispatch" if total == 1 else "dispatches"
-    taken = f" and {samples} samples" if samples else ""
+    dispatches = counted(total, "dispatch", "dispatches")
+    taken = f" and {counted(samples, 'sample')}" if samples else ""
     command = "The same command without --fresh" if fresh else "The same command"
     return (
-        f"{done} of {total} {dispatches}{taken} are stored in {folder}",
+        f"{done} of {dispatches}{taken} are stored in {folder}",
         f"{command} continues where this one stopped.",
     )
 
@@ -109,12 +110,13 @@ def _built(records: Iterable[Record]) -> tuple[str, list[str]] | None:
 def _show_code(experiment: Path, dispatch: str, files: Sequence[str]) -> None:
     """Print where compiled code lies, and the command that shows that of a dispatch."""
     from gemmetry.cli.console import note
+    from gemmetry.domain.units import counted
 
     paths = [(experiment / path).resolve() for path in dict.fromkeys(files)]
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
-    note(f"code: {len(paths)} file{'' if len(paths) == 1 else 's'} under {folder}")
+    note(f"code: {counted(len(paths), 'file')} under {folder}")
     note("show it:", command=shlex.join(["gemmetry", "show", str(experiment), dispatch]))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from gemmetry.domain.units import counted
 from gemmetry.hardware.pinning import read_status, running_times
 
 Snapshot = TypeVar("Snapshot")
@@ -59,7 +60,7 @@ def late_work(
         time.sleep(_STEP_S)
     waited_ms = (time.monotonic() - began) * 1e3
     count = len(started)
-    own = f"{count} thread{'' if count == 1 else 's'} that it started"
+    own = f"{counted(count, 'thread')} that it started"
     return (
         f"the result changed within {waited_ms:.0f} ms after the launch was over: "
         f"{own if started else 'another thread'} continued to write"

@@ -39,16 +39,25 @@ def column_decimals(values: Iterable[float], most: int = 3) -> int:
     return max(0, min(most, least, max(0, middle) + 1))
 
 
+def noun_for(count: int, noun: str, plural: str = "") -> str:
+    """``kernel`` for 1, else ``kernels``; `plural` where it is not `noun` with an s."""
+    return noun if count == 1 else plural or f"{noun}s"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """``1 kernel``, ``1,200 kernels``; `plural` as in :func:`noun_for`."""
+    return f"{count:,} {noun_for(count, noun, plural)}"
+
+
 def format_bytes(value: float | None) -> str:
     """Bytes with a decimal prefix: ``33.6 MB``."""
     return _scaled(value, "B", (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)))
 
 
 def format_memory(value: int | None) -> str:
-    """A memory size with a binary prefix, as memory is sold: ``31.4 GiB``; – where it is unknown
-    (None or 0)."""
+    """The size of a memory or of a message with a binary prefix: ``31.4 GiB``."""
     steps = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
-    return _scaled(value or None, "B", steps)
+    return _scaled(value, "B", steps)
 
 
 def format_gflops(value: float | None, *, even: bool = False) -> str:

@@ -13,6 +13,7 @@ from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.domain.traits import Trait
+from gemmetry.domain.units import counted
 from gemmetry.hardware.clocks import bounding_clock
 from gemmetry.hardware.cpu import core_peak
 from gemmetry.hardware.detect import CpuFacts, cpu_facts
@@ -104,5 +105,5 @@ def _cpu_peaks(facts: CpuFacts) -> tuple[Mapping[str, float], str]:
     if per_core is None or clock_hz is None:
         return {}, "the peak of this processor is unknown"
     cores = facts.physical_cores
-    text = f"{cores} core{'' if cores == 1 else 's'} at {clock_hz / 1e9:.2f} GHz"
+    text = f"{counted(cores, 'core')} at {clock_hz / 1e9:.2f} GHz"
     return {name: cores * clock_hz * rate for name, rate in per_core.per_cycle.items()}, text

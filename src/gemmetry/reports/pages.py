@@ -57,7 +57,7 @@ def breakable(text: str) -> Markup:
 
 def _environment_text(value: Any, name: str) -> str:
     if name.endswith(MEMORY):
-        return format_memory(value)
+        return format_memory(value or None)
     if isinstance(value, dict):
         return "\n".join(f"{key} {item}" for key, item in sorted(value.items()))
     if isinstance(value, (list, tuple)):

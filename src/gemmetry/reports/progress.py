@@ -211,7 +211,8 @@ def _describe(record: Record) -> str:
         return f"{record.outcome} {name}: {reason_line(record)}"
     if record.trace is not None:
         trace = record.trace
-        what = f"{trace.kernels} kernels" if trace.kernels else f"{trace.operators} operators"
+        noun = "kernel" if trace.kernels else "operator"
+        what = units.counted(trace.kernels or trace.operators, noun)
         return f"ok {name}  {trace.folder}  {what}  {_verified(record)}"
     if record.measurement is None:
         return f"ok {name}  {_verified(record)}"

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.units import format_percent
+from gemmetry.domain.units import counted, format_percent
 from gemmetry.statistics.intervals import (
     Interval,
     check_confidence,
@@ -351,7 +351,7 @@ def _samples_needed(confidence: float, family: int) -> int:
 def _too_few(count: int, what: str, needed: int, family: int) -> str:
     among = f" among {family} comparisons" if family > 1 else ""
     return (
-        f"{count} {what}{'' if count == 1 else 's'} a side: at least {needed} are needed{among}; "
+        f"{counted(count, what)} a side: at least {needed} are needed{among}; "
         "raise --time-budget, --min-samples or --benchmark-repetitions"
     )
 

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 from urllib.parse import quote
 
+from gemmetry.domain.units import counted
 from gemmetry.training.axes import SweepAxis
 
 TRACES, ROCPROF, NCU, LOG = "torch_profiler", "rocprof_traces", "ncu", "run_output.log"
@@ -50,9 +51,9 @@ class PlannedPoint:
         """For people: ``256 threads, 28 channels, NCCL_ALGO=Ring, repeat 2``."""
         parts = []
         if self.threads is not None:
-            parts.append(f"{self.threads} threads")
+            parts.append(counted(self.threads, "thread"))
         if self.channels is not None:
-            parts.append(f"{self.channels} channel" + ("s" if self.channels > 1 else ""))
+            parts.append(counted(self.channels, "channel"))
         parts += [f"{name}={value}" for name, value in self.axes]
         if self.has_repeat_folder or not parts:
             parts.append(f"repeat {self.repeat}")

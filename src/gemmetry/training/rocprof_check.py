@@ -24,6 +24,7 @@ from gemmetry.domain.errors import (
     did_you_mean,
     nearest,
 )
+from gemmetry.domain.units import counted
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, REGISTERS, overfull, passes_of
 from gemmetry.hardware.amd_metrics import NEED_TIME
 from gemmetry.training.rocprof_input import RocprofInput
@@ -217,7 +218,7 @@ def _too_many(where: str, names: Sequence[str], chip: str | None) -> list[str]:
     lists = "; ".join(f"[{', '.join(one)}]" for one in passes)
     return [
         f"{where} has more counters than the GPU collects in one run: {described}. Make it "
-        f"{len(passes)} jobs, with pmc {lists}"
+        f"{counted(len(passes), 'job')}, with pmc {lists}"
     ]
 
 

@@ -32,7 +32,7 @@ def test_equal_runs_are_no_regression(cli, folders):
     ended = cli("sweep", "compare", "a", "b")
     assert ended.status == 0, ended.stderr
     assert "B = b  against  A = a" in ended.stdout
-    assert "Of 1 points that both have: 1 no difference shown." in ended.stdout
+    assert "Of 1 point that both have: 1 no difference shown." in ended.stdout
     assert not (folders / "a" / "analysis").exists()
 
 
@@ -91,7 +91,7 @@ def test_an_analysis_is_compared_without_its_traces(cli, folders):
     (folders / "kept.json").write_text(json.dumps(analyze(folders / "a").document()))
     ended = cli("sweep", "compare", "kept.json", "b")
     assert ended.status == 0
-    assert "Of 1 points that both have: 1 no difference shown." in ended.stdout
+    assert "Of 1 point that both have: 1 no difference shown." in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def _settings(text):
 def test_the_file_and_the_screen(cli, folder):
     ended = cli("sweep", "tuner-config", "sweep")
     assert ended.status == 0, ended.stderr
-    assert "A best setting is shown for 1 of 1 collectives." in ended.stdout
+    assert "A best setting is shown for 1 of 1 collective." in ended.stdout
     assert "faster" in ended.stdout
     assert max(map(len, ended.stdout.splitlines())) <= 80
     assert ended.stderr == "wrote nccl_tuner.conf\n"

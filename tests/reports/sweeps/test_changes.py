@@ -56,7 +56,7 @@ def test_a_slower_step_with_its_interval(answers):
         "Best point: 100.05 ms in A with 256 threads, 8 channels, 110.05 ms in B with the same "
         "point: +10.0 % (+9.7 % to +10.3 %), which is shown."
     )
-    assert found["Steps"].startswith("Of 1 points that both have: 1 slower; the largest change is ")
+    assert found["Steps"].startswith("Of 1 point that both have: 1 slower; the largest change is ")
     assert found["Parts of the step"].startswith("The part that changes most is compute: with 256 ")
     assert "lengthens the step by 10.0 %" in found["Parts of the step"]
 

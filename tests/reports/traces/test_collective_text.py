@@ -13,7 +13,7 @@ from rich.console import Console
 
 from gemmetry.analysis.traces.collectives import collectives_document
 from gemmetry.formats.kineto import read_kineto
-from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, print_jobs, size_text
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, print_jobs
 from gemmetry.traces.collectives.jobs import analyse_jobs
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import rank_trace
@@ -34,7 +34,7 @@ def test_the_console_shows_kinds_ranks_and_notes(found):
     text = shown(found(shift=3_000_000))
     assert "2 of 2 ranks, 4 communication kernels: 2 collectives matched, 0 kernels not" in text
     assert "all_reduce" in text
-    assert "2.0 kB" in text
+    assert "1.95 KiB" in text
     assert "clocks differ from rank 0's: rank 1 by -3000.0 µs" in " ".join(text.split())
     assert "corrected for the offsets of clocks" in text
 
@@ -138,12 +138,3 @@ def test_any_metadata_give_a_document(reported):
         matched = [rank for one in found.matching.matched for rank, _ in one.members]
         for rank, left in found.matching.unmatched.items():
             assert 0 <= left <= counts[rank] - matched.count(rank)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (402726912, "402.7 MB"),
-     (2 * 10**9, "2.0 GB")],
-)  # fmt: skip
-def test_sizes(size, text):
-    assert size_text(size) == text

@@ -195,7 +195,7 @@ def test_hints_and_the_search(browser, report_of, tmp_path):
     hint = browser.execute_script(_POINT_AT, 1, 0.25)
     assert re.search(r"16384x\d+x\d+ bf16 tn · \d+ TFLOP/s\naten::(add)?mm\n", hint), hint
     hint = browser.execute_script(_POINT_AT, 2, 0.1)
-    assert re.search(r"all_gather · 402.7 MB BFloat16 · 4 ranks\n", hint), hint
+    assert re.search(r"all_gather · 384 MiB BFloat16 · 4 ranks\n", hint), hint
     box = browser.find_element("id", "timeline-search")
     box.send_keys("16384x12288")
     found = browser.find_element("id", "timeline-found")

@@ -53,7 +53,7 @@ def test_columns_of_the_least_and_the_most_are_called_as_elsewhere(report_of):
 
 def test_sizes_of_messages_have_units_as_on_the_terminal(report_of):
     table = _tables(report_of(*RANKS))["collectives"]
-    assert [cell["text"] for cell in _column(table, "bytes")] == ["402.7 MB"]
+    assert [cell["text"] for cell in _column(table, "bytes")] == ["384 MiB"]
 
 
 def test_headings_are_above_their_numbers(report_of):

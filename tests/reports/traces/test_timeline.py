@@ -73,7 +73,7 @@ def test_work_has_its_operator_its_shape_and_what_it_sent(two_ranks, job_report)
     assert re.fullmatch(r"16384x\d+x\d+ bf16 tn", gemm[2])
     assert gemm[3] >= 2 * 16384 * 4096 * 4096
     sent = {work[2] for work in group["works"] if "nccl" in work[0].lower()}
-    assert sent == {"all_gather · 402.7 MB BFloat16 · 4 ranks"}
+    assert sent == {"all_gather · 384 MiB BFloat16 · 4 ranks"}
     # Two of its four ranks have no file: a bandwidth would be a bound.
     assert all(lane.get("bandwidth") is None for lane in group["lanes"])
     (group,) = timeline_groups(job_report)

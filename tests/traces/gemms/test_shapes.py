@@ -120,8 +120,8 @@ def test_the_spec_plans_every_gemm_of_the_workload(made, tmp_path):
         "matmul_64x16x32_bf16t_bf16n_bf16t",
         "matmul_64x16x32_bf16t_bf16t_bf16t",
     ]
-    assert "Shape not known: 1 GEMMs, 50.0% of the time." in text
-    assert "# 1 calls, 0.000 ms, 30.0%" in text
+    assert "Shape not known: 1 GEMM, 50.0% of the time." in text
+    assert "# 1 call, 0.000 ms, 30.0%" in text
 
 
 def test_only_the_first_ones(made):

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from gemmetry.domain.units import counted
 from gemmetry.formats.events import Int64
 from gemmetry.traces.collectives.summary import Collective
 
@@ -37,9 +38,9 @@ class SweepConfiguration:
         """``256 threads, 8 channels, NCCL_ALGO=Ring``."""
         parts = []
         if self.threads is not None:
-            parts.append(f"{self.threads} threads")
+            parts.append(counted(self.threads, "thread"))
         if self.channels is not None:
-            parts.append(f"{self.channels} channel" + ("s" if self.channels != 1 else ""))
+            parts.append(counted(self.channels, "channel"))
         parts += [f"{name}={value}" for name, value in self.axes]
         return ", ".join(parts) or "the only configuration"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gemmetry.analysis.sweeps.model import Point, RankFacts
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis
+from gemmetry.domain.units import counted, noun_for
 
 if TYPE_CHECKING:
     from gemmetry.analysis.sweeps.analysis import PointAnalysis
@@ -73,7 +74,7 @@ def _missing_ranks(facts: Sequence[RankFacts], selected: Collection[int] | None)
         return []
     listed = ", ".join(map(str, missing[:8]))
     more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-    which, has = ("rank", "has") if len(missing) == 1 else ("ranks", "have")
+    which, has = noun_for(len(missing), "rank"), noun_for(len(missing), "has", "have")
     return [f"{which} {listed}{more} of {size} {has} no trace that can be read"]
 
 
@@ -100,5 +101,5 @@ def _of_trace(rank: RankAnalysis) -> list[str]:
     problems = rank.facts.problems
     found += [f"{name}: {problem}" for problem in problems[:_MOST_OF_A_TRACE]]
     if len(problems) > _MOST_OF_A_TRACE:
-        found.append(f"{name}: and {len(problems) - _MOST_OF_A_TRACE} more problems")
+        found.append(f"{name}: and {counted(len(problems) - _MOST_OF_A_TRACE, 'more problem')}")
     return [*found, *rank.problems]

@@ -19,6 +19,7 @@ from gemmetry.analysis.traces.tables import (
 )
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import noun_for
 from gemmetry.traces.collectives.jobs import JobCollectives, analyse_jobs
 from gemmetry.traces.gemms.shapes import Workload, workload
 from gemmetry.traces.gemms.summary import GemmRow, gemm_table
@@ -106,7 +107,7 @@ class TraceReport:
                 text = f"{len(ranks)} of {len(members)} ranks"
                 if len(ranks) <= _MOST_RANKS:
                     numbers = ", ".join(map(str, ranks))
-                    text = f"rank{'' if len(ranks) == 1 else 's'} {numbers}"
+                    text = f"{noun_for(len(ranks), 'rank')} {numbers}"
                 return text if len(jobs) == 1 else f"{text} of {job.job.name}"
         return ""
 

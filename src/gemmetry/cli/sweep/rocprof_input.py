@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.completion import complete_names
+from gemmetry.domain.units import counted
 
 _PRESETS = ("trace", "utilization", "gemm")
 """Keys of :data:`~gemmetry.training.rocprof_input.PRESETS`, without its import."""
@@ -91,6 +92,6 @@ def rocprof_input(
     )
     for path in write_rocprof_input(made, kernels, output):
         note(f"wrote {path}")
-    passes = len(made.jobs)
-    note(f"{len(kernels)} kernels; the training runs {passes} time{'s' * (passes > 1)} per point")
+    passes = counted(len(made.jobs), "time")
+    note(f"{counted(len(kernels), 'kernel')}; the training runs {passes} per point")
     note("use it:", command=f"gemmetry sweep run --rocprof-input {shlex.quote(str(output))}")

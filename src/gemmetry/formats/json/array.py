@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 
+from gemmetry.domain.units import counted
 from gemmetry.formats.events import TraceProblem
 from gemmetry.formats.json.structure import Structure
 
@@ -108,8 +109,8 @@ class Text:
         """The problems kept, and the number of those that were not."""
         if not self.more_problems:
             return tuple(self.problems)
-        more = TraceProblem("file", f"{self.more_problems} more places with such problems")
-        return (*self.problems, more)
+        more = f"{counted(self.more_problems, 'more place')} with such problems"
+        return (*self.problems, TraceProblem("file", more))
 
 
 class Objects(Generic[T]):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from gemmetry.domain.units import counted
 from gemmetry.formats.opening import open_decompressed
 
 NAME = re.compile(r".+-pid\d+\.log(?:\.gz|\.zst)?")
@@ -102,7 +103,7 @@ def inspector_records(path: Path, problems: list[str]) -> Iterator[InspectorReco
                 f"{path}: the compressed data end early or are damaged after line {number}: {error}"
             )
     if damaged:
-        count = "1 line is" if len(damaged) == 1 else f"{len(damaged)} lines are"
+        count = counted(len(damaged), "line is", "lines are")
         problems.append(f"{path}: {count} not records of NCCL Inspector, the first is {damaged[0]}")
 
 

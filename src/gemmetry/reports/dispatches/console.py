@@ -24,6 +24,7 @@ from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.units import counted
 from gemmetry.reports.dispatches.dispatch_profiler import format_block
 from gemmetry.reports.dispatches.failures import print_failures
 from gemmetry.reports.dispatches.records import record_table
@@ -245,12 +246,12 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     checks = unapplied_checks(records)
     if checks:
         most = max(checks.values())
-        many = f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
+        many = counted(len(checks), "check")
         where = f"on {'up to ' if len(set(checks.values())) > 1 else ''}{most} of {len(records)}"
         console.print(Text(f"Not possible here: {many} {where} dispatches"))
     refused = [record.verdict.refused_shapes for record in records if record.verdict.refused_shapes]
     if refused:
-        many = f"{sum(refused)} small shape{'' if sum(refused) == 1 else 's'}"
+        many = counted(sum(refused), "small shape")
         console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
     return bool(checks or refused)
 
@@ -284,7 +285,7 @@ def _print_footer(
         place = shlex.quote(printable(folder)) if folder else "EXPERIMENT"
         print_pointer("All marks and checks of a row:", f"gemmetry show {place} DISPATCH", console)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcome_counts(records).items())
-    total = f"{len(records)} dispatch{'' if len(records) == 1 else 'es'}"
+    total = counted(len(records), "dispatch", "dispatches")
     console.print(Text(f"{total}: {counts}" if counts else total))
     if any(record.outcome is Outcome.OK for record in records):
         legend = [f"▸ fastest   {VERIFICATION_LEGEND}   ! see marks"]

@@ -197,8 +197,9 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
         if m.ci_low_ns is None
         else f"{units.format_ns(m.ci_low_ns)} to {units.format_ns(m.ci_high_ns)}"
     )
-    launches = f"{m.launches_per_sample} launch{'' if m.launches_per_sample == 1 else 'es'} each"
-    taken = f"{m.sample_count} samples in {m.rounds} rounds, {launches}"
+    launches = units.counted(m.launches_per_sample, "launch", "launches") + " each"
+    samples, rounds = units.counted(m.sample_count, "sample"), units.counted(m.rounds, "round")
+    taken = f"{samples} in {rounds}, {launches}"
     if m.processes > 1:
         taken += f", {m.processes} processes"
     telemetry = [

@@ -8,7 +8,7 @@ from gemmetry.analysis.dispatches.leader import Leader
 from gemmetry.analysis.dispatches.marks import DISTURBED, RunMarks
 from gemmetry.domain.errors import alternatives
 from gemmetry.domain.record import Record
-from gemmetry.domain.units import format_percent
+from gemmetry.domain.units import counted, format_percent
 from gemmetry.reports.dispatches.failures import ran_and_failed
 from gemmetry.reports.labels import format_ratio
 from gemmetry.reports.texts import printable
@@ -22,7 +22,7 @@ def verdict_line(records: Sequence[Record], leader: Leader | None, marks: RunMar
         return ""
     if leader is None:
         failed = sum(map(ran_and_failed, records))
-        lost = f"; {failed} dispatch{'' if failed == 1 else 'es'} failed" if failed else ""
+        lost = f"; {counted(failed, 'dispatch', 'dispatches')} failed" if failed else ""
         return printable(f"Nothing to compare: {_alone(measured)}{lost}.")
     clauses = [_lead(leader), *_cautions(leader, marks)]
     return printable("; ".join(clauses)) + "."

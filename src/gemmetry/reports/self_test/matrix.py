@@ -23,6 +23,7 @@ from gemmetry.analysis.dispatches.kill_matrix import (
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import counted
 from gemmetry.reports.labels import reason_line
 from gemmetry.reports.self_test.labels import (
     CELLS,
@@ -201,7 +202,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
     for reason, items in reasons.items():
         bugs = Counter(item.carrier for item in items if item.is_bug)
         right = sum(not item.is_bug for item in items)
-        what = [f"{n} {v} mutant{'' if n == 1 else 's'}" if v else f"{n} without a kernel"
+        what = [counted(n, f"{v} mutant") if v else f"{n} without a kernel"
                 for v, n in bugs.items()]  # fmt: skip
         what += [f"{right} correct"] if right else []
         console.print(Text(f"  {', '.join(what)}: {reason}"))

@@ -11,6 +11,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepRow,
 )
 from gemmetry.analysis.sweeps.model import SweepConfiguration
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.reports.sweeps.values import (
     MEASURES,
     PARTS,
@@ -106,7 +107,7 @@ def _counts(candidate: ComparedSweep) -> list[str]:
     counts = [(verdict, [row for row in rows if row.verdict is verdict]) for verdict in Difference]
     texts = [f"{len(of)} {verdict}" for verdict, of in counts if of]
     shown = [row for row in rows if row.verdict in (Difference.SLOWER, Difference.FASTER)]
-    text = f"Of {len(rows)} points that both have: {', '.join(texts)}"
+    text = f"Of {counted(len(rows), 'point')} that both have: {', '.join(texts)}"
     if not shown:
         note = f": {rows[0].note}" if rows[0].verdict is Difference.UNDECIDED else ""
         return [f"{text}{note}."]
@@ -144,14 +145,15 @@ def _most_changed(candidate: ComparedSweep, group: RowGroup, noun: str) -> list[
         return []
     undecided = sum(row.verdict is Difference.UNDECIDED for row in rows)
     if not shown:
-        rest = f"; {undecided} of {len(rows)} comparisons are undecided" if undecided else ""
+        compared, are = counted(len(rows), "comparison"), noun_for(undecided, "is", "are")
+        rest = f"; {undecided} of {compared} {are} undecided" if undecided else ""
         return [f"No {noun} is shown to be slower or faster{rest}."]
     row = max(shown, key=_size)
     assert row.configuration is not None  # rows of GEMMs and collectives have one
     measure = MEASURES[row.measure]
     found = row.comparison
     others = len(shown) - 1
-    more = f" {others} more comparison{'s show' if others > 1 else ' shows'} a difference."
+    more = f" {counted(others, 'more comparison shows', 'more comparisons show')} a difference."
     return [
         f"The {noun} that changed most is {row_label(row)} with {row.configuration.label}: "
         f"{measure} {figure_text(row.before, row.unit)} → {figure_text(row.after, row.unit)}, "

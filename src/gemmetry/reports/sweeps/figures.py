@@ -18,6 +18,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepRow,
 )
 from gemmetry.analysis.sweeps.model import SweepConfiguration
+from gemmetry.domain.units import counted
 from gemmetry.reports.palette import SCALE, colour_at, ink_on
 from gemmetry.reports.sweeps.values import (
     MEASURES,
@@ -84,7 +85,8 @@ def split_figure(
         "layout": {"barmode": "stack", "xaxis": {"title": "ms, of the median step"},
                    "yaxis": {"autorange": "reversed"}},
         "height": 120 + 24 * len(rows),
-        "note": f"{hidden} points are left out; the table below has all." if hidden else "",
+        "note": f"{counted(hidden, 'point is', 'points are')} left out; the table below has all."
+                if hidden else "",
     }  # fmt: skip
 
 
@@ -295,7 +297,7 @@ def dose_figure(sweeps: Sequence[LabelledSweep]) -> Figure | None:
         traces.append({
             "type": "scatter", "mode": "lines+markers", "name": text_of(label), "tint": place,
             "x": [share for share, _, _ in shares], "y": [slow for _, slow, _ in shares],
-            "text": [f"{count} instances" for _, _, count in shares],
+            "text": [counted(count, "instance") for _, _, count in shares],
             "hovertemplate": "%{x:.0%} overlapped: %{y:.3f}×<br>%{text}<extra></extra>",
         })  # fmt: skip
     if not traces:

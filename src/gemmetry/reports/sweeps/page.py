@@ -20,6 +20,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepComparison,
 )
 from gemmetry.domain.tables import Table
+from gemmetry.domain.units import counted
 from gemmetry.hardware.environment import own_version
 from gemmetry.reports.extras import require
 from gemmetry.reports.pages import embed_json, page_templates, template_text
@@ -232,7 +233,7 @@ def _identity(document: Mapping[str, Any]) -> list[str]:
                    if "nccl_version" in one["versions"]})  # fmt: skip
     return [
         cut(str(document["sweep"])),
-        *(f"{size} rank{'' if size == 1 else 's'}" for size in sizes),
+        *(counted(size, "rank") for size in sizes),
         *devices,
         *(f"NCCL {one}" for one in nccl),
         f"gemmetry {own_version()}",

@@ -16,6 +16,7 @@ import numpy as np
 from gemmetry.analysis.sweeps.products.model import ProductPoint
 from gemmetry.analysis.sweeps.products.samples import RelativeDurations, SweepSamples, sweep_samples
 from gemmetry.analysis.sweeps.ranks.cause import Floats
+from gemmetry.domain.units import counted
 from gemmetry.reports.extras import require
 from gemmetry.reports.palette import COLOURS
 
@@ -143,17 +144,13 @@ def _foot(points: Sequence[ProductPoint], samples: SweepSamples) -> str:
         "instances" if is_whole
         else "times (the shortest, median and longest of each GEMM: workbooks have no others)"
     )  # fmt: skip
-    kinds, points_text = _number_of(samples.kinds, "GEMM"), _number_of(len(present), "point")
+    kinds, points_text = counted(samples.kinds, "GEMM"), counted(len(present), "point")
     parts = [f"{samples.count:,} {what} of {kinds} at {points_text}"]
     if missing:
-        parts.append(f"no data: {_number_of(missing, 'point')}")
+        parts.append(f"no data: {counted(missing, 'point')}")
     if samples.left_out:
-        parts.append(f"left out, because never alone: {_number_of(samples.left_out, 'GEMM')}")
+        parts.append(f"left out, because never alone: {counted(samples.left_out, 'GEMM')}")
     return "; ".join(parts)
-
-
-def _number_of(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[Any]]:
@@ -363,4 +360,5 @@ def _line(point: ProductPoint) -> tuple[int | None, str]:
 
 def _line_label(line: tuple[int | None, str]) -> str:
     threads, axes = line
-    return ", ".join(filter(None, ("" if threads is None else f"{threads} threads", axes))) or "all"
+    of_threads = "" if threads is None else counted(threads, "thread")
+    return ", ".join(filter(None, (of_threads, axes))) or "all"

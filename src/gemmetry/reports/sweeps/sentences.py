@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import configuration_of
-from gemmetry.domain.units import format_percent
+from gemmetry.domain.units import counted, format_percent, noun_for
 from gemmetry.reports.sweeps.values import gemm_label, interval_text, percent, point_label
 
 Entry = Mapping[str, Any]
@@ -32,10 +32,8 @@ def sentences(document: Entry) -> list[str]:
 def answers(document: Entry) -> list[tuple[str, str]]:
     """The sentences, each with its topic."""
     points = document["points"]
-    traced = [one for one in points if one["ranks"]]
-    traces = sum(len(one["ranks"]) for one in traced)
     by_topic = {
-        "Traces": [f"{len(traced)} of {len(points)} points have traces: {traces} in all."],
+        "Traces": [_traces(points)],
         "Best point": _best(document["best"]),
         "Cost of overlap": _overlap(document["pooled_gemms"]),
         "Stragglers": _stragglers(points),
@@ -43,6 +41,12 @@ def answers(document: Entry) -> list[tuple[str, str]]:
         "Effect on the step": _effects(document.get("effects", [])),
     }
     return [(topic, text) for topic, texts in by_topic.items() for text in texts]
+
+
+def _traces(points: Sequence[Entry]) -> str:
+    traced = [len(one["ranks"]) for one in points if one["ranks"]]
+    have = noun_for(len(traced), "has", "have")
+    return f"{len(traced)} of {counted(len(points), 'point')} {have} traces: {sum(traced)} in all."
 
 
 def _best(best: Entry) -> list[str]:
@@ -75,18 +79,20 @@ def _overlap(gemms: Sequence[Entry]) -> list[str]:
         slowdown = percent(gemm["slowdown"])
         slowdown += interval_text(gemm["slowdown_ci_low"], gemm["slowdown_ci_high"])
         found.append(
-            f"Communication slows {len(slowed)} of {judged} GEMMs that could be judged. The most "
-            f"expensive is {gemm_label(gemm)} with {point_label(gemm)}: "
+            f"Communication slows {len(slowed)} of {counted(judged, 'GEMM')} that could be judged. "
+            f"The most expensive is {gemm_label(gemm)} with {point_label(gemm)}: "
             f"{gemm['alone_median_us']:,.0f} µs alone, {gemm['overlapped_median_us']:,.0f} µs next "
             f"to communication, {slowdown}"
             + ("." if cost is None else f", {cost:.2f} ms of each step.")
         )
     elif judged:
-        found.append(f"Communication is shown to slow none of {judged} GEMMs that could be judged.")
+        gemms = counted(judged, "GEMM")
+        found.append(f"Communication is shown to slow none of {gemms} that could be judged.")
     if lost:
         found.append(
-            f"{lost} GEMMs always ran next to communication, so there is nothing to compare them "
-            "with; the same workload on one rank (gemmetry sweep run … --nproc 1) would show it."
+            f"{counted(lost, 'GEMM')} always ran next to communication, so there is nothing to "
+            f"compare {noun_for(lost, 'it', 'them')} with; the same workload on one rank (gemmetry "
+            "sweep run … --nproc 1) would show it."
         )
     return found
 
@@ -108,7 +114,7 @@ def _stragglers(points: Sequence[Entry]) -> list[str]:
         text += f", and loses {'time' if lost is None else f'{lost / 1000:.2f} ms of each step'}"
         text += f" in {worst['lost_in']}"
     others = len({id(point) for point, _ in shown}) - 1
-    more = "" if not others else f" {others} more point{'s have' if others > 1 else ' has'} one."
+    more = "" if not others else f" {counted(others, 'more point has', 'more points have')} one."
     return [f"{text}.{more}"]
 
 
@@ -144,6 +150,6 @@ def _effect(name: str, effects: Sequence[Entry]) -> str:
     )
     change = percent(one["ratio"]) + interval_text(one["ratio_ci_low"], one["ratio_ci_high"])
     return (
-        f"{start}: {change} from {one['before']} to {one['after']}, over {one['pairs']} pairs of "
-        "points that differ in nothing else."
+        f"{start}: {change} from {one['before']} to {one['after']}, over "
+        f"{counted(one['pairs'], 'pair')} of points that differ in nothing else."
     )

@@ -1,13 +1,15 @@
-"""The best way to run each collective, on a terminal."""
+"""The best way to run each collective, on a terminal and in the tuner plugin's file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gemmetry.analysis.sweeps.collectives.kinds import size_text
-from gemmetry.analysis.sweeps.collectives.tuner import TunedCollective
+from gemmetry.analysis.sweeps.collectives.tuner import TunedCollective, tuner_lines
+from gemmetry.analysis.sweeps.points.best import Ranked
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import counted, format_memory
+from gemmetry.formats.nccl.tuner import TunerEntry, tuner_config
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.tables.terminal import print_table
 from gemmetry.reports.texts import printable
@@ -31,12 +33,49 @@ def tuned_sentences(tuned: Sequence[TunedCollective]) -> list[str]:
     if not tuned:
         return ["The traces have no collective that could be matched between all ranks."]
     count = sum(not one.obstacle for one in tuned)
-    found = [f"A best setting is shown for {count} of {len(tuned)} collectives."]
+    found = [f"A best setting is shown for {count} of {counted(len(tuned), 'collective')}."]
     reasons: dict[str, int] = {}
     for one in tuned:
         if one.obstacle:
             reasons[one.obstacle] = reasons.get(one.obstacle, 0) + 1
     return found + [f"Without one: {number}, {reason}." for reason, number in reasons.items()]
+
+
+def tuner_text(sweep: str, tuned: Sequence[TunedCollective]) -> str:
+    """The content of ``nccl_tuner.conf``: a line for each collective whose best way is shown, and
+    the evidence for all of them as comments. `sweep`: its name."""
+    title = (
+        f"Settings of collectives from the sweep {sweep}. Each line is the fastest way to run one "
+        "collective; whether steps are shorter with it is for another run to show."
+    )
+    lines = zip(tuned, tuner_lines(tuned), strict=True)
+    return tuner_config(title, [TunerEntry(evidence(one), line) for one, line in lines])
+
+
+def evidence(one: TunedCollective) -> str:
+    """What the sweep shows of one collective, in sentences for a comment."""
+    source = "NCCL's records" if one.source == "nccl_records" else "traces"
+    best, rival = one.best, one.rival
+    text = (
+        f"{_name(one)} of {format_memory(one.bytes)} on {counted(one.ranks, 'rank')}: "
+        f"{best.median_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
+        f"{source})"
+    )
+    if rival is not None and rival.comparison is not None:
+        text += f"; {rival.configuration.label} takes {rival.median_ms * 1e3:.1f} us"
+        interval = rival.comparison.interval
+        if interval is not None:
+            low, high = (100 * (end - 1) for end in interval)
+            text += f", {low:+.1f} % to {high:+.1f} % ({_counts(rival)})"
+    return f"{text}.\n" + (f"Not set: {one.obstacle}." if one.obstacle else "Set: faster.")
+
+
+def _name(one: TunedCollective) -> str:
+    return one.operation.replace("_", "-")
+
+
+def _counts(one: Ranked) -> str:
+    return f"{counted(one.runs, 'run')}, {counted(one.steps, 'collective')}"
 
 
 def _table(tuned: Sequence[TunedCollective]) -> Table:
@@ -47,7 +86,7 @@ def _table(tuned: Sequence[TunedCollective]) -> Table:
     )  # fmt: skip
     rows = [
         [
-            one.operation.replace("_", "-"), size_text(one.bytes), one.best.median_ms * 1e3,
+            _name(one), format_memory(one.bytes), one.best.median_ms * 1e3,
             f"{one.way.algorithm or '?'}, {one.way.protocol or '?'}", one.way.channels,
             _next(one), one.verdict,
         ]

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmetry.analysis.traces.collectives import Row, kernel_durations, kind_row
+from gemmetry.domain.units import counted, format_memory
 from gemmetry.reports.texts import cut, printable
 from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.collectives.summary import Collective
@@ -24,8 +25,6 @@ ABOUT_BOUNDS = (
 
 _MOST_CHARACTERS = 20
 """Characters shown of a type's name; PyTorch's longest name has 16."""
-
-_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def bounded(text: str, column: str, *, complete: bool) -> str:
@@ -54,8 +53,8 @@ def print_job(found: JobCollectives, console: Console) -> None:
         console.print(f"{ranks}, no communication kernel")
         return
     console.print(
-        f"{ranks}, {_counted(kernels, 'communication kernel')}: "
-        f"{_counted(len(matching.matched), 'collective')} matched, {_counted(left, 'kernel')} not"
+        f"{ranks}, {counted(kernels, 'communication kernel')}: "
+        f"{counted(len(matching.matched), 'collective')} matched, {counted(left, 'kernel')} not"
     )
     if matching.matched:
         console.print(_kinds(found))
@@ -69,17 +68,13 @@ def print_job(found: JobCollectives, console: Console) -> None:
         console.print(Text(f"note: {printable(note)}", style="dim"))
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _kinds(found: JobCollectives) -> Table:
     table = _table("operation", "type", "size", "n", "", "latency\nµs", "start\nskew µs",
                    "algbw\nGB/s", "busbw\nGB/s")  # fmt: skip
     for kind in found.kinds:
         row = kind_row(kind)
         table.add_row(
-            kind.op or "-", _plain(kind.dtype), size_text(row["bytes"]),
+            kind.op or "-", _plain(kind.dtype), _size(row["bytes"]),
             "-" if kind.group_size is None else str(kind.group_size), f"x{row['count']}",
             _median(row, "latency_us_median"), _median(row, "start_skew_us_median"),
             _median(row, "algbw_gbps_median"), _median(row, "busbw_gbps_median"),
@@ -92,7 +87,7 @@ def _kernels(kernels: Sequence[Collective]) -> Table:
     table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
     for one in kernel_durations(kernels):
         table.add_row(
-            one.op or "-", _plain(one.dtype), size_text(one.bytes), f"x{one.count}",
+            one.op or "-", _plain(one.dtype), _size(one.bytes), f"x{one.count}",
             f"{one.sum_ns / 1e6:.3f}", f"{one.min_ns / 1e3:.1f}", f"{one.median_ns / 1e3:.1f}",
         )  # fmt: skip
     return table
@@ -137,11 +132,5 @@ def _median(row: Row, column: str) -> str:
     return "-" if value is None else bounded(f"{value:.1f}", column, complete=row["complete"])
 
 
-def size_text(size: int | None) -> str:
-    """``402.7 MB``, with decimal units; "-" if the size is not known."""
-    if size is None:
-        return "-"
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} B"
+def _size(size: int | None) -> str:
+    return "-" if size is None else format_memory(size)

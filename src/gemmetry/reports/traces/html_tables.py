@@ -9,10 +9,10 @@ from typing import Any
 
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.sums import ONLY_ON
-from gemmetry.domain.units import column_decimals, format_gflops
+from gemmetry.domain.units import column_decimals, format_gflops, format_memory
 from gemmetry.kernel_names import classify
 from gemmetry.reports.texts import cut
-from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, size_text
+from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded
 from gemmetry.reports.traces.plots import short_paths
 from gemmetry.reports.traces.steps import ABOUT_STEPS, steps_text
 
@@ -212,7 +212,7 @@ def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]
 
 def _number(value: float, column: str, decimals: int) -> str:
     if column == "bytes":
-        return size_text(int(value))
+        return format_memory(int(value))
     if column == "tflops":
         return format_gflops(value * 1000, even=True)
     if column.endswith(("_fraction", "_share")):

@@ -7,6 +7,7 @@ from typing import Any
 
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.sums import ONLY_ON
+from gemmetry.domain.units import counted
 from gemmetry.kernel_names import classify
 from gemmetry.reports.tables.markdown import escape, markdown_lines
 from gemmetry.reports.texts import cut
@@ -71,7 +72,8 @@ def trace_markdown(report: TraceReport) -> str:
         hidden = len(table.rows) - len(rows)
         if hidden:
             parts.append(
-                f"{hidden} more rows are in the sheet `{_SHEETS.get(name, name)}` of the workbook."
+                f"{counted(hidden, 'more row is', 'more rows are')} in the sheet "
+                f"`{_SHEETS.get(name, name)}` of the workbook."
             )
     return "\n\n".join(parts) + "\n"
 

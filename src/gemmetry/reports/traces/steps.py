@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gemmetry.analysis.traces.steps import step_windows, steps_overlap
+from gemmetry.domain.units import counted
 from gemmetry.reports.texts import printable
 from gemmetry.reports.traces.tables import milliseconds, print_line
 from gemmetry.traces.summary import Outside, Summary
@@ -32,7 +33,7 @@ def outside_text(outside: Outside) -> str:
     """``531 kernels in no step; their launches are not in the file``; "" if there are none."""
     if not outside.kernels:
         return ""
-    text = f"{outside.kernels:,} kernel{'' if outside.kernels == 1 else 's'} in no step"
+    text = f"{counted(outside.kernels, 'kernel')} in no step"
     if not outside.unlinked:
         return text
     whose = "their launches" if outside.unlinked == outside.kernels else (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import counted
 from gemmetry.kernel_names import KernelKind, classify
 from gemmetry.reports.texts import cut, elide, printable
 from gemmetry.traces.gemms.shapes import Workload
@@ -40,9 +41,10 @@ def print_summary(summary: Summary, console: Console) -> None:
         title += "  (partial: the file ends early)"
     print_line(console, title, style="bold")
     unknown = summary.unknown
-    head = "" if "kernels" in unknown else f"{summary.kernels:,} kernels in "
+    head = "" if "kernels" in unknown else f"{counted(summary.kernels, 'kernel')} in "
     head += f"{milliseconds(summary.window_ns)} ms"
-    print_line(console, f"  {head}" + (f", {summary.events:,} events" if summary.events else ""))
+    head += f", {counted(summary.events, 'event')}" if summary.events else ""
+    print_line(console, f"  {head}")
     if not summary.window_ns:
         print_line(console, "  no work on a GPU")
         return
@@ -163,13 +165,11 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
     hidden = rows[len(shown) :]
     if hidden:
         time = milliseconds(sum(row.sum_ns for row in hidden))
-        print_line(
-            console, f"{time:>10} more in {_counted(len(hidden), 'row')} (--top 0 shows all)"
-        )
+        print_line(console, f"{time:>10} more in {counted(len(hidden), 'row')} (--top 0 shows all)")
     known = sum(row.sum_ns for row in rows if row.shape is not None)
     print_line(
         console,
-        f"{milliseconds(total):>10} in {_counted(sum(row.count for row in rows), 'GEMM kernel')}; "
+        f"{milliseconds(total):>10} in {counted(sum(row.count for row in rows), 'GEMM kernel')}; "
         f"shapes are known for {_percent(known, total)} of it",
     )
 
@@ -255,10 +255,6 @@ def print_line(console: Console, text: str, *, style: str = "") -> None:
 
 def _kernel(name: str, width: int) -> str:
     return elide(printable(name).replace("\n", " "), width)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def milliseconds(ns: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.totals import gpu_totals, host_totals, job_times
-from gemmetry.domain.units import format_gflops, format_ns
+from gemmetry.domain.units import counted, format_gflops, format_ns
 from gemmetry.reports.traces.tables import shape_text
 
 Tile = dict[str, str]
@@ -34,13 +34,13 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
         ns = getattr(totals, name)
         tiles.append({"label": label, "value": share(ns), "detail": f"{detail(ns)} {what}"})
     ns, kernels = totals.gemm_kernel_ns, totals.gemm_kernels
-    what = f"sum of {kernels:,}" if count < 2 else f"{kernels:,} kernels in all"
+    what = f"sum of {kernels:,}" if count < 2 else f"{counted(kernels, 'kernel')} in all"
     tiles.append({"label": "GEMM kernels", "value": share(ns), "detail": f"{detail(ns)}, {what}"})
     return tiles
 
 
 def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
-    kernels = f"{sum(one.kernels for one in report.summaries):,} kernels"
+    kernels = counted(sum(one.kernels for one in report.summaries), "kernel")
     found = job_times(report.jobs)
     times = [time for _, time in found]
     value = format_ns(min(times, default=0))
@@ -52,7 +52,7 @@ def _time_tile(report: TraceReport, in_jobs: bool) -> Tile:
         return {"label": "window", "value": value, "detail": kernels}
     ((job, _),) = found
     ranks, size = len(job.job.ranks), job.job.world_size or 0
-    of = f"{ranks} of {size} ranks" if size > ranks else f"{ranks} ranks"
+    of = f"{ranks} of {size} ranks" if size > ranks else counted(ranks, "rank")
     if job.span_ns is None:
         what = "their recordings do not overlap"
         return {"label": "longest rank", "value": value, "detail": f"{of}, {kernels}; {what}"}
@@ -67,13 +67,13 @@ def host_tiles(report: TraceReport) -> list[Tile]:
         {"label": "work on a GPU", "value": "none",
          "detail": "in this trace" if files == 1 else f"in {files:,} traces"},
         {"label": "time in operators", "value": format_ns(spent),
-         "detail": f"{totals.calls:,} calls, on all threads"},
+         "detail": f"{counted(totals.calls, 'call')}, on all threads"},
     ]  # fmt: skip
     if report.host_products:
         tiles.append({
             "label": "matrix products",
             "value": f"{totals.product_ns / spent:.1%}" if spent else "–",
-            "detail": f"{format_ns(totals.product_ns)}, {totals.product_calls:,} calls",
+            "detail": f"{format_ns(totals.product_ns)}, {counted(totals.product_calls, 'call')}",
         })  # fmt: skip
     row = totals.fastest
     if row is not None and row.tflops is not None:

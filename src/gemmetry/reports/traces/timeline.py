@@ -10,8 +10,8 @@ import numpy as np
 
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.timeline import CollectiveMessage, JobLanes, RankLanes, job_lanes
+from gemmetry.domain.units import counted, format_memory
 from gemmetry.reports.texts import cut
-from gemmetry.reports.traces.collective_text import size_text
 from gemmetry.reports.traces.plots import short_paths
 from gemmetry.reports.traces.tables import shape_text
 from gemmetry.traces.timeline import KINDS, TimelineLane, Work
@@ -112,8 +112,8 @@ def _lane(
 
 
 def _sent(message: CollectiveMessage) -> str:
-    amount = "" if message.bytes is None else size_text(message.bytes)
-    size = f"{message.ranks} ranks" if message.ranks else ""
+    amount = "" if message.bytes is None else format_memory(message.bytes)
+    size = counted(message.ranks, "rank") if message.ranks else ""
     parts = (message.op, " ".join(filter(None, (amount, message.dtype))), size)
     return " · ".join(filter(None, parts))
 

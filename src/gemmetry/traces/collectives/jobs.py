@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gemmetry.domain.units import counted
 from gemmetry.traces.collectives.clock_offset import ClockOffset, clock_offsets
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.matching import Matching, match
@@ -158,14 +159,14 @@ def _mismatched(matching: Matching) -> list[str]:
         for one in matching.mismatches[:_MOST_SHOWN]
     ]
     more = len(matching.mismatches) - len(shown)
-    return [*shown, f"and {more} more mismatches"] if more else shown
+    return [*shown, f"and {counted(more, 'more mismatch', 'more mismatches')}"] if more else shown
 
 
 def _without_group(found: JobCollectives) -> list[str]:
     count = sum(one.is_group_inferred for one in found.matching.matched)
     if not count:
         return []
-    which = "1 matched collective" if count == 1 else f"{count} matched collectives"
+    which = counted(count, "matched collective")
     return [f"the traces name no group for {which}, assumed to be of all "
             f"{len(found.job.ranks)} ranks"]  # fmt: skip
 

@@ -21,6 +21,7 @@ from gemmetry.domain.operation import (
     Signature,
     check_shape,
 )
+from gemmetry.domain.units import counted
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.gemms.summary import GemmRow
 from gemmetry.traces.operators.gemms import GemmShape
@@ -185,8 +186,8 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     ]
     if load.unknown_ns:
         lines.append(
-            f"# Shape not known: {load.unknown_count} GEMMs, {_share(load.unknown_ns, load.sum_ns)}"
-            " of the time."
+            f"# Shape not known: {counted(load.unknown_count, 'GEMM')}, "
+            f"{_share(load.unknown_ns, load.sum_ns)} of the time."
         )
     for gemm in chosen:
         if gemm.operation is None:
@@ -195,9 +196,9 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
     lines += [f"name: {_run_name(sources)}", "dispatches:"]
     width = max(map(len, dispatches))
     for name, gemms in dispatches.items():
-        count, time = sum(g.count for g in gemms), sum(g.sum_ns for g in gemms)
+        calls, time = counted(sum(g.count for g in gemms), "call"), sum(g.sum_ns for g in gemms)
         share = _share(time, load.sum_ns)
-        lines.append(f"  - {name:<{width}}  # {count} calls, {time / 1e6:.3f} ms, {share}")
+        lines.append(f"  - {name:<{width}}  # {calls}, {time / 1e6:.3f} ms, {share}")
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from gemmetry.domain.units import counted
 from gemmetry.training.keys import WorkloadConfig
 from gemmetry.training.workload.facts import collect_facts
 from gemmetry.training.workload.failures import explained
@@ -81,8 +82,7 @@ def _announce(facts: dict[str, Any]) -> None:
     how = f"{facts['parallel']} over {facts['backend']}"
     if len(ranks) == 1:
         how = "no collectives, so that nothing overlaps with the GEMMs"
-    count = f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}"
-    _say(f"{count} on {devices}, {how}, {facts['parameters']:,} parameters")
+    _say(f"{counted(len(ranks), 'rank')} on {devices}, {how}, {facts['parameters']:,} parameters")
     if facts["keys_without_effect"]:
         _say(f"without effect here: {', '.join(facts['keys_without_effect'])}")
 
@@ -96,7 +96,7 @@ def _conclude(
     path = facts["path"]
     if path["requested"] != "kernel" and not path["registered_buffers"]:
         _say(f"warning: no buffer was registered for --path {path['requested']}")
-    _say(f"{len(losses)} steps; wrote {output / LOSSES} and {output / FACTS}")
+    _say(f"{counted(len(losses), 'step')}; wrote {output / LOSSES} and {output / FACTS}")
     if config.profiling.enabled:
         example = trace_path(output, 0, config.profiling, 1)
         _say(f"traces of each rank, such as {example}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.units import noun_for
 from gemmetry.verification.diagnosis.error_map import tile_shares
 from gemmetry.verification.error_statistics import Mask
 
@@ -56,7 +57,7 @@ def place_of(bad: Mask, tile: tuple[int, int] | None) -> str:
 def _rectangle(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
     """Describes a part of the matrix by its ends; "" where these are the ends of the matrix."""
     spans = [
-        f"{name}{'' if lines.size == 1 else 's'} {_span(lines)}"
+        f"{noun_for(lines.size, name)} {_span(lines)}"
         for name, lines, size in (("row", rows, shape[0]), ("column", columns, shape[1]))
         if int(lines[-1] - lines[0]) + 1 < size
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.collectives.kinds import collective_kinds, size_text
+from gemmetry.analysis.sweeps.collectives.kinds import collective_kinds
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 TREE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -33,7 +33,7 @@ def test_kinds_of_all_ranks_by_time(facts, launch):
     )
     assert [kind.operation for kind in found] == ["all_reduce", "all_gather"]
     assert [kind.is_no_tree for kind in found] == [True, False]
-    assert found[0].label == "all-reduce of 64.0 MiB"
+    assert found[0].label == "all-reduce of 64 MiB"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,3 @@ def test_sends_and_the_host(facts, launch):
     assert sends.is_point_to_point
     (host,) = collective_kinds([facts(launch("gloo:all_reduce", grid=0, block=0), on_gpu=False)])
     assert (host.library, host.channels, host.block) == ("host", None, None)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(512, "512 B"), (1 << 26, "64.0 MiB"), (3 << 29, "1.5 GiB"), (2048, "2.0 KiB")],
-)
-def test_size_text(size, text):
-    assert size_text(size) == text

@@ -41,6 +41,12 @@ def verdict(point, facts):
 def test_channels(verdict, launch, grid, expected):
     found = verdict("channels", [launch(grid=grid)])
     assert (found.asked, found.seen, found.verdict) == ("8", str(grid), expected)
+    assert found.reason.endswith(f"{grid} blocks in 1 launch")
+
+
+def test_a_single_channel_has_one_block(verdict, launch):
+    found = verdict("channels", [launch(grid=1), launch(grid=1)], channels=1)
+    assert found.reason.endswith(": 1 block in 2 launches")
 
 
 @pytest.mark.parametrize(

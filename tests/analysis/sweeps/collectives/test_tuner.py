@@ -6,11 +6,10 @@ import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.analysis.sweeps.collectives.tuner import (
-    evidence,
     size_ranges,
     tuned_collectives,
     tuned_entry,
-    tuner_entries,
+    tuner_lines,
 )
 
 
@@ -45,19 +44,16 @@ def test_a_faster_number_of_channels_is_set(tuned):
     assert one.way == ("ring", "simple", 16)
     assert (one.verdict, one.obstacle, one.source) == ("faster", "", "traces")
     assert one.best.median_ms == pytest.approx(0.3, rel=0.01)
-    (entry,) = tuner_entries([one])
-    assert entry.line.text == f"allgather,{1 << 24},{1 << 26},ring,simple,16,-1,2,-1,-1"
-    assert "3 runs, 9 collectives" in entry.comment
-    assert "256 threads, 4 channels takes 400.0 us, +3" in entry.comment
+    (line,) = tuner_lines([one])
+    assert line.text == f"allgather,{1 << 24},{1 << 26},ring,simple,16,-1,2,-1,-1"
 
 
 def test_without_repeats_nothing_is_set(tuned):
     (one,) = tuned({"channels": 4, "comm_ns": 400_000}, {"channels": 16, "comm_ns": 300_000})
     assert one.verdict == "undecided"
-    (entry,) = tuner_entries([one])
-    assert entry.line is None
-    assert "Not set: undecided" in entry.comment
-    assert "repeat" in entry.comment
+    assert one.obstacle.startswith("undecided (")
+    assert "repeat" in one.obstacle
+    assert tuner_lines([one]) == [None]
 
 
 def test_a_difference_within_noise_is_not_set(tuned):
@@ -65,7 +61,7 @@ def test_a_difference_within_noise_is_not_set(tuned):
         *_repeated(channels=4, comm_ns=300_500), *_repeated(channels=16, comm_ns=300_000)
     )
     assert one.verdict in ("no difference shown", "undecided")
-    assert tuner_entries([one])[0].line is None
+    assert tuner_lines([one]) == [None]
 
 
 def test_points_that_run_alike_are_no_rivals(tuned):
@@ -86,7 +82,7 @@ def test_an_unknown_algorithm_is_not_set(tuned):
     assert one.verdict == "faster"
     assert one.way == (None, None, 16)
     assert "open" in one.obstacle
-    assert tuner_entries([one])[0].line is None
+    assert tuner_lines([one]) == [None]
 
 
 def test_missing_ranks_do_not_count(tuned):
@@ -125,12 +121,6 @@ def test_json(tuned):
     assert entry["ratio"] == pytest.approx(4 / 3, rel=0.01)
 
 
-def test_evidence_names_the_source(tuned):
-    (one,) = tuned({"channels": 4, "comm_ns": 300_000})
-    assert evidence(one).startswith("all-gather of 32.0 MiB on 2 ranks: 300.0 us with 256 threads")
-    assert "from traces" in evidence(one)
-
-
 def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_path, records):
     made = [
         sweeps.MadePoint(steps=1, layers=3, channels=channels, repeat=repeat, elements=1 << 23)
@@ -145,4 +135,3 @@ def test_records_of_nccl_have_precedence_where_every_point_has_them(sweeps, tmp_
     assert (one.source, one.nodes, one.way.channels) == ("nccl_records", 1, 8)
     assert one.best.median_ms == pytest.approx(0.1265)
     assert one.best.steps == 10
-    assert "from NCCL's records" in evidence(one)

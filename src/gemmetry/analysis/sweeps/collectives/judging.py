@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from gemmetry.analysis.sweeps.collectives.kinds import COPY, HOST, CollectiveKind, size_text
+from gemmetry.analysis.sweeps.collectives.kinds import COPY, HOST, CollectiveKind
 from gemmetry.analysis.sweeps.collectives.rules import (
     MOST_NTHREADS,
     MOST_THREADS,
@@ -19,6 +19,7 @@ from gemmetry.analysis.sweeps.collectives.rules import (
     obeyed_threads,
     small_below,
 )
+from gemmetry.domain.units import counted, format_memory
 
 IN_EFFECT, NOT_IN_EFFECT = "in effect", "not in effect"
 NOT_APPLICABLE, UNKNOWN = "not applicable", "unknown"
@@ -98,27 +99,27 @@ def _channels(
         return Judgement(NOT_APPLICABLE, _text(seen), reason)
     if seen is None:
         return Judgement(UNKNOWN, None, "the trace records no grid")
-    text = str(seen)
+    text, blocks = str(seen), counted(seen, "block")
     if seen == requested:
-        return Judgement(IN_EFFECT, text, _launches(kind, f"{seen} blocks"))
+        return Judgement(IN_EFFECT, text, _launches(kind, blocks))
     if seen > requested:
         if not is_most:
-            what = f"{seen} blocks, more than the least"
+            what = f"{blocks}, more than the least"
             return Judgement(IN_EFFECT, text, _launches(kind, what))
-        return Judgement(NOT_IN_EFFECT, text, _launches(kind, f"{seen} blocks") + _nvls(kind))
+        return Judgement(NOT_IN_EFFECT, text, _launches(kind, blocks) + _nvls(kind))
     if not is_least:
-        return Judgement(IN_EFFECT, text, _launches(kind, f"{seen} blocks, fewer than the most"))
+        return Judgement(IN_EFFECT, text, _launches(kind, f"{blocks}, fewer than the most"))
     limit = channel_limit(run.version)
     if kind.library == "nccl" and requested > limit == seen:
         return Judgement(clamped(seen), text, f"NCCL has at most {limit} channels")
     small = small_below(requested, _possible(kind, run), run.threads, kind.ranks or 2)
     if kind.bytes is None:
-        reason = f"{seen} blocks; the trace records no size, and small messages use fewer channels"
+        reason = f"{blocks}; the trace records no size, and small messages use fewer channels"
         return Judgement(UNKNOWN, text, reason)
     if kind.bytes < small:
-        reason = f"{seen} blocks: messages below {size_text(small)} may use fewer channels"
+        reason = f"{blocks}: messages below {format_memory(small)} may use fewer channels"
         return Judgement(UNKNOWN, text, reason)
-    return Judgement(clamped(seen), text, _launches(kind, f"{seen} blocks") + _nvls(kind))
+    return Judgement(clamped(seen), text, _launches(kind, blocks) + _nvls(kind))
 
 
 def _nvls(kind: CollectiveKind) -> str:
@@ -298,9 +299,8 @@ _TITLES = {
 
 
 def _launches(kind: CollectiveKind, what: str) -> str:
-    alike = kind.judged - kind.unlike
-    where = f"{alike}" if not kind.unlike else f"{alike} of {kind.judged}"
-    return f"{what} in {where} {'launch' if kind.judged == 1 else 'launches'}"
+    alike = f"{kind.judged - kind.unlike:,} of " if kind.unlike else ""
+    return f"{what} in {alike}{counted(kind.judged, 'launch', 'launches')}"
 
 
 def _text(value: int | None) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gemmetry.analysis.sweeps.model import CommunicationKernel, RankFacts
+from gemmetry.domain.units import format_memory
 from gemmetry.kernel_names import classify
 
 COPY = "copy"
@@ -57,17 +58,9 @@ class CollectiveKind:
 
     @property
     def label(self) -> str:
-        """``all-gather of 64.0 MiB``, as far as it is known."""
+        """``all-gather of 64 MiB``, as far as it is known."""
         name = (self.operation or "a collective").replace("_", "-")
-        return name if self.bytes is None else f"{name} of {size_text(self.bytes)}"
-
-
-def size_text(size: int) -> str:
-    """``64.0 MiB``, ``512 B``."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.1f} {unit}"
-    return f"{size} B"
+        return name if self.bytes is None else f"{name} of {format_memory(self.bytes)}"
 
 
 def collective_kinds(ranks: Iterable[RankFacts]) -> list[CollectiveKind]:

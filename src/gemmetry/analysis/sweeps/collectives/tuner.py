@@ -11,13 +11,13 @@ import msgspec
 
 from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
 from gemmetry.analysis.sweeps.collectives.inspector import CollectiveKey
-from gemmetry.analysis.sweeps.collectives.kinds import collective_kinds, size_text
+from gemmetry.analysis.sweeps.collectives.kinds import collective_kinds
 from gemmetry.analysis.sweeps.collectives.lateness import matched_job
 from gemmetry.analysis.sweeps.collectives.rules import executions
 from gemmetry.analysis.sweeps.collectives.settings import run_of_point
 from gemmetry.analysis.sweeps.model import CommunicationKernel, RankFacts, SweepConfiguration
 from gemmetry.analysis.sweeps.points.best import Ranked, find_best
-from gemmetry.formats.nccl.tuner import ANY, COLLECTIVES, TunerEntry, TunerLine
+from gemmetry.formats.nccl.tuner import ANY, COLLECTIVES, TunerLine
 from gemmetry.statistics.comparison import Difference
 from gemmetry.traces.collectives.jobs import JobCollectives
 
@@ -185,27 +185,26 @@ def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective | N
     )
 
 
-def tuner_entries(tuned: Sequence[TunedCollective]) -> list[TunerEntry]:
-    """A line with its evidence for each collective whose best way is shown, and a comment for each
-    of the others."""
-    ranges = size_ranges(tuned)
-    entries = []
-    for one, (low, high) in zip(tuned, ranges, strict=True):
-        line = None
-        if not one.obstacle:
-            assert one.way.algorithm is not None and one.way.protocol is not None
-            line = TunerLine(
-                operation=one.operation,
-                min_bytes=low,
-                max_bytes=high,
-                algorithm=one.way.algorithm,
-                protocol=one.way.protocol,
-                channels=one.way.channels or ANY,
-                nodes=one.nodes or ANY,
-                ranks=one.ranks,
-            )
-        entries.append(TunerEntry(evidence(one), line))
-    return entries
+def tuner_lines(tuned: Sequence[TunedCollective]) -> list[TunerLine | None]:
+    """The line of each collective whose best way is shown; None for the others."""
+    return [
+        None if one.obstacle else _line(one, low, high)
+        for one, (low, high) in zip(tuned, size_ranges(tuned), strict=True)
+    ]
+
+
+def _line(one: TunedCollective, low: int, high: int) -> TunerLine:
+    assert one.way.algorithm is not None and one.way.protocol is not None  # else an obstacle
+    return TunerLine(
+        operation=one.operation,
+        min_bytes=low,
+        max_bytes=high,
+        algorithm=one.way.algorithm,
+        protocol=one.way.protocol,
+        channels=one.way.channels or ANY,
+        nodes=one.nodes or ANY,
+        ranks=one.ranks,
+    )
 
 
 def tuned_entry(one: TunedCollective) -> dict[str, Any]:
@@ -255,26 +254,3 @@ def _range(size: int, sizes: Iterable[int]) -> tuple[int, int]:
         elif other > size:
             high = min(high, middle)
     return low, high
-
-
-def evidence(one: TunedCollective) -> str:
-    """What the sweep shows of one collective, in sentences for a comment."""
-    name = one.operation.replace("_", "-")
-    source = "NCCL's records" if one.source == "nccl_records" else "traces"
-    best, rival = one.best, one.rival
-    text = (
-        f"{name} of {size_text(one.bytes)} on {one.ranks} ranks: {best.median_ms * 1e3:.1f} us "
-        f"with {best.configuration.label} ({_counts(best)}, from {source})"
-    )
-    if rival is not None and rival.comparison is not None:
-        text += f"; {rival.configuration.label} takes {rival.median_ms * 1e3:.1f} us"
-        interval = rival.comparison.interval
-        if interval is not None:
-            low, high = (100 * (end - 1) for end in interval)
-            text += f", {low:+.1f} % to {high:+.1f} % ({_counts(rival)})"
-    return f"{text}.\n" + (f"Not set: {one.obstacle}." if one.obstacle else "Set: faster.")
-
-
-def _counts(one: Ranked) -> str:
-    runs = "1 run" if one.runs == 1 else f"{one.runs} runs"
-    return f"{runs}, {one.steps} collectives"
