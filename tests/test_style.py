@@ -23,7 +23,6 @@ PAGES = [
 PACKAGE = ROOT / "src" / "gemmetry"
 SCRIPTS = ("benchmarks", "docs/generate", "examples", "tests")
 EXCEPTIONS = {
-    ("src/gemmetry/analysis/sweeps/model.py", "asked"): "a key in the JSON of sweeps",
     ("src/gemmetry/cli/verify_command.py", "vehicle"): "the option --vehicle",
 }
 """Why a file, relative to the repository, may contain one of the words."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
 from gemmetry.analysis.sweeps.collectives.inspector import RecordedCollective
-from gemmetry.analysis.sweeps.model import GemmKind, Point, SweepConfiguration
+from gemmetry.analysis.sweeps.model import GemmKind, Point, SettingVerdict, SweepConfiguration
 from gemmetry.analysis.sweeps.points.best import Best, Ranked
 from gemmetry.analysis.sweeps.points.collectives import PointCollective, point_collectives
 from gemmetry.analysis.sweeps.points.effects import SettingEffect
@@ -84,9 +84,7 @@ def point_entry(one: PointAnalysis) -> Entry:
         "ranks": [rank.facts.rank for rank in one.ranks],
         "device": first.device or None if first else None,
         "versions": first.versions if first else {},
-        "settings": [
-            {**asdict(setting), "reason": setting.reason or None} for setting in one.settings
-        ],
+        "settings": [setting_entry(setting) for setting in one.settings],
         "step_ms": {
             "median": _value(found, "median_ms"),
             "ci_low": _value(found, "low_ms"),
@@ -113,6 +111,18 @@ def point_entry(one: PointAnalysis) -> Entry:
         "nccl_records": [recorded_entry(recorded) for recorded in one.recorded],
         "problems": list(one.problems),
     }  # fmt: skip
+
+
+def setting_entry(setting: SettingVerdict) -> Entry:
+    """One entry of ``points[].settings``: whether a requested value took effect at a point."""
+    return {
+        "name": setting.name,
+        "asked": setting.requested,
+        "seen": setting.seen,
+        "verdict": setting.verdict,
+        "reason": setting.reason or None,
+        "collectives": [asdict(one) for one in setting.collectives],
+    }
 
 
 def gemm_entry(point: Point, rank: int | None, gemm: GemmStatistics) -> Entry:

@@ -332,8 +332,8 @@ class SettingVerdict:
 
     name: str
     """``channels``, ``threads``, or the name of an axis."""
-    asked: str | None
-    """The requested value; None where the sweep does not record it."""
+    requested: str | None
+    """The value in the request; None where the sweep does not record it."""
     seen: str | None
     """The value in the trace; None where it cannot be seen there."""
     verdict: str

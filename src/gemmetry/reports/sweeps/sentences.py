@@ -86,8 +86,8 @@ def _overlap(gemms: Sequence[Entry]) -> list[str]:
             + ("." if cost is None else f", {cost:.2f} ms of each step.")
         )
     elif judged:
-        gemms = counted(judged, "GEMM")
-        found.append(f"Communication is shown to slow none of {gemms} that could be judged.")
+        all_judged = counted(judged, "GEMM")
+        found.append(f"Communication is shown to slow none of {all_judged} that could be judged.")
     if lost:
         found.append(
             f"{counted(lost, 'GEMM')} always ran next to communication, so there is nothing to "

@@ -40,7 +40,7 @@ def verdict(point, facts):
 @pytest.mark.parametrize(("grid", "expected"), [(8, "in effect"), (16, "not in effect")])
 def test_channels(verdict, launch, grid, expected):
     found = verdict("channels", [launch(grid=grid)])
-    assert (found.asked, found.seen, found.verdict) == ("8", str(grid), expected)
+    assert (found.requested, found.seen, found.verdict) == ("8", str(grid), expected)
     assert found.reason.endswith(f"{grid} blocks in 1 launch")
 
 

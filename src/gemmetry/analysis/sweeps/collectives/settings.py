@@ -171,7 +171,7 @@ def sweep_verdicts(
                 found.setdefault(one.name, []).append(one)
     result = []
     for name, ones in found.items():
-        values = tuple(dict.fromkeys(one.asked or "" for one in ones))
+        values = tuple(dict.fromkeys(one.requested or "" for one in ones))
         if len(values) > 1:
             result.append(_sweep_setting(name, values, ones, points))
     return result
@@ -197,7 +197,7 @@ def _sweep_setting(
     if verdicts == {IN_EFFECT}:
         return SweepSetting(name, values, IN_EFFECT, f"{name} took effect in every point.")
     counts = [f"{_count(ones, values, verdict)}: {verdict}" for verdict in sorted(verdicts)]
-    limited = {one.asked: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
+    limited = {one.requested: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
     note = "".join(
         f" {name}={value} ran with {verdict.removeprefix(CLAMPED)}."
         for value, verdict in limited.items()
@@ -221,7 +221,7 @@ def _count(ones: Sequence[SettingVerdict], values: Sequence[str], verdict: str) 
     return ", ".join(
         value
         for value in values
-        if any(one.asked == value and one.verdict == verdict for one in ones)
+        if any(one.requested == value and one.verdict == verdict for one in ones)
     )
 
 
