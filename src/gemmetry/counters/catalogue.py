@@ -1,0 +1,198 @@
+"""Concepts, such as the bytes that DRAM delivered, and the metrics that show them on each chip.
+
+A concept has one or more expressions of metrics, in order of preference. Which of them a chip has
+follows from the list of its metrics, and which of them a report has from the report, so that a
+rule of a diagnosis is written once, for all generations.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from gemmetry.counters.chips import has_metric
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.formats.counters.launches import DURATION, ProfiledLaunch
+from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
+from gemmetry.hardware.amd_counters import events_of
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
+
+AMD_FACTS = (DURATION, "cu_count", "simd_count", "num_xcc", "max_waves_per_cu")
+"""What expressions use like counters, and rocprofv3 writes about each launch and GPU: the time, and
+the GPU's properties (``*_agent_info.csv``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concept:
+    """Something that counters show.
+
+    Attributes:
+        name: in small letters, with underscores.
+        unit: of the value, in base units; "" for a plain number.
+        meaning: a phrase that completes "it is".
+        expressions: of metrics, in order of preference.
+        section: of Nsight Compute, which collects it; "" where the metrics have to be listed.
+        source: where the expressions are defined or were checked.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    expressions: tuple[str, ...]
+    section: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The value of a concept for one launch."""
+
+    concept: Concept
+    value: float
+    metric: str
+    """The expression that it was computed from."""
+
+    @property
+    def unit(self) -> str:
+        """Its base unit."""
+        return self.concept.unit
+
+
+def concepts() -> tuple[Concept, ...]:
+    """All of them, in the order in which they are shown."""
+    from gemmetry.counters.concepts import CONCEPTS
+
+    return CONCEPTS
+
+
+def concept_of(name: str) -> Concept:
+    """The concept of this name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    known = _by_name()
+    if name not in known:
+        raise UnknownNameError("concept", name, known)
+    return known[name]
+
+
+def reading_of(launch: ProfiledLaunch, concept: str | Concept) -> Reading | None:
+    """The concept's value for `launch`, from the first expression whose metrics the report has;
+    None where it has none, or where a share refers to nothing (0 / 0).
+
+    Raises:
+        UnknownNameError: there is no such concept.
+    """
+    one = concept_of(concept) if isinstance(concept, str) else concept
+    for expression in one.expressions:
+        try:
+            value = _compiled(expression)(launch.value)
+        except ZeroDivisionError:
+            continue
+        if value is not None:
+            return Reading(one, value, expression)
+    return None
+
+
+def value_of(launch: ProfiledLaunch, concept: str | Concept) -> float | None:
+    """The value of :func:`reading_of`."""
+    found = reading_of(launch, concept)
+    return None if found is None else found.value
+
+
+def expression_on(chip: str, concept: str | Concept) -> str | None:
+    """The preferred expression whose metrics `chip` has; None where it has none."""
+    one = concept_of(concept) if isinstance(concept, str) else concept
+    for expression in one.expressions:
+        if all(_exists(chip, metric) for metric in metrics_in(expression)):
+            return expression
+    return None
+
+
+def flags_for(wanted: Iterable[str | Concept], chip: str) -> str:
+    """The options of ncu, or of rocprofv3 on AMD, that collect these concepts; "" for none."""
+    sections: dict[str, None] = {}
+    metrics: dict[str, None] = {}
+    for one in wanted:
+        concept = concept_of(one) if isinstance(one, str) else one
+        expression = expression_on(chip, concept)
+        if expression is None:
+            continue
+        if concept.section and chip not in AMD_CHIPS:
+            sections[concept.section] = None
+        else:
+            metrics.update(dict.fromkeys(m for m in metrics_in(expression) if m not in AMD_FACTS))
+    if chip in AMD_CHIPS:
+        return f"--pmc {' '.join(metrics)}" if metrics else ""
+    listed = [f"--metrics {','.join(metrics)}"] if metrics else []
+    return " ".join([*(f"--section {name}" for name in sections), *listed])
+
+
+@cache
+def metrics_in(expression: str) -> tuple[str, ...]:
+    """The ids of the metrics in an expression, each once."""
+    found: dict[str, None] = {}
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Name | ast.Attribute):
+            found[ast.unparse(node)] = None
+        else:
+            for child in ast.iter_child_nodes(node):
+                visit(child)
+
+    visit(ast.parse(expression, mode="eval").body)
+    return tuple(found)
+
+
+Lookup = Callable[[str], float | None]
+
+
+@cache
+def _compiled(expression: str) -> Callable[[Lookup], float | None]:
+    """`expression` as a function of what gives a metric's value."""
+
+    def build(node: ast.expr) -> Callable[[Sequence[float]], float]:
+        match node:
+            case ast.BinOp(left=left, op=op, right=right):
+                apply, first, second = _OPERATORS[type(op)], build(left), build(right)
+                return lambda values: apply(first(values), second(values))
+            case ast.Constant(value=int() | float() as number):
+                return lambda values: float(number)
+            case ast.Name() | ast.Attribute():
+                position = names.index(ast.unparse(node))
+                return lambda values: values[position]
+        raise ValueError(f"{expression!r} is not an expression of metrics")
+
+    names = metrics_in(expression)
+    function = build(ast.parse(expression, mode="eval").body)
+
+    def evaluate(lookup: Lookup) -> float | None:
+        values = [lookup(name) for name in names]
+        known = [value for value in values if value is not None]
+        return function(known) if len(known) == len(values) else None
+
+    return evaluate
+
+
+@cache
+def _by_name() -> dict[str, Concept]:
+    return {one.name: one for one in concepts()}
+
+
+def _exists(chip: str, metric: str) -> bool:
+    if chip not in AMD_CHIPS:
+        return has_metric(chip, metric)
+    if metric in AMD_FACTS:
+        return True
+    try:
+        events_of(metric, chip)
+    except UnknownNameError:
+        return False
+    return True
