@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.opening import open_decompressed, open_text
 
 CONTENT = random.Random(1).randbytes(3_000_000) + b"x" * 2_000_000
 
@@ -33,6 +33,16 @@ def test_plain_and_gzip_and_members_one_after_the_other(tmp_path):
     assert content(packed, 777_777) == CONTENT
     with open_decompressed(packed) as file:
         assert file.read() == CONTENT
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_text_in_any_encoding_that_programs_write(tmp_path, encoding):
+    plain, packed = tmp_path / "a", tmp_path / "b"
+    plain.write_bytes("a µs\r\nb\n".encode(encoding))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    for path in (plain, packed):
+        with open_text(path) as text:
+            assert list(text) == ["a µs\r\n", "b\n"]
 
 
 def test_zstd_with_several_frames(tmp_path):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import stat
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -18,6 +19,7 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 _COMPRESSED_BYTES = 256 << 10
+_TEXT_BYTES = 256 << 10
 _BOMB_BYTES = 64 << 20
 _BOMB_FACTOR = 500
 """Compression ratio that no gzipped trace reaches (the public ones: 8 to 30); a bomb of equal bytes
@@ -64,6 +66,24 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             yield file
 
 
+@contextmanager
+def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
+    """The file's content as lines of text, decompressed while it is read: UTF-8 or, with its mark
+    at the beginning, UTF-16, which PowerShell writes. Reading raises OSError as
+    :func:`open_decompressed` describes.
+
+    Raises:
+        RequestError: as :func:`open_decompressed`.
+    """
+    with open_decompressed(path) as file:
+        buffered = io.BufferedReader(_Raw(file), _TEXT_BYTES)
+        encoding = "utf-8-sig"
+        with suppress(OSError):  # Damage is reported where the content is read.
+            if buffered.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                encoding = "utf-16"
+        yield io.TextIOWrapper(buffered, encoding=encoding, errors="replace", newline="")
+
+
 _OTHER_KINDS = (
     (stat.S_ISDIR, "a directory", "Give the trace files in it."),
     (stat.S_ISFIFO, "a pipe", "A trace is read more than once: write it to a file first."),
@@ -105,6 +125,23 @@ def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:
     reader = decompressor.stream_reader(file, read_across_frames=True)
     stack.enter_context(reader)
     return cast(BinaryIO, _Unzstd(reader, zstandard.ZstdError, size, file))
+
+
+class _Raw(io.RawIOBase):
+    """Wraps a file that only has ``read``, so that it can be buffered."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._read: Callable[[int], bytes] = file.read
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill `buffer` with the data of one read."""
+        got = self._read(len(buffer))
+        buffer[: len(got)] = got
+        return len(got)
 
 
 class _Gunzip(io.RawIOBase):

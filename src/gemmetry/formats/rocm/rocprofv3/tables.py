@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from gemmetry.formats.events import MISSING, TraceProblem
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.opening import open_text
 
 TABLES = (
     "kernel_trace", "counter_collection", "kernel_stats", "agent_info", "memory_copy_trace",
@@ -91,8 +89,8 @@ def blocks(path: Path) -> Iterator[RowBlock]:
     Raises:
         RequestError: the file cannot be opened.
     """
-    with open_decompressed(path) as file:
-        yield from _blocks(file)
+    with open_text(path) as text:
+        yield from _blocks(text)
 
 
 def chosen_rows(block: RowBlock, rows: list[int]) -> RowBlock:
@@ -103,11 +101,8 @@ def chosen_rows(block: RowBlock, rows: list[int]) -> RowBlock:
     return RowBlock(columns, block.first_line)
 
 
-def _blocks(file: BinaryIO) -> Iterator[RowBlock]:
+def _blocks(text: Iterable[str]) -> Iterator[RowBlock]:
     csv.field_size_limit(_LONGEST_FIELD)
-    text = io.TextIOWrapper(
-        io.BufferedReader(_Raw(file)), encoding="utf-8-sig", errors="replace", newline=""
-    )
     reader = csv.reader(text)
     problems: list[TraceProblem] = []
     names: list[str] | None = None
@@ -147,23 +142,6 @@ def _block(
     return RowBlock(
         {name: list(column) for name, column in zip(names, columns, strict=True)}, first, problems
     )
-
-
-class _Raw(io.RawIOBase):
-    """Wraps a file that only has ``read``, so that it can be buffered."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._read: Callable[[int], bytes] = file.read
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill `buffer` with the data of one read."""
-        got = self._read(len(buffer))
-        buffer[: len(got)] = got
-        return len(got)
 
 
 def agent_number(text: str) -> int:

@@ -1,0 +1,60 @@
+"""CSV files of Nsight Compute: finds the table among other output of the application."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from gemmetry.formats.counters.launches import LaunchTable
+from gemmetry.formats.counters.raw_page import read_raw_page
+from gemmetry.formats.opening import open_text
+
+_HEADER = re.compile(r'(?=.*"?\bKernel Name\b)"?ID"?,')
+_LONG = {"Metric Name", "Metric Value"}
+
+
+def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTable | None:
+    """The launches of a file that Nsight Compute wrote with ``--csv``: raw page, details page, or
+    the metrics that ``--metrics`` names. Lines around the table are skipped.
+
+    Args:
+        path: may be compressed.
+        metrics: ids of those to read; None for all.
+
+    Returns:
+        None if the file has no such table.
+
+    Raises:
+        RequestError: the file cannot be opened.
+    """
+    problems: list[str] = []
+    with open_text(path) as text:
+        lines = _numbered(text, problems)
+        header = next((found for line in lines if (found := _columns(line[1]))), None)
+        if header is None:
+            return None
+        if set(header) >= _LONG:
+            return None
+        table = read_raw_page(header, lines, metrics)
+    table.source = path
+    table.problems += problems
+    return table
+
+
+def _numbered(text: Iterator[str], problems: list[str]) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        for line in text:
+            number += 1
+            yield number, line
+    except OSError as error:
+        problems.append(f"the file cannot be read beyond line {number}: {error}")
+
+
+def _columns(line: str) -> list[str]:
+    """The names in the header of a table; [] for another line."""
+    if not _HEADER.match(line):
+        return []
+    return [name.strip() for name in next(csv.reader([line.rstrip("\r\n")]))]

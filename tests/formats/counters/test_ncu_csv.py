@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+
+RAW = (
+    '"ID","Process ID","Kernel Name","a"\n'
+    '"","","","us"\n'
+    '"0","1","k","1,500.5"\n'
+)  # fmt: skip
+NOISE = '==PROF== Connected to process 1 (app)\n2208  2048\n"quoted, ID output"\n'
+
+
+@pytest.mark.parametrize("before", ["", NOISE, "\ufeff"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_the_table_is_found_among_other_output(tmp_path, before, newline):
+    file = tmp_path / "a.csv"
+    text = before + RAW + "==PROF== Disconnected from process 1\n"
+    file.write_text(text, encoding="utf-8", newline=newline)
+    table = read_ncu_csv(file)
+    assert table.tool == "ncu"
+    assert table.source == file
+    assert [one.metrics() for one in table] == [{"a": 1500500}]
+    assert table.problems == []
+
+
+def test_it_may_be_compressed_or_written_by_powershell(tmp_path):
+    packed, wide = tmp_path / "a.csv.gz", tmp_path / "b.csv"
+    packed.write_bytes(gzip.compress(RAW.encode()))
+    wide.write_text(RAW, encoding="utf-16")
+    assert read_ncu_csv(packed)[0].metrics() == read_ncu_csv(wide)[0].metrics() == {"a": 1500500}
+
+
+def test_a_damaged_file_keeps_the_rows_before_the_damage(tmp_path):
+    file = tmp_path / "a.csv.gz"
+    rows = "".join(f'"{i}","1","k","{i * i}"\n' for i in range(50_000))
+    file.write_bytes(gzip.compress((RAW + rows).encode())[:-20_000])
+    table = read_ncu_csv(file)
+    assert 100 < len(table) < 50_001
+    assert "cut short" in table.problems[-1]
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", NOISE])
+def test_another_file_is_none(tmp_path, text):
+    file = tmp_path / "a.csv"
+    file.write_text(text)
+    assert read_ncu_csv(file) is None
+
+
+def test_a_table_without_rows_has_no_launches(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text(RAW.splitlines()[0])
+    assert len(read_ncu_csv(file)) == 0
