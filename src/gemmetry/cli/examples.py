@@ -162,6 +162,18 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry sweep compare --sweep1 before/ --sweep2 after/ \\\n"
          "  --label1 Base --label2 Test --output sweep_comparison.html"),
     ),
+    "counters": (
+        ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),
+        ("Only what concerns the memory:",
+         "gemmetry counters metrics --chip gh100 --concept 'dram_*'"),
+        ("As JSON, for a script:", "gemmetry counters metrics --chip gfx942 --json"),
+    ),
+    "counters metrics": (
+        ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),
+        ("Reasons for stalls on a Blackwell GPU:",
+         "gemmetry counters metrics --chip 10.0 --concept 'stall_*'"),
+        ("Of an MI300X, as a table:", "gemmetry counters metrics --chip gfx942 -o metrics.csv"),
+    ),
     "list": (
         ("Which providers work here, and why others do not:", "gemmetry list providers"),
         ("Configurations of a shape:",

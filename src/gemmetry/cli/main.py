@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify_command", "Verify dispatches without timing them."),
     "trace": ("trace.group", "Record and read traces."),
     "sweep": ("sweep.group", "Run, analyse and compare sweeps of training runs."),
+    "counters": ("counters.group", "Collect, read and diagnose hardware counters."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
     "report": ("report_command", "Print or write the reports of an experiment."),
     "show": ("show_command", "Show everything about one dispatch of an experiment."),
