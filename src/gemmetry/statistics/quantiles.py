@@ -27,7 +27,7 @@ def quantile(samples: Samples, share: float) -> float:
     return float(np.quantile(np.asarray(samples, dtype=np.float64), share))
 
 
-def median(samples: Samples) -> float:
+def median(samples: Samples | npt.NDArray[np.int64]) -> float:
     """The middle sample, or the mean of the two middle ones.
 
     Raises:

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import TypeAlias
 
 from gemmetry.formats.rocm.counted import CountedDispatch, CountedGpu, CountedProcess
 from gemmetry.formats.rocm.counter_folders import PassOfProcess, read_counter_folder
 from gemmetry.hardware.amd_metrics import METRICS, AmdMetric, matrix_flop
+from gemmetry.statistics.quantiles import median
 
 _MOST_PERCENT = 110
 """A share of time above this is not rounding of the counters, but counters that do not fit the

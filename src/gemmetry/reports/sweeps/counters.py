@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from statistics import median
 from typing import TYPE_CHECKING
 
 from gemmetry.analysis.sweeps.analysis import SweepAnalysis
@@ -13,6 +12,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.kernel_names.classify import classify, is_gemm
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.tables.terminal import print_table
+from gemmetry.statistics.quantiles import median
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ def _time(one: RocprofKernel) -> float:
 
 def _middle(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
-    return float(median(found)) if found else None
+    return median(found) if found else None
 
 
 def _kib(size: float | None) -> float | None:

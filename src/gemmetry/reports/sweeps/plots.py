@@ -19,6 +19,7 @@ from gemmetry.analysis.sweeps.ranks.cause import Floats
 from gemmetry.domain.units import counted
 from gemmetry.reports.extras import require
 from gemmetry.reports.palette import COLOURS
+from gemmetry.statistics.quantiles import median
 
 DPI = 120
 MOST_BOXES = 40
@@ -300,7 +301,7 @@ def _draw_violins(axes: Any, categories: Sequence[Category]) -> None:
         groups = [group for group in _groups(category) if len(group[0])]
         for offset, (values, colour, _) in zip(_offsets(len(groups)), groups, strict=True):
             inner = np.quantile(values, np.linspace(0.01, 0.99, min(len(values), _VIOLIN_SAMPLES)))
-            middle, width = float(np.median(values)), 0.75 / len(groups)
+            middle, width = median(values), 0.75 / len(groups)
             # Equal values, as of a single instance, have no distribution to draw.
             if np.ptp(inner) > 0:
                 parts = axes.violinplot([inner], positions=[place + offset], widths=width,

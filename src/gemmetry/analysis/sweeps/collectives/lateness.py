@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gemmetry.analysis.sweeps.model import RankFacts
 from gemmetry.analysis.sweeps.points.collectives import communication_trace
+from gemmetry.statistics.quantiles import median
 from gemmetry.statistics.runs import student_quantile
 from gemmetry.traces.collectives.jobs import JobCollectives, analyse_job
 from gemmetry.traces.intervals import union
@@ -90,7 +91,7 @@ def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
         begin, until = np.array(found, np.int64).T
         delays[cell] = union(begin, until - begin).length
     windows = [step.window_ns for facts in of_job.values() for step in facts.steps]
-    window = float(np.median(windows)) if windows else 0.0
+    window = median(windows) if windows else 0.0
     return Lateness(tuple(listed), tuple(steps), delays, window)
 
 
@@ -116,7 +117,7 @@ def delays_since(excess: Times, family: int, relevant_ns: float) -> int | None:
         run = excess[start:]
         is_shown = lower_bound(run, family * starts) > 0 and float(np.mean(run)) >= relevant_ns
         if is_shown:
-            low = np.flatnonzero(run <= float(np.median(run)) / 2)
+            low = np.flatnonzero(run <= median(run) / 2)
             return start + (int(low[-1]) + 1 if len(low) else 0)
     return None
 

@@ -14,6 +14,7 @@ from gemmetry.analysis.sweeps.collectives.lateness import (
 )
 from gemmetry.analysis.sweeps.collectives.lost_time import find_lost_time
 from gemmetry.analysis.sweeps.model import PointStraggler, RankFacts
+from gemmetry.statistics.quantiles import median
 from gemmetry.traces.collectives.jobs import JobCollectives
 
 RELEVANT = 0.01
@@ -67,9 +68,9 @@ def _straggler(
         rank=rank,
         last_share=last_share,
         waited_us=waited_ns / 1e3,
-        delayed_us=float(np.median(delays)) / 1e3,
+        delayed_us=median(delays) / 1e3,
         lost_in=lost.cause if lost is not None else None,
-        lost_us=float(np.median(lost.per_step)) / 1e3 if lost is not None else None,
+        lost_us=median(lost.per_step) / 1e3 if lost is not None else None,
         since_step=steps[0] if is_shown else None,
         is_straggler=is_shown,
     )

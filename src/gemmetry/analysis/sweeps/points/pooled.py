@@ -26,6 +26,7 @@ from gemmetry.analysis.sweeps.ranks.cause import (
 from gemmetry.analysis.sweeps.ranks.gemms import GemmStatistics
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis
 from gemmetry.statistics.comparison import Difference
+from gemmetry.statistics.quantiles import median
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Bounds of the overlapped shares in :attr:`PooledGemm.by_share`."""
@@ -169,7 +170,7 @@ def _by_share(group: _PooledGroup) -> tuple[ShareOfOverlap, ...]:
     for low, high in pairwise(SHARES):
         chosen = group.multiples[(group.shares > low) & (group.shares <= high)]
         if len(chosen):
-            found.append(ShareOfOverlap(low, high, len(chosen), float(np.median(chosen))))
+            found.append(ShareOfOverlap(low, high, len(chosen), median(chosen)))
     return tuple(found)
 
 
@@ -180,4 +181,4 @@ def _median(group: _PooledGroup, *, is_overlapped: bool) -> float | None:
         chosen = (gemms.kind == gemm.index) & ((gemms.overlap_ns > 0) == is_overlapped)
         parts.append(gemms.duration_ns[chosen])
     durations = _joined(parts)
-    return float(np.median(durations)) / 1000 if len(durations) else None
+    return median(durations) / 1000 if len(durations) else None

@@ -13,6 +13,7 @@ from gemmetry.analysis.sweeps.model import GemmKind
 from gemmetry.analysis.sweeps.products.model import ProductPoint, RankGemm, comparable_gemms
 from gemmetry.analysis.sweeps.ranks.cause import Floats
 from gemmetry.formats.events import Bools
+from gemmetry.statistics.quantiles import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,9 @@ def _units(found: Sequence[_Instances], *, only_alone: bool) -> dict[GemmKind, f
         chosen = durations[~one.is_overlapped] if only_alone else durations
         pooled.setdefault(one.gemm.kind, []).append(chosen)
     joined = {kind: np.concatenate(parts) for kind, parts in pooled.items()}
-    medians = {kind: float(np.median(one)) for kind, one in joined.items() if len(one)}
+    medians = {kind: median(one) for kind, one in joined.items() if len(one)}
     # Only damaged traces have durations of 0.
-    return {kind: median for kind, median in medians.items() if median > 0}
+    return {kind: middle for kind, middle in medians.items() if middle > 0}
 
 
 def _of_rank(

@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from gemmetry.analysis.sweeps.products.columns import (
     AXES,
     CONFIGURATION,
@@ -17,6 +15,7 @@ from gemmetry.analysis.sweeps.products.columns import (
 )
 from gemmetry.analysis.sweeps.products.model import ProductPoint
 from gemmetry.domain.tables import Column, Table
+from gemmetry.statistics.quantiles import median
 from gemmetry.traces.tracelens.columns import integer, number, text
 
 TIME, PERCENT = "time ms", "percent"
@@ -101,7 +100,7 @@ def _rows(
             "type": name,
             TIME: mean(times),
             PERCENT: mean([percent for _, percent in of_ranks.values()]),
-            "median ms": float(np.median(times)),
+            "median ms": median(times),
             "min ms": min(times),
             "max ms": max(times),
             "spread ms": max(times) - min(times),

@@ -23,6 +23,7 @@ from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.comparison import Comparison, Difference
 from gemmetry.statistics.groups import compare_groups
 from gemmetry.statistics.intervals import minimum_samples
+from gemmetry.statistics.quantiles import median
 from gemmetry.statistics.ranks import can_shift
 from gemmetry.statistics.slopes import theil_sen
 
@@ -142,8 +143,8 @@ def cause_of(facts: RankFacts, kind: GemmKind, chosen: Int64, family: int) -> Ca
     return Cause(
         overlapped_count=len(together),
         alone_count=len(alone),
-        overlapped_median_us=float(np.median(together)) if len(together) else None,
-        alone_median_us=float(np.median(alone)) if len(alone) else None,
+        overlapped_median_us=median(together) if len(together) else None,
+        alone_median_us=median(alone) if len(alone) else None,
         slowdown=None if comparison is None else comparison.ratio,
         low=low,
         high=high,
@@ -161,7 +162,7 @@ def excess_ns(facts: RankFacts, chosen: Int64) -> Int64:
     duration, alone = facts.gemms.duration_ns[chosen], facts.gemms.overlap_ns[chosen] == 0
     if not alone.any():
         return np.zeros(len(chosen), np.int64)
-    middle = round(float(np.median(duration[alone])))
+    middle = round(median(duration[alone]))
     result: Int64 = np.where(alone, 0, duration - middle)
     return result
 
@@ -265,7 +266,7 @@ def _by_collective(
             CollectiveEffect(
                 op=op,
                 count=len(own),
-                median_us=float(np.median(own)),
+                median_us=median(own),
                 slowdown=None if judged is None else judged.ratio,
                 low=low,
                 high=high,

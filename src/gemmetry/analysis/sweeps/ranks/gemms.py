@@ -8,6 +8,7 @@ import numpy as np
 from gemmetry.analysis.sweeps.model import GemmKind, RankFacts
 from gemmetry.analysis.sweeps.ranks.cause import Cause, cause_of, family_size
 from gemmetry.formats.events import Int64
+from gemmetry.statistics.quantiles import median
 from gemmetry.traces.gemms.summary import quantile_of_sorted
 
 
@@ -67,7 +68,7 @@ def members_of(facts: RankFacts) -> list[Int64]:
 def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> GemmStatistics:
     duration, step = facts.gemms.duration_ns[chosen], facts.gemms.step[chosen]
     ordered = np.sort(duration) / 1000
-    median = quantile_of_sorted(ordered, 0.5)
+    middle = quantile_of_sorted(ordered, 0.5)
     first = min((one.number for one in facts.steps), default=None)
     in_first, later = duration[step == first] if first is not None else [], duration[:0]
     if first is not None:
@@ -79,12 +80,12 @@ def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> Gem
         sum_us=float(duration.sum()) / 1000,
         min_us=float(ordered[0]),
         max_us=float(ordered[-1]),
-        median_us=median,
+        median_us=middle,
         p5_us=quantile_of_sorted(ordered, 0.05),
         p95_us=quantile_of_sorted(ordered, 0.95),
-        mad_us=quantile_of_sorted(np.sort(np.abs(ordered - median)), 0.5),
+        mad_us=quantile_of_sorted(np.sort(np.abs(ordered - middle)), 0.5),
         cv=float(ordered.std(ddof=1) / ordered.mean()) if len(ordered) > 1 else None,
-        first_step_median_us=float(np.median(in_first)) / 1000 if len(in_first) else None,
-        later_steps_median_us=float(np.median(later)) / 1000 if len(later) else None,
+        first_step_median_us=median(in_first) / 1000 if len(in_first) else None,
+        later_steps_median_us=median(later) / 1000 if len(later) else None,
         cause=cause_of(facts, facts.gemm_kinds[index], chosen, family),
     )
