@@ -5,6 +5,7 @@ import pytest
 from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.store.manifest import (
     Manifest,
+    indented,
     plan_differences,
     read_manifest,
     write_manifest,
@@ -41,3 +42,8 @@ def test_differences_of_plans_are_reported_by_key_and_value():
     assert plan_differences(theirs, {**theirs, "long": ("x",) * 50}) == ""
     many = {str(number): number for number in range(9)}
     assert plan_differences({}, many).endswith("3 (null, now 3) and 5 more")
+
+
+def test_a_document_is_indented_and_has_null_for_what_json_lacks():
+    text = indented({"loss": float("nan"), "ranks": [0]})
+    assert text == b'{\n  "loss": null,\n  "ranks": [\n    0\n  ]\n}\n'

@@ -7,13 +7,13 @@ import pytest
 
 from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.domain.record import Environment
+from gemmetry.store.manifest import indented
 from gemmetry.training.manifest import (
     environment_changes,
     installed_versions,
     read_sweep_manifest,
     sweep_manifest,
     workload_facts,
-    write_document,
 )
 
 
@@ -46,7 +46,7 @@ def test_changes_of_the_environment_are_named():
 def test_a_manifest_is_written_and_read(tmp_path):
     assert read_sweep_manifest(tmp_path) is None
     written = manifest(["a"])
-    write_document(tmp_path / "sweep.json", written)
+    (tmp_path / "sweep.json").write_bytes(indented(written))
     assert read_sweep_manifest(tmp_path) == json.loads(json.dumps(written))
 
 

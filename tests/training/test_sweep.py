@@ -204,15 +204,15 @@ def test_a_folder_that_cannot_be_written(run):
 
 
 def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
-    write, written = sweep_module.write_document, []
+    write, written = sweep_module.write_durably, []
 
-    def fill(path, document):
+    def fill(path, content):
         written.append(path.name)
         if written.count("point.json") == 2:
             raise OSError(28, "No space left on device", str(path))
-        write(path, document)
+        write(path, content)
 
-    monkeypatch.setattr(sweep_module, "write_document", fill)
+    monkeypatch.setattr(sweep_module, "write_durably", fill)
     with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):
         run()
     monkeypatch.undo()

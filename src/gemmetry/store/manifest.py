@@ -92,12 +92,20 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest atomically, so that a reader finds either the old or the new one."""
-    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-    write_durably(folder / MANIFEST_NAME, text)
+    write_durably(folder / MANIFEST_NAME, indented(manifest))
+
+
+def indented(document: object) -> bytes:
+    """A document as JSON that people can read, with a line end; NaN and infinities are null."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk and rename it into place."""
+    """Write a file under another name, flush it to the disk and rename it into place.
+
+    Raises:
+        OSError: it cannot be written; an older one is unchanged.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
         file.write(content)

@@ -21,7 +21,7 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Layout
 from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.store.manifest import write_durably
+from gemmetry.store.manifest import indented, write_durably
 from gemmetry.store.schema import storage_errors
 
 TRACES = "traces_matmul"
@@ -189,10 +189,9 @@ class TraceManifest:
             StorageError: it cannot be written.
         """
         self._document.configurations = sorted(self._entries.values(), key=lambda e: e.number)
-        text = msgspec.json.format(msgspec.json.encode(self._document), indent=2) + b"\n"
         with storage_errors(self._experiment):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(self._path, text)
+            write_durably(self._path, indented(self._document))
         self._written = time.monotonic()
 
     def _fill(self, record: Record) -> Entry:

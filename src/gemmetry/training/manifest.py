@@ -15,7 +15,7 @@ from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.domain.record import Environment
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.hardware.topology import CLOCKS, TOPOLOGY, printed_by_tools
-from gemmetry.store.manifest import now, write_durably
+from gemmetry.store.manifest import now
 
 MANIFEST, POINT = "sweep.json", "point.json"
 SCHEMA_VERSION = 1
@@ -121,16 +121,6 @@ def _merged(
     """The points of all starts; those of this one in its order."""
     folders = {point["folder"] for point in points}
     return [*points, *(point for point in before if point["folder"] not in folders)]
-
-
-def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a JSON file.
-
-    Raises:
-        OSError: it cannot be written; an older one is unchanged.
-    """
-    text = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-    write_durably(path, text)
 
 
 def workload_facts(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal
 from gemmetry.engine.opaque.running import JobListener, JobRun, JobWarning
 from gemmetry.store.lock import FolderLock
-from gemmetry.store.manifest import sync_folder
+from gemmetry.store.manifest import indented, sync_folder, write_durably
 from gemmetry.store.schema import os_failure
 from gemmetry.traces.reading import find_traces
 from gemmetry.training.launching import PointLaunch, point_command, point_environment
@@ -31,7 +31,6 @@ from gemmetry.training.manifest import (
     environment_changes,
     sweep_manifest,
     workload_facts,
-    write_document,
 )
 from gemmetry.training.planning import PlannedSweep
 from gemmetry.training.points import LOG, NCU, ROCPROF, TRACES, PlannedPoint
@@ -141,7 +140,7 @@ class _Work:
             folder.name, sweep.identity, points, _facts(sweep), self._environment,
             command=command, before=sweep.manifest,
         )  # fmt: skip
-        write_document(folder / MANIFEST, manifest)
+        write_durably(folder / MANIFEST, indented(manifest))
         sync_folder(folder)
         attempt = len(manifest["sessions"])
         self._jobs = {
@@ -183,7 +182,7 @@ class _Work:
             "environment": dict(job.environment),
             "command": list(job.argv),
         }
-        write_document(planned.folder / POINT, document)
+        write_durably(planned.folder / POINT, indented(document))
 
 
 def _point_job(

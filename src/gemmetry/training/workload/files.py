@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.errors import StorageError
+from gemmetry.store.manifest import indented
 
 
 @contextlib.contextmanager
@@ -38,4 +38,4 @@ def completed(path: Path) -> Iterator[Path]:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write `content` as indented JSON."""
     with completed(path) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.write_bytes(indented(content))
