@@ -11,7 +11,6 @@ from gemmetry.analysis.sweeps.collectives.inspector import (
     read_records,
     recorded_collectives,
 )
-from gemmetry.analysis.sweeps.collectives.lateness import matched_job
 from gemmetry.analysis.sweeps.collectives.settings import (
     SweepSetting,
     setting_verdicts,
@@ -27,6 +26,7 @@ from gemmetry.analysis.sweeps.model import (
     SweepConfiguration,
 )
 from gemmetry.analysis.sweeps.points.best import Best, Runs, find_best
+from gemmetry.analysis.sweeps.points.collectives import matched_job
 from gemmetry.analysis.sweeps.points.effects import SettingEffect, setting_effects
 from gemmetry.analysis.sweeps.points.pooled import PooledGemm, pooled_gemms
 from gemmetry.analysis.sweeps.points.steps import StepSummary, StepTime, step_times, summarize_point
@@ -35,6 +35,7 @@ from gemmetry.analysis.sweeps.ranks.parallel import Progress, analyse_ranks
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
 from gemmetry.analysis.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
 from gemmetry.domain.errors import RequestError
+from gemmetry.traces.collectives.jobs import JobCollectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class PointAnalysis:
     point: Point
     ranks: tuple[RankAnalysis, ...]
     """By rank, those without a number last."""
+    job: JobCollectives
+    """The collectives of its ranks, matched."""
     pooled: tuple[PooledGemm, ...]
     """The GEMMs over all ranks, those with the most time first."""
     steps: tuple[StepTime, ...]
@@ -263,6 +266,7 @@ def _point_analysis(
         point=point,
         unreadable=len(point.traces) - len(ranks),
         ranks=ranks,
+        job=job,
         pooled=pooled,
         steps=steps,
         summary=summarize_point(steps),

@@ -43,7 +43,7 @@ def sweep_document(analysis: SweepAnalysis) -> Entry:
         "collectives": [
             collective_entry(one.point, found)
             for one in analysis.points
-            for found in point_collectives(rank.facts for rank in one.ranks)
+            for found in point_collectives(one.job)
         ],
         "rocprof": [
             rocprof_entry(one.point, kernel)

@@ -13,6 +13,7 @@ from gemmetry.analysis.sweeps.collectives.lateness import Lateness, delays_since
 from gemmetry.analysis.sweeps.collectives.lost_time import EVERYWHERE, IDLE
 from gemmetry.analysis.sweeps.collectives.stragglers import stragglers
 from gemmetry.analysis.sweeps.model import KernelTimes, StepFacts
+from gemmetry.analysis.sweeps.points.collectives import matched_job
 
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
@@ -108,6 +109,10 @@ def ranks_of(facts, launch):
     return make
 
 
+def _stragglers(ranks):
+    return stragglers(ranks, matched_job(ranks))
+
+
 def _at(table, rank, step):
     return 0 if table is None else int(table[rank][step] * 1000)
 
@@ -122,35 +127,35 @@ MORE = [[0] * 6, [950, 1000, 1050, 980, 1020, 1000]]
 
 
 def test_a_host_that_is_late(ranks_of):
-    late = stragglers(ranks_of(LATE, idle=MORE))[1]
+    late = _stragglers(ranks_of(LATE, idle=MORE))[1]
     assert (late.is_straggler, late.lost_in) == (True, IDLE)
 
 
 def test_a_gpu_that_is_slow_throughout(ranks_of):
-    assert stragglers(ranks_of(LATE, compute=MORE))[1].lost_in == EVERYWHERE
+    assert _stragglers(ranks_of(LATE, compute=MORE))[1].lost_in == EVERYWHERE
 
 
 def test_a_kernel_has_precedence(ranks_of):
-    late = stragglers(ranks_of(LATE, kernels=MORE, idle=MORE, compute=MORE))[1]
+    late = _stragglers(ranks_of(LATE, kernels=MORE, idle=MORE, compute=MORE))[1]
     assert (late.lost_in, late.lost_us) == ("gemm", pytest.approx(1000))
 
 
 def test_a_straggler_without_a_cause(ranks_of):
-    late = stragglers(ranks_of(LATE))[1]
+    late = _stragglers(ranks_of(LATE))[1]
     assert (late.is_straggler, late.lost_in, late.lost_us) == (True, None, None)
 
 
 def test_a_kernel_shows_what_varying_delays_do_not(ranks_of):
     late = [[0, 800, 0, 0], [2500, 0, 300, 2400]]
-    assert not any(one.is_straggler for one in stragglers(ranks_of(late)))
-    found = stragglers(ranks_of(late, kernels=[[0] * 4, [1000, 1010, 990, 1000]]))
+    assert not any(one.is_straggler for one in _stragglers(ranks_of(late)))
+    found = _stragglers(ranks_of(late, kernels=[[0] * 4, [1000, 1010, 990, 1000]]))
     assert [(one.is_straggler, one.lost_in) for one in found] == [(False, None), (True, "gemm")]
 
 
 def test_delays_too_small_to_matter(ranks_of):
     """Half a percent of a step."""
     small = [[0] * 6, [50, 51, 49, 50, 50, 50]]
-    assert not any(one.is_straggler for one in stragglers(ranks_of(small)))
+    assert not any(one.is_straggler for one in _stragglers(ranks_of(small)))
 
 
 def test_delays_since():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.points.collectives import communication_trace, point_collectives
-from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.analysis.sweeps.collectives.tuner import tuned_collectives
+from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.analysis.sweeps.points import collectives
+from gemmetry.analysis.sweeps.points.collectives import matched_job, point_collectives
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def facts_of(tmp_path, sweeps):
 
 
 def test_latency_leaves_out_the_wait_for_a_late_rank(facts_of, sweeps):
-    (found,) = point_collectives(facts_of(sweeps.MadePoint(delay_ns={1: 300_000})))
+    (found,) = point_collectives(matched_job(facts_of(sweeps.MadePoint(delay_ns={1: 300_000}))))
     assert (found.op, found.bytes, found.group_size, found.count) == ("all_gather", 2 << 24, 2, 18)
     assert found.latency_us == pytest.approx(260, abs=1)
     assert found.duration_us > 300
@@ -29,16 +31,35 @@ def test_latency_leaves_out_the_wait_for_a_late_rank(facts_of, sweeps):
 
 
 def test_a_lone_rank_has_no_latency(facts_of, sweeps):
-    (found,) = point_collectives(facts_of(sweeps.MadePoint(missing=(1,))))
+    (found,) = point_collectives(matched_job(facts_of(sweeps.MadePoint(missing=(1,)))))
     assert (found.latency_us, found.busbw_gbps, found.is_complete) == (None, None, False)
     assert found.duration_us == pytest.approx(260, abs=1)
 
 
 def test_two_traces_of_one_rank_count_once(facts_of, sweeps):
     facts = facts_of(sweeps.MadePoint())
-    assert point_collectives([*facts, facts[0]]) == point_collectives(facts)
+    once, twice = (point_collectives(matched_job(ones)) for ones in (facts, [*facts, facts[0]]))
+    assert len(once) == 1
+    assert twice == once
 
 
-def test_the_trace_of_a_rank_is_matched_like_one_from_a_file(facts_of, sweeps):
-    (job,) = analyse_jobs(map(communication_trace, facts_of(sweeps.MadePoint())))
-    assert len(job.matching.matched) == 18
+def test_the_collectives_of_a_point_are_matched_once(tmp_path, sweeps, monkeypatch):
+    """For its table, its stragglers and a tuner's configuration."""
+    matched = []
+    whole = collectives.analyse_job
+    monkeypatch.setattr(collectives, "analyse_job", lambda job: matched.append(1) or whole(job))
+    points = [sweeps.MadePoint(channels=channels) for channels in (4, 8)]
+    found = analyse_sweep(sweeps.write_sweep(tmp_path, points))
+    assert len(sweep_document(found)["collectives"]) == len(tuned_collectives(found)) + 1 == 2
+    assert [len(one.job.matching.matched) for one in found.points] == [18, 18]
+    assert len(matched) == 2
+
+
+def test_a_trace_without_a_number_is_a_job_of_its_own(tmp_path, sweeps):
+    place = "torch_profiler/{rank}.pt.trace.json"
+    folder = sweeps.write_sweep(tmp_path, [sweeps.MadePoint(ranks=1)], file=place)
+    (trace,) = folder.rglob("*.json")
+    trace.write_text(trace.read_text().replace('"rank": 0', '"rank": null'))
+    (point,) = analyse_sweep(folder).points
+    (found,) = point_collectives(point.job)
+    assert (point.ranks[0].facts.rank, found.count, found.latency_us) == (None, 18, None)

@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.analysis.sweeps.model import RankFacts
-from gemmetry.analysis.sweeps.points.collectives import communication_trace
 from gemmetry.statistics.quantiles import median
 from gemmetry.statistics.runs import student_quantile
-from gemmetry.traces.collectives.jobs import JobCollectives, analyse_job
+from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.intervals import union
-from gemmetry.traces.jobs import TraceJob
 
 CONFIDENCE = 0.95
 FEWEST_STEPS = 2
@@ -47,18 +45,6 @@ class Lateness:
         others = np.delete(self.delays, place, axis=0)
         excess: Times = self.delays[place] - others.max(axis=0)
         return excess
-
-
-def matched_job(ranks: Sequence[RankFacts]) -> JobCollectives:
-    """The collectives of a point's ranks, matched; a rank with several traces counts once, and
-    traces without a rank do not."""
-    by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
-    traces = tuple(communication_trace(by_rank[rank]) for rank in sorted(by_rank))
-    sizes = [facts.world_size for facts in by_rank.values() if facts.world_size]
-    size = max(sizes, default=None)
-    missing = tuple(rank for rank in range(size or 0) if rank not in by_rank)
-    job = TraceJob(name="", ranks=traces, world_size=size, missing=missing, notes=())
-    return analyse_job(job)
 
 
 def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:

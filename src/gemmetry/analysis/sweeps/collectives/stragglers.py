@@ -10,7 +10,6 @@ from gemmetry.analysis.sweeps.collectives.lateness import (
     Lateness,
     delays_since,
     find_lateness,
-    matched_job,
 )
 from gemmetry.analysis.sweeps.collectives.lost_time import find_lost_time
 from gemmetry.analysis.sweeps.model import PointStraggler, RankFacts
@@ -21,13 +20,11 @@ RELEVANT = 0.01
 """Delays below this share of a step are not worth a name."""
 
 
-def stragglers(
-    ranks: Sequence[RankFacts], job: JobCollectives | None = None
-) -> list[PointStraggler]:
+def stragglers(ranks: Sequence[RankFacts], job: JobCollectives) -> list[PointStraggler]:
     """Every rank of a point with a trace, by number; [] where no collective is matched.
 
-    `job` is that of :func:`~gemmetry.analysis.sweeps.collectives.lateness.matched_job` of the same
-    ranks, where it is known.
+    `job` is that of :func:`~gemmetry.analysis.sweeps.points.collectives.matched_job` of the same
+    ranks.
 
     A rank counts as a straggler if in each step, from some step on, the others wait for it alone
     longer than for any other rank, by a mean that is shown to be above 0, and by 1 % of a step at
@@ -36,7 +33,6 @@ def stragglers(
     recordings of FSDP with 3 steps each, the rank that delayed the others most, by up to 9 % of a
     step, changed from step to step, and no rank counts.
     """
-    job = matched_job(ranks) if job is None else job
     if not job.matching.matched:
         return []
     lateness = find_lateness(job, ranks)

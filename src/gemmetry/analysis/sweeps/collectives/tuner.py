@@ -12,14 +12,12 @@ import msgspec
 from gemmetry.analysis.sweeps.analysis import PointAnalysis, SweepAnalysis
 from gemmetry.analysis.sweeps.collectives.inspector import CollectiveKey
 from gemmetry.analysis.sweeps.collectives.kinds import collective_kinds
-from gemmetry.analysis.sweeps.collectives.lateness import matched_job
 from gemmetry.analysis.sweeps.collectives.rules import executions
 from gemmetry.analysis.sweeps.collectives.settings import run_of_point
 from gemmetry.analysis.sweeps.model import CommunicationKernel, RankFacts, SweepConfiguration
 from gemmetry.analysis.sweeps.points.best import Ranked, find_best
 from gemmetry.formats.nccl.tuner import ANY, COLLECTIVES, TunerLine
 from gemmetry.statistics.comparison import Difference
-from gemmetry.traces.collectives.jobs import JobCollectives
 
 REACH = 2
 """A measured size stands for sizes from half of it to twice it, as far as no other measured size
@@ -82,11 +80,7 @@ def tuned_collectives(analysis: SweepAnalysis) -> list[TunedCollective]:
     like the steps of points (:func:`~gemmetry.analysis.sweeps.points.best.find_best`): without
     repeats everything is undecided.
     """
-    found = [
-        _measured(one, matched_job([rank.facts for rank in one.ranks]))
-        for one in analysis.points
-        if one.ranks and one.point.outcome == "ok"
-    ]
+    found = [_measured(one) for one in analysis.points if one.ranks and one.point.outcome == "ok"]
     keys = {key for one in found for key in one.traced if None not in key}
     tuned = [_tuned(key, [one for one in found if key in one.traced]) for key in keys]
     return sorted(
@@ -105,13 +99,13 @@ class _Measured(NamedTuple):
     nodes: Mapping[CollectiveKey, int | None]
 
 
-def _measured(one: PointAnalysis, job: JobCollectives) -> _Measured:
+def _measured(one: PointAnalysis) -> _Measured:
     facts = [rank.facts for rank in one.ranks]
     traced: dict[CollectiveKey, list[float]] = {}
     members: dict[CollectiveKey, set[tuple[int, int]]] = {}
     nodes: dict[CollectiveKey, int | None] = {}
     hosts = {rank.rank: rank.host for rank in facts}
-    for matched in job.matching.matched:
+    for matched in one.job.matching.matched:
         if matched.is_complete:
             key = (matched.op, matched.bytes, matched.group_size)
             traced.setdefault(key, []).append(matched.latency_ns / 1e6)

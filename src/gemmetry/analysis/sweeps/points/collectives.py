@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.analysis.sweeps.model import RankFacts
 from gemmetry.statistics.quantiles import median
-from gemmetry.traces.collectives.jobs import JobKind, analyse_jobs
-from gemmetry.traces.jobs import RankTrace
+from gemmetry.traces.collectives.jobs import JobCollectives, JobKind, analyse_job
+from gemmetry.traces.jobs import RankTrace, TraceJob, group_jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +53,28 @@ def communication_trace(facts: RankFacts) -> RankTrace:
     )
 
 
-def point_collectives(ranks: Iterable[RankFacts]) -> tuple[PointCollective, ...]:
-    """The collectives of a point, those with the most time first; () without any.
+def matched_job(ranks: Sequence[RankFacts]) -> JobCollectives:
+    """The collectives of a point's ranks, matched.
 
-    Of several traces of one rank, which a damaged sweep may have, the first is used.
+    Of several traces of one rank, which a damaged sweep may have, the first is used, and of traces
+    that belong to different runs those of the run with the most ranks.
     """
     traces: dict[int | None, RankTrace] = {}
     for facts in ranks:
-        trace = communication_trace(facts)
-        if trace.collectives:
-            traces.setdefault(trace.rank, trace)
-    if not traces:
-        return ()
-    job = max(analyse_jobs(traces.values()), key=lambda one: len(one.job.ranks))
+        traces.setdefault(facts.rank, communication_trace(facts))
+    jobs = group_jobs(traces.values())
+    if not jobs:
+        return analyse_job(TraceJob(name="", ranks=(), world_size=None, missing=(), notes=()))
+    return analyse_job(max(jobs, key=_size))
+
+
+def _size(job: TraceJob) -> tuple[int, int]:
+    """Ranks that communicate, and all of them."""
+    return sum(bool(one.collectives) for one in job.ranks), len(job.ranks)
+
+
+def point_collectives(job: JobCollectives) -> tuple[PointCollective, ...]:
+    """The collectives of a point, those with the most time first; () without any."""
     return tuple(map(_collective, job.kinds))
 
 
