@@ -89,3 +89,20 @@ def test_recordings_of_another_rank_or_damaged_ones_are_named(tmp_path, recorded
     assert any("is left out: it is of rank 0" in text for text in point.problems)
     assert any("zero.pt.trace.json.gz" in text for text in point.problems)
     assert not point.is_complete
+
+
+def test_a_straggler_is_found_over_several_recordings(tmp_path, sweeps):
+    made = sweeps.MadePoint(layers=2, delay_ns={1: 300_000})
+    sweeps.write_sweep(tmp_path, [made])
+    for rank, text in enumerate(sweeps.point_traces(made)):
+        document = json.loads(text)
+        for event in document["traceEvents"]:
+            event["ts"] += 5e6
+        (tmp_path / FOLDER).with_name(f"rank{rank}").joinpath("later.json").write_text(
+            json.dumps(document)
+        )
+    found, point = _rank_1(tmp_path)
+    assert found.facts.kernel_times.per_step.shape[0] == len(found.facts.steps) == 6
+    late = point.stragglers[1]
+    assert (late.lost_in, late.since_step) == (sweeps.SLEEP.partition("(")[0], 3)
+    assert late.delayed_us == pytest.approx(600, rel=0.02)

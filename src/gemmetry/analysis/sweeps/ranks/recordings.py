@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from gemmetry.analysis.sweeps.model import (
+    CommunicationKernel,
     GemmInstances,
     GemmKind,
+    KernelTimes,
     RankFacts,
     StepFacts,
     TraceTimes,
@@ -50,7 +53,8 @@ def merged(recordings: Sequence[RankFacts]) -> RankFacts:
         steps=tuple(step for one in kept for step in one.steps),
         gemm_kinds=tuple(kinds),
         gemms=_gemms(kept, kinds),
-        communication=tuple(kernel for one in kept for kernel in one.communication),
+        communication=tuple(_communication(kept)),
+        kernel_times=_kernel_times(kept),
     )  # fmt: skip
 
 
@@ -113,3 +117,28 @@ def _gemms(recordings: Sequence[RankFacts], kinds: dict[GemmKind, int]) -> GemmI
         instances += len(gemms)
         kernels += len(one.communication)
     return GemmInstances(*(np.concatenate(column).tobytes() for column in columns))
+
+
+def _communication(recordings: Sequence[RankFacts]) -> Iterator[CommunicationKernel]:
+    """The kernels of all recordings; their rows count on, as rows identify them."""
+    rows = 0
+    for one in recordings:
+        for kernel in one.communication:
+            found = kernel.collective
+            yield msgspec.structs.replace(
+                kernel, collective=dataclasses.replace(found, row=found.row + rows)
+            )
+        rows += 1 + max((kernel.collective.row for kernel in one.communication), default=-1)
+
+
+def _kernel_times(recordings: Sequence[RankFacts]) -> KernelTimes:
+    tables = [one.kernel_times for one in recordings]
+    names = tuple(dict.fromkeys(name for table in tables for name in table.names))
+    found = np.zeros((sum(len(one.steps) for one in recordings), len(names)), np.int64)
+    begin = 0
+    for one, table in zip(recordings, tables, strict=True):
+        end = begin + len(one.steps)
+        if columns := [names.index(name) for name in table.names]:
+            found[begin:end, columns] = table.per_step
+        begin = end
+    return KernelTimes(names, found.tobytes())
