@@ -109,3 +109,9 @@ def rocprofv3() -> ModuleType:
 def sweeps() -> ModuleType:
     """Makes synthetic sweeps: the module ``sweeps.py``."""
     return sys.modules.get("sweeps") or _load("sweeps")
+
+
+@pytest.fixture(scope="session")
+def ncu_report() -> ModuleType:
+    """A stand-in for NVIDIA's library of that name: the module ``ncu_report_stand_in.py``."""
+    return sys.modules.get("ncu_report_stand_in") or _load("ncu_report_stand_in")

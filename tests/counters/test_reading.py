@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.counters import reading
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.counters.ncu_rep import MAGIC
 
 DATA = Path(__file__).parent.parent / "data" / "counters"
 RAW = DATA / "h200_cublas_bf16_4096_raw.csv.gz"
@@ -37,3 +39,32 @@ def test_a_file_that_is_no_report(tmp_path):
     with pytest.raises(RequestError, match="no report of hardware counters") as error:
         read_counters(file)
     assert error.value.hint
+
+
+@pytest.fixture
+def report(tmp_path):
+    file = tmp_path / "a.ncu-rep"
+    file.write_bytes(MAGIC + b"x")
+    return file
+
+
+def test_a_report_is_read_by_the_library_if_there_is_one(report, ncu_report, monkeypatch):
+    launch = ncu_report.Action("k", {"a": ncu_report.Metric(1)})
+    monkeypatch.setattr(reading, "report_library", lambda: ncu_report.library([launch]))
+    monkeypatch.setattr(reading, "ncu_executable", lambda: pytest.fail("not needed"))
+    assert read_counters(report)[0].metrics() == {"a": 1}
+
+
+def test_a_report_is_exported_where_the_library_is_missing(report, monkeypatch):
+    monkeypatch.setattr(reading, "report_library", lambda: None)
+    monkeypatch.setattr(reading, "ncu_executable", lambda: Path("ncu"))
+    monkeypatch.setattr(reading, "read_by_export", lambda *arguments: arguments)
+    assert read_counters(report, ["a"]) == (report, Path("ncu"), ["a"])
+
+
+def test_a_report_that_nothing_reads(report, monkeypatch):
+    monkeypatch.setattr(reading, "report_library", lambda: None)
+    monkeypatch.setattr(reading, "ncu_executable", lambda: None)
+    with pytest.raises(RequestError, match="nothing here reads it") as error:
+        read_counters(report)
+    assert "gemmetry[counters]" in error.value.hint

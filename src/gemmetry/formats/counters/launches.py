@@ -19,6 +19,7 @@ import numpy.typing as npt
 Float64 = npt.NDArray[np.float64]
 Triple = tuple[int, int, int]
 Tool = Literal["ncu", "rocprofv3", "rocprof-compute"]
+SpeedupKind = Literal["local", "global"]
 RuleKind = Literal["ok", "optimization", "warning", "error"]
 
 DURATION = "gpu__time_duration.sum"
@@ -35,7 +36,7 @@ class RuleResult:
     title: str
     message: str
     speedup_percent: float | None = None
-    speedup_kind: Literal["local", "global"] | None = None
+    speedup_kind: SpeedupKind | None = None
     """Whether the estimate refers to the metric that the rule is about, or to the run time."""
 
 
@@ -68,7 +69,8 @@ class LaunchInfo:
     context: int | None = None
     stream: int | None = None
     rules: tuple[RuleResult, ...] = ()
-    samples: tuple[StallSamples, ...] = ()
+    samples: Sequence[StallSamples] = ()
+    """Read from the file when they are first used, where that takes long."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,212 @@
+"""Nsight Compute's own reports (``.ncu-rep``), through its library ``ncu_report``.
+
+The library is NVIDIA's, and no part of gemmetry. It returns base units. What it cannot read it
+leaves out without an error: a report of a later version, or one that is cut, has no launches or
+launches without metrics.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, overload
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.formats.counters.columns import Columns
+from gemmetry.formats.counters.launch_columns import PRODUCT, completed
+from gemmetry.formats.counters.launches import (
+    LaunchInfo,
+    LaunchTable,
+    RuleKind,
+    RuleResult,
+    SpeedupKind,
+    StallSamples,
+)
+from gemmetry.formats.counters.units import base_unit
+
+MAGIC = b"NVR\x00"
+
+_WRITTEN_BY = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
+_KINDS: tuple[RuleKind, ...] = ("ok", "ok", "optimization", "warning", "error")
+_SPEEDUPS: dict[int, SpeedupKind] = {1: "local", 2: "global"}
+_MARKUP = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
+"""A link in a message of a rule: ``@section:WarpStateStats:Warp State Statistics@``, and
+``@url:text:address@``."""
+
+_SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)(?<!_not_issued)")
+
+
+def read_ncu_rep(
+    path: Path, library: ModuleType, metrics: Collection[str] | None = None
+) -> LaunchTable:
+    """The launches of a report.
+
+    Samples of the program counter are read when they are first used, because disassembling a kernel
+    takes longer than reading all its metrics.
+
+    Args:
+        library: the module ``ncu_report``.
+        metrics: ids of those to read; None for all.
+
+    Raises:
+        RequestError: the file cannot be read, or not by this version of the library.
+    """
+    try:
+        context = library.load_report(str(path))
+    except Exception as error:  # The library does not document what it raises.
+        raise _unreadable(path, library.__name__, str(error)) from error
+    reader = f"{library.__name__} {context.get_version()}"
+    actions = [
+        one.action_by_idx(index)
+        for one in map(context.range_by_idx, range(context.num_ranges()))
+        for index in range(one.num_actions())
+    ]
+    names = [list(one.metric_names()) for one in actions]
+    if not any(names):
+        raise _unreadable(path, reader)
+    columns = Columns(len(actions), metrics)
+    problems = []
+    infos = []
+    for row, (action, having) in enumerate(zip(actions, names, strict=True)):
+        launch = _Launch(action, frozenset(having), library)
+        infos.append(launch.info(row, context))
+        launch.put(row, columns, having if metrics is None else metrics)
+        if not having:
+            problems.append(f"launch {row} ({infos[-1].name}) has no metrics: the report is cut, "
+                            f"or needs a newer reader than {reader}")  # fmt: skip
+    return columns.table("ncu", infos, version=_writer(path), source=path, problems=problems)
+
+
+class _Launch:
+    """An action of the library."""
+
+    def __init__(self, action: Any, having: frozenset[str], library: ModuleType) -> None:
+        self._action = action
+        self._having = having
+        self._text = library.IMetric.ValueKind_STRING
+        self._name_base = library.IAction.NameBase_DEMANGLED
+
+    def _value(self, name: str) -> tuple[float | str | None, str]:
+        """A metric's value and unit."""
+        metric = self._action.metric_by_name(name) if name in self._having else None
+        if metric is None or not metric.has_value():
+            return None, metric.unit() if metric is not None else ""
+        return (
+            metric.as_string() if metric.kind() == self._text else metric.as_double(),
+            metric.unit(),
+        )
+
+    def _whole(self, name: str) -> int | None:
+        value = self._value(name)[0]
+        return int(value) if isinstance(value, float) else None
+
+    def info(self, row: int, context: object) -> LaunchInfo:
+        """What identifies the launch, its rules and its samples.
+
+        Args:
+            context: what has to exist as long as samples may be read.
+        """
+        info = LaunchInfo(
+            name=self._action.name(self._name_base),
+            number=row,
+            context=self._whole("launch__context_id"),
+            stream=self._whole("launch__stream_id"),
+            rules=_rules(self._action),
+            samples=LazySamples(lambda: (context, self._samples())[1]),
+        )
+        return completed(info, self._whole, str(self._value(PRODUCT)[0] or ""))
+
+    def put(self, row: int, columns: Columns, names: Collection[str]) -> None:
+        """Store the metrics `names`, where the launch has them."""
+        for name in names:
+            if name in self._having:
+                value, unit = self._value(name)
+                base, factor = base_unit(unit)
+                columns.put(row, name, value * factor if isinstance(value, float) else value, base)
+
+    def _samples(self) -> Iterator[StallSamples]:
+        counts: dict[int, dict[str, int]] = defaultdict(dict)
+        for name in sorted(self._having):
+            sampled = _SAMPLED.fullmatch(name)
+            metric = self._action.metric_by_name(name) if sampled else None
+            if sampled is None or metric is None or not metric.has_correlation_ids():
+                continue
+            addresses = metric.correlation_ids()
+            for index in range(metric.num_instances()):
+                count = metric.as_uint64(index)
+                if count:
+                    counts[addresses.as_uint64(index)][sampled[1]] = count
+        for address, by_reason in sorted(counts.items()):
+            yield StallSamples(address, self._action.sass_by_pc(address).strip(), by_reason)
+
+
+class LazySamples(Sequence[StallSamples]):
+    """Samples that are read when they are first used."""
+
+    def __init__(self, read: Callable[[], Iterator[StallSamples]]) -> None:
+        self._read = read
+        self._found: tuple[StallSamples, ...] | None = None
+
+    def _all(self) -> tuple[StallSamples, ...]:
+        if self._found is None:
+            self._found = tuple(self._read())
+        return self._found
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> StallSamples: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[StallSamples]: ...
+    def __getitem__(self, index: int | slice) -> StallSamples | Sequence[StallSamples]:
+        return self._all()[index]
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[StallSamples, ...]]]:
+        return tuple, (self._all(),)
+
+
+def _rules(action: Any) -> tuple[RuleResult, ...]:
+    # Absent before 2023.
+    read = getattr(action, "rule_results_as_dicts", tuple)
+    return tuple(_rule(one) for one in read())
+
+
+def _rule(found: dict[str, Any]) -> RuleResult:
+    message = found.get("rule_message") or {}
+    speedup = found.get("speedup_estimation") or {}
+    kind = message.get("type", 0)
+    return RuleResult(
+        identifier=found.get("rule_identifier", ""),
+        section=found.get("section_identifier", ""),
+        kind=_KINDS[kind] if 0 <= kind < len(_KINDS) else "warning",
+        title=message.get("title", ""),
+        message=_MARKUP.sub(_shown, message.get("message", "")),
+        speedup_percent=speedup.get("speedup"),
+        speedup_kind=_SPEEDUPS.get(speedup.get("type", 0)),
+    )
+
+
+def _shown(link: re.Match[str]) -> str:
+    return link[2] if link[1] == "url" else link[3]
+
+
+def _writer(path: Path) -> str:
+    """The version of Nsight Compute that wrote a report; "" if it does not state one."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        found = _WRITTEN_BY.search(content)
+        return found[1].decode() if found else ""
+
+
+def _unreadable(path: Path, reader: str, reason: str = "") -> RequestError:
+    writer = _writer(path)
+    by = f", written by Nsight Compute {writer}," if writer else ""
+    return RequestError(
+        f"{path}{by} has no launches that {reader} can read" + (f": {reason}" if reason else ""),
+        hint="If it is not cut, it needs a newer reader: pip install -U ncu-report. Nsight Compute "
+        "of the version that wrote it exports it: ncu --import FILE --page raw --csv.",
+    )
