@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.analysis.sweeps.tables import points_table
 from gemmetry.domain.errors import RequestError
 
 
@@ -84,6 +86,7 @@ def test_a_crashed_point_with_traces_is_analysed_but_not_the_best(analysis_of, s
     crash = "Traceback (most recent call last):\nRuntimeError: too late\n"
     found = analysis_of(small(channels=4, comm_ns=200_000, log=crash), small(channels=8))
     assert found.points[0].summary is not None
+    assert found.points[0].left_out == "its run failed"
     assert found.best.first.configuration.channels == 8
 
 
@@ -116,6 +119,50 @@ def test_what_differs_between_points_is_named(analysis_of, small):
     )
 
 
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        ({"missing": (2,)}, "no whole trace of rank 2"),
+        ({"missing": (1, 2)}, "no whole trace of ranks 1, 2"),
+        ({"cut": (1,)}, "no whole trace of rank 1"),
+    ],
+)
+def test_a_point_whose_traces_are_not_whole_is_never_the_best(analysis_of, small, planted, reason):
+    """The rank that is not seen could be the slowest."""
+    points = [small(channels=4, ranks=3, comm_ns=200_000, steps=2, **planted),
+              *(small(channels=channels, ranks=3, steps=2) for channels in (8, 16))]  # fmt: skip
+    found = analysis_of(*points)
+    assert [one.left_out for one in found.points] == [reason, "", ""]
+    assert found.points[0].summary.median_ms < found.points[1].summary.median_ms
+    assert {one.configuration.channels for one in found.best.ranked} == {8, 16}
+    document = sweep_document(found)
+    assert [one["left_out"] for one in document["points"]] == [reason, None, None]
+    assert document["best"]["left_out"] == [
+        {"threads": 256, "channels": 4, "axes": {}, "repeat": 1, "reason": reason}
+    ]
+    assert points_table(found).select(["left_out"]).rows == [[reason], [None], [None]]
+
+
+def test_points_that_lack_the_same_ranks_are_compared(analysis_of, small):
+    """As of a training that records one rank only; what is lacking more is still left out."""
+    points = [small(channels=channels, ranks=3, missing=(1, 2)) for channels in (4, 8)]
+    found = analysis_of(*points, small(channels=16, ranks=3, missing=(0, 1, 2)))
+    assert [one.left_out for one in found.points] == ["", "", ""]
+    assert len(found.best.ranked) == 2
+    assert found.problems[0] == (
+        "every point that is compared has no whole trace of ranks 1, 2: its step may be longer "
+        "than the other ranks show"
+    )
+
+
+def test_a_selection_of_ranks_is_whole(analysis_of, small):
+    points = [
+        small(channels=channels, ranks=3, missing=(2,)[: channels // 8]) for channels in (4, 8)
+    ]
+    found = analysis_of(*points, selection=PointSelection(ranks=(0, 1)))
+    assert [one.left_out for one in found.points] == ["", ""]
+
+
 def test_a_trace_that_cannot_be_read_costs_its_rank_alone(tmp_path, sweeps, small):
     sweeps.write_sweep(tmp_path, [small(ranks=3)])
     broken = next(tmp_path.rglob("rank1/*.gz"))
@@ -124,6 +171,7 @@ def test_a_trace_that_cannot_be_read_costs_its_rank_alone(tmp_path, sweeps, smal
     assert [one.facts.rank for one in found.ranks] == [0, 2]
     assert any(str(broken) in text for text in found.problems)
     assert "rank 1 of 3 has no trace that can be read" in found.problems
+    assert found.gaps == (1,)
 
 
 def test_two_traces_that_claim_the_same_rank(tmp_path, sweeps, small):

@@ -63,6 +63,12 @@ def test_every_fault_is_named_everywhere(cli, tmp_path, sweeps, point):
         label = f"256 threads, {made.channels} channels: "
         assert any(one.startswith(label) and fault in one for one in problems), (label, problems)
     page = _page("sweep/analysis/report.html")
+    # A point that lacks traces is marked, and not chosen.
+    chosen = "Left out of the choice: 256 threads, 5 channels (no whole trace of rank 1); 256"
+    assert chosen in ended.stdout and chosen in page
+    assert "256 threads, 5 channels (incomplete)" in " ".join(ended.stdout.split())
+    assert "incomplete: no whole trace of rank 1" in page
+    assert {document["best"]["channels"], document["best"]["next"]["channels"]} <= {7, 8, 9}
     for problem in problems:
         assert f"warning: {problem}\n" in ended.stderr
         assert problem in page

@@ -18,7 +18,7 @@ def made(*points):
     """A document of points (channels, steps in ms of its runs), whose steps are all compute."""
     entries = [
         {"threads": 256, "channels": channels, "axes": {}, "repeat": i, "outcome": "ok",
-         "world_size": 2, "device": "NVIDIA H200", "versions": {}, "folder": "",
+         "world_size": 2, "ranks": [0, 1], "device": "NVIDIA H200", "versions": {}, "folder": "",
          "step_ms": {"median": ms, "ci_low": None, "ci_high": None, "n": 3},
          "compute_ms": ms, "slowed_compute_ms": None, "exposed_comm_ms": 0.0,
          "exposed_copy_ms": 0.0, "idle_ms": 0.0}
@@ -85,7 +85,18 @@ def test_a_point_that_fails_now(answers):
     second = made((8, [100, 101]), (16, [90]))
     second["points"][-1]["outcome"] = "failed"
     found = dict(answers(made((8, [100, 101]), (16, [90, 91])), second))
-    assert found["Points"] == "Ran in A and not in B: 256 threads, 16 channels."
+    assert found["Points"] == (
+        "Compared in A, but failed or incomplete in B: 256 threads, 16 channels."
+    )
+
+
+def test_a_point_that_is_left_out(answers):
+    second = made((8, [100, 101]), (16, [90, 91]))
+    second["points"][-1]["left_out"] = "no whole trace of rank 1"
+    found = answers(made((8, [100, 101]), (16, [90, 91])), second)
+    assert [text for topic, text in found if topic == "Points"] == [
+        "Left out in B: 256 threads, 16 channels, repeat 2 (no whole trace of rank 1)."
+    ]
 
 
 def test_no_common_point(answers):

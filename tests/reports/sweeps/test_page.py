@@ -10,7 +10,10 @@ import re
 import pytest
 
 import gemmetry
+from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
+from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
 from gemmetry.reports.sweeps.page import sweep_page
+from gemmetry.reports.sweeps.page_tables import environments_of
 from gemmetry.reports.sweeps.sentences import sentences
 
 pytest.importorskip("plotly")
@@ -93,6 +96,21 @@ def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compa
     assert [trace["name"] for trace in steps["traces"]] == ["slower"]
     assert len(steps["traces"][0]["x"]) == 3
     assert len([one for one in figures if one["traces"][0]["type"] == "heatmap"]) == 2
+
+
+def test_environments_of_several_sweeps_have_a_column_each(documents):
+    """Under the labels of the sweeps."""
+    third = {**documents[1], "environment": {"environment.packages.torch": "2.13"}}
+    sweeps = [
+        LabelledSweep(label=name, document=one)
+        for name, one in zip(("Base", "New", "Newer"), (*documents, third), strict=True)
+    ]
+    table = environments_of(compare_sweeps(sweeps))
+    assert [column.label for column in table.columns] == ["fact", "Base", "New", "Newer"]
+    assert table.rows == [
+        ["nccl_version", "2.28.9", "2.30.7", "2.30.7"],
+        ["environment.packages.torch", "not recorded", "not recorded", "2.13"],
+    ]
 
 
 def test_pictures_of_the_analysis_are_embedded(documents, tmp_path):

@@ -30,7 +30,13 @@ from gemmetry.analysis.sweeps.points.collectives import matched_job
 from gemmetry.analysis.sweeps.points.effects import SettingEffect, setting_effects
 from gemmetry.analysis.sweeps.points.pooled import PooledGemm, pooled_gemms
 from gemmetry.analysis.sweeps.points.steps import StepSummary, StepTime, step_times, summarize_point
-from gemmetry.analysis.sweeps.problems import point_problems, sweep_problems
+from gemmetry.analysis.sweeps.problems import (
+    TraceGaps,
+    left_out,
+    point_problems,
+    sweep_problems,
+    trace_gaps,
+)
 from gemmetry.analysis.sweeps.ranks.parallel import Progress, analyse_ranks
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
 from gemmetry.analysis.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
@@ -76,6 +82,9 @@ class PointAnalysis:
     problems: tuple[str, ...] = ()
     unreadable: int = 0
     """Number of traces that could not be read."""
+    gaps: TraceGaps = ()
+    left_out: str = ""
+    """Why its steps are not compared with those of other points; "" where they are."""
 
     @property
     def is_complete(self) -> bool:
@@ -84,6 +93,11 @@ class PointAnalysis:
             one.facts.partial or one.problems for one in self.ranks
         )
         return is_whole and self.point.outcome in ("ok", "not_run")
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it has steps that are compared with those of other points."""
+        return bool(self.steps) and not self.left_out
 
     @property
     def world_size(self) -> int | None:
@@ -169,12 +183,14 @@ def analyse_sweep(
         raise _nothing_read(sweep, chosen, [text for texts in failures for text in texts])
     points = [
         _point_analysis(
-            point, found, pooled, rocprof, (*texts, *point_problems(point, found, selection.ranks))
+            point, found, pooled, rocprof, (*texts, *point_problems(point, found, selection.ranks)),
+            trace_gaps(point, found, selection.ranks),
         )
         for point, found, pooled, rocprof, texts in zip(
             chosen, ranks, pooled_gemms(ranks), counted, failures, strict=True
         )
-    ]
+    ]  # fmt: skip
+    points = [replace(one, left_out=why) for one, why in zip(points, left_out(points), strict=True)]
     return SweepAnalysis(
         sweep=sweep,
         points=tuple(points),
@@ -256,6 +272,7 @@ def _point_analysis(
     pooled: tuple[PooledGemm, ...],
     rocprof: PointRocprof,
     problems: tuple[str, ...],
+    gaps: TraceGaps,
 ) -> PointAnalysis:
     steps = step_times(ranks, pooled)
     facts = [rank.facts for rank in ranks]
@@ -275,14 +292,15 @@ def _point_analysis(
         recorded=recorded,
         rocprof=rocprof,
         problems=(*problems, *damaged, *rocprof.problems),
+        gaps=gaps,
     )
 
 
 def _runs(points: Sequence[PointAnalysis]) -> Runs:
-    """The steps of those points whose training ended well, in ms."""
+    """The steps of those points that are compared, in ms."""
     runs: dict[SweepConfiguration, list[list[float]]] = {}
     for one in points:
-        if one.point.outcome == "ok" and one.steps:
+        if one.is_compared:
             times = [step.window_ns / 1e6 for step in one.steps]
             runs.setdefault(one.point.configuration, []).append(times)
     return runs

@@ -50,11 +50,14 @@ def sweep_document(analysis: SweepAnalysis) -> Entry:
             for one in analysis.points
             for kernel in one.rocprof.kernels
         ],
-        "best": best_entry(analysis.best),
+        "best": {**best_entry(analysis.best), "left_out": [
+            {**point_keys(one.point), "reason": one.left_out}
+            for one in analysis.points if one.left_out
+        ]},
         "effects": [effect_entry(one) for one in analysis.effects],
-        "environment": _environment(analysis.sweep.manifest),
+        "environment": environment_entry(analysis.sweep.manifest),
         "problems": analysis.all_problems,
-    }
+    }  # fmt: skip
 
 
 def configuration_entry(configuration: SweepConfiguration) -> Entry:
@@ -80,6 +83,7 @@ def point_entry(one: PointAnalysis) -> Entry:
         "world_size": one.world_size,
         "outcome": one.point.outcome,
         "reason": one.point.reason or None,
+        "left_out": one.left_out or None,
         "folder": str(one.point.folder),
         "ranks": [rank.facts.rank for rank in one.ranks],
         "device": first.device or None if first else None,
@@ -222,7 +226,7 @@ def effect_entry(one: SettingEffect) -> Entry:
     }
 
 
-def _environment(manifest: Mapping[str, Any]) -> Entry:
+def environment_entry(manifest: Mapping[str, Any]) -> Entry:
     """What the manifest of the sweep records of machine, software and workload, one entry per
     value: ``environment.packages.torch``."""
     found: Entry = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from gemmetry.analysis.sweeps.model import Point, RankFacts
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis
@@ -12,6 +12,9 @@ from gemmetry.domain.units import counted, noun_for
 
 if TYPE_CHECKING:
     from gemmetry.analysis.sweeps.analysis import PointAnalysis
+
+TraceGaps: TypeAlias = tuple[int | str, ...]
+"""Ranks without a whole trace, then files of unknown ranks that are not whole."""
 
 _MOST_OF_A_TRACE = 3
 """Problems of one trace that are listed."""
@@ -27,7 +30,7 @@ def point_problems(
     """
     found = [point.reason] if point.reason else []
     facts = [rank.facts for rank in ranks]
-    found += _missing_ranks(facts, selected)
+    found += _missing_ranks(facts, _expected(facts, selected))
     found += _twice(facts)
     found += _differing("world sizes", facts, lambda one: one.world_size)
     found += _differing("versions of NCCL", facts, lambda one: one.versions.get("nccl_version"))
@@ -44,9 +47,59 @@ def point_problems(
     return found
 
 
+def trace_gaps(
+    point: Point, ranks: Sequence[RankAnalysis], selected: Collection[int] | None = None
+) -> TraceGaps:
+    """The ranks of a point without a whole trace, and the files of unknown ranks that are not
+    whole: a step may last longer than the other traces show.
+
+    Args:
+        selected: the ranks that are analysed; None: all.
+    """
+    whole = {rank.facts.file: rank.facts.rank for rank in ranks if not rank.facts.partial}
+    needed: set[int | str] = {*_expected([rank.facts for rank in ranks], selected)}
+    needed |= {
+        file.rank if file.rank is not None else str(file.path)
+        for file in point.traces
+        if str(file.path) not in whole
+    }
+    return tuple(sorted(needed - {*whole.values()}, key=lambda one: (isinstance(one, str), one)))
+
+
+def left_out(points: Sequence[PointAnalysis]) -> list[str]:
+    """Why the steps of each point are not compared with those of others; "" where they are, or
+    where there are none.
+
+    Those of a run that failed are not, nor those of traces that lack more than another point's do:
+    its step could seem shorter because the slowest rank is missing.
+    """
+    gaps = [one.gaps for one in points if one.steps and one.point.outcome == "ok"]
+    least = min(gaps, key=lambda one: (len(one), -gaps.count(one), str(one)), default=())
+    return ["" if not one.steps else _why_left_out(one, least) for one in points]
+
+
+def _why_left_out(one: PointAnalysis, least: TraceGaps) -> str:
+    if one.point.outcome != "ok":
+        return "its run failed"
+    return "" if one.gaps == least else _gaps_text(one.gaps)
+
+
+def _gaps_text(gaps: TraceGaps) -> str:
+    ranks = [one for one in gaps if isinstance(one, int)]
+    parts = [_listed_ranks(ranks)] if ranks else []
+    parts += [one for one in gaps if isinstance(one, str)]
+    return f"no whole trace of {', '.join(parts)}"
+
+
 def sweep_problems(points: Sequence[PointAnalysis]) -> list[str]:
     """What makes points of one sweep incomparable."""
     found = []
+    compared = [one for one in points if one.is_compared]
+    if compared and compared[0].gaps:
+        found.append(
+            f"every point that is compared has {_gaps_text(compared[0].gaps)}: its step may be "
+            "longer than the other ranks show"
+        )
     for what, value in (
         ("world sizes", lambda one: one.world_size),
         ("versions of NCCL", lambda one: one.versions.get("nccl_version")),
@@ -66,16 +119,25 @@ def sweep_problems(points: Sequence[PointAnalysis]) -> list[str]:
     return found
 
 
-def _missing_ranks(facts: Sequence[RankFacts], selected: Collection[int] | None) -> list[str]:
-    size = max((one.world_size or 0 for one in facts), default=0)
-    expected = set(range(size)) if selected is None else set(range(size)) & set(selected)
-    missing = sorted(expected - {one.rank for one in facts})
+def _expected(facts: Sequence[RankFacts], selected: Collection[int] | None) -> set[int]:
+    """The ranks that should have a trace."""
+    every = set(range(max((one.world_size or 0 for one in facts), default=0)))
+    return every if selected is None else every & set(selected)
+
+
+def _missing_ranks(facts: Sequence[RankFacts], expected: Collection[int]) -> list[str]:
+    missing = sorted(set(expected) - {one.rank for one in facts})
     if not missing:
         return []
-    listed = ", ".join(map(str, missing[:8]))
-    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-    which, has = noun_for(len(missing), "rank"), noun_for(len(missing), "has", "have")
-    return [f"{which} {listed}{more} of {size} {has} no trace that can be read"]
+    size = max(one.world_size or 0 for one in facts)
+    has = noun_for(len(missing), "has", "have")
+    return [f"{_listed_ranks(missing)} of {size} {has} no trace that can be read"]
+
+
+def _listed_ranks(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks[:8]))
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"{noun_for(len(ranks), 'rank')} {listed}{more}"
 
 
 def _twice(facts: Sequence[RankFacts]) -> list[str]:

@@ -77,6 +77,7 @@ _POINTS = (
     _whole("world_size", "ranks of the run"),
     _text("outcome", "ok, failed, no_traces or not_run"),
     _text("reason", "why it is not ok"),
+    _text("left_out", "why its steps are not compared with those of other points"),
     _number("step_ms", "median step: the longest window of any rank"),
     _number("step_ms_ci_low", "lower end of its interval"),
     _number("step_ms_ci_high", "upper end of its interval"),

@@ -18,6 +18,7 @@ from gemmetry.reports.sweeps.values import (
     change_text,
     figure_text,
     interval_text,
+    left_out_text,
     percent,
     row_label,
 )
@@ -67,10 +68,16 @@ def _points(candidate: ComparedSweep, first: str, other: str) -> list[str]:
         ]
     found = []
     if candidate.lost:
-        found.append(f"Ran in {first} and not in {other}: {_listed(candidate.lost)}.")
+        found.append(
+            f"Compared in {first}, but failed or incomplete in {other}: {_listed(candidate.lost)}."
+        )
     for label, only in ((first, candidate.only_first), (other, candidate.only_candidate)):
         if only:
             found.append(f"Only in {label}: {_listed(only)}.")
+    for label in (first, other):
+        of_sweep = [one for sweep, one in candidate.left_out if sweep == label]
+        if of_sweep:
+            found.append(f"Left out in {label}: {left_out_text(of_sweep)}.")
     return found
 
 

@@ -25,6 +25,7 @@ from gemmetry.reports.sweeps.values import (
     PARTS,
     collective_label,
     gemm_label,
+    marked_label,
     percent,
     point_label,
     row_label,
@@ -59,7 +60,7 @@ def split_figure(
     """
     several = len(sweeps) > 1
     rows = [
-        (f"{point_label(point)} · {sweep.label}" if several else point_label(point), point)
+        (f"{marked_label(point)} · {sweep.label}" if several else marked_label(point), point)
         for sweep in sweeps
         for point in sweep.document["points"]
         if point["step_ms"]["median"] is not None
@@ -148,8 +149,7 @@ def _map(
             row.append(value)
             label = {"x": x, "y": y, "showarrow": False}
             if value is None:
-                why = outcomes[one]["outcome"].replace("_", " ") if one else "not run"
-                texts.append({**label, "text": "no steps" if why == "ok" else text_of(why)})
+                texts.append({**label, "text": text_of(_why_empty(outcomes[one] if one else None))})
                 continue
             share = (most - value) / (most - least) if most > least else 1.0
             best = "<b>{}</b>" if value == least else "{}"
@@ -174,6 +174,15 @@ def _map(
         },
         "height": 150 + 56 * len(threads),
     }  # fmt: skip
+
+
+def _why_empty(point: Mapping[str, Any] | None) -> str:
+    """Why a point has no time."""
+    if point is None:
+        return "not run"
+    if point["outcome"] != "ok":
+        return str(point["outcome"]).replace("_", " ")
+    return "incomplete" if point.get("left_out") else "no steps"
 
 
 def _ticks(values: Sequence[int]) -> dict[str, Any]:

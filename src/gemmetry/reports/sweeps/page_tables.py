@@ -128,8 +128,12 @@ def points_of(sweeps: Sequence[LabelledSweep]) -> Table:
 def _point(one: Mapping[str, Any]) -> Sequence[Any]:
     step = one["step_ms"]
     outcome = one["outcome"].replace("_", " ")
+    if one["reason"]:
+        outcome = f"{outcome}: {one['reason']}"
+    elif one.get("left_out"):
+        outcome = f"incomplete: {one['left_out']}"
     return (
-        f"{outcome}: {one['reason']}" if one["reason"] else outcome,
+        outcome,
         step["median"], step["ci_low"], step["ci_high"], step["n"], one["compute_ms"],
         one["slowed_compute_ms"], one["exposed_comm_ms"], one["exposed_copy_ms"], one["idle_ms"],
     )  # fmt: skip
@@ -211,16 +215,18 @@ def changes_of(candidate: ComparedSweep, groups: Iterable[RowGroup], name: str) 
 
 
 def environments_of(comparison: SweepComparison) -> Table:
-    """One row per fact in which a candidate's environment differs from that of the first sweep."""
-    rows = []
+    """One row per fact in which a sweep's environment differs from that of the first, with a column
+    for each sweep."""
+    labels = [comparison.label, *(one.label for one in comparison.candidates)]
+    rows: dict[str, dict[str, str]] = {}
     for one in comparison.candidates:
         for line in one.environment_differences:
             name, _, values = line.partition(": ")
             before, _, after = values.partition(" vs ")
-            rows.append([one.label, name, before, after])
-    columns = (_SWEEP, _text("fact"), Column("before", heading=comparison.label),
-               Column("after", heading="this sweep"))  # fmt: skip
-    return Table("environments", columns, rows)
+            of_sweeps = rows.setdefault(name, dict.fromkeys(labels, before))
+            of_sweeps[one.label] = after
+    columns = (_text("fact"), *(Column(str(n), heading=label) for n, label in enumerate(labels)))
+    return Table("environments", columns, [[name, *of.values()] for name, of in rows.items()])
 
 
 def _of_sweeps(

@@ -7,7 +7,13 @@ from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import configuration_of
 from gemmetry.domain.units import counted, format_percent, noun_for
-from gemmetry.reports.sweeps.values import gemm_label, interval_text, percent, point_label
+from gemmetry.reports.sweeps.values import (
+    gemm_label,
+    interval_text,
+    left_out_text,
+    percent,
+    point_label,
+)
 
 Entry = Mapping[str, Any]
 
@@ -34,7 +40,7 @@ def answers(document: Entry) -> list[tuple[str, str]]:
     points = document["points"]
     by_topic = {
         "Traces": [_traces(points)],
-        "Best point": _best(document["best"]),
+        "Best point": [*_best(document["best"]), *_left_out(document["best"])],
         "Cost of overlap": _overlap(document["pooled_gemms"]),
         "Stragglers": _stragglers(points),
         "Settings": _settings(document.get("settings", [])),
@@ -60,6 +66,12 @@ def _best(best: Entry) -> list[str]:
     rest += interval_text(second["ratio_ci_low"], second["ratio_ci_high"])
     note = f": {second['note']}" if second["note"] else ""
     return [f"{start}; {rest}, {_VERDICTS[best['verdict']]}{note}."]
+
+
+def _left_out(best: Entry) -> list[str]:
+    """The points whose steps do not take part in the choice."""
+    found = best.get("left_out")
+    return [f"Left out of the choice: {left_out_text(found)}."] if found else []
 
 
 def slowed_gemms(document: Entry) -> list[Entry]:

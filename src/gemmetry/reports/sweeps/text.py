@@ -20,6 +20,7 @@ from gemmetry.reports.sweeps.values import (
     MEASURES,
     figure_text,
     gemm_label,
+    marked_label,
     point_label,
     row_label,
 )
@@ -151,11 +152,10 @@ def _points(points: Sequence[Mapping[str, Any]]) -> Table:
     for one in points:
         step = one["step_ms"]
         if step["median"] is None:
-            outcome = one["outcome"].replace("_", " ")
-            rows.append([f"{point_label(one)} ({outcome})", *[None] * 6])
+            rows.append([marked_label(one), *[None] * 6])
             continue
         rows.append([
-            point_label(one), step["median"], one["compute_ms"], one["slowed_compute_ms"],
+            marked_label(one), step["median"], one["compute_ms"], one["slowed_compute_ms"],
             one["exposed_comm_ms"], one["idle_ms"], step["n"],
         ])  # fmt: skip
     return Table("points", columns, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import KIND, configuration_of
@@ -33,11 +33,28 @@ MEASURES = {
 
 Entry = Mapping[str, Any]
 
+_MOST_LEFT_OUT = 3
+
 
 def point_label(entry: Entry) -> str:
     """``256 threads, 8 channels, repeat 2`` of an entry of ``analysis.json``."""
     repeat = entry.get("repeat", 1)
     return configuration_of(entry).label + (f", repeat {repeat}" if repeat > 1 else "")
+
+
+def marked_label(entry: Entry) -> str:
+    """The point, with what sets it apart from those that are compared: ``... (failed)``."""
+    mark = entry["outcome"].replace("_", " ")
+    if mark == "ok" and entry.get("left_out"):
+        mark = "incomplete"
+    return point_label(entry) + ("" if mark == "ok" else f" ({mark})")
+
+
+def left_out_text(points: Sequence[Entry]) -> str:
+    """Points that are not compared, each with the reason; of many, the first ones."""
+    listed = "; ".join(f"{point_label(one)} ({one['reason']})" for one in points[:_MOST_LEFT_OUT])
+    more = len(points) - _MOST_LEFT_OUT
+    return listed + (f"; and {more} more" if more > 0 else "")
 
 
 def gemm_label(entry: Entry) -> str:

@@ -10,8 +10,9 @@ import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
+from gemmetry.analysis.sweeps.comparison.document import sweep_comparison_document
 from gemmetry.analysis.sweeps.comparison.model import LabelledSweep, RowGroup
-from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.analysis.sweeps.document import environment_entry, sweep_document
 from gemmetry.domain.errors import RequestError
 
 
@@ -36,7 +37,7 @@ def made(steps_ms, *, channels=8, outcome="ok"):
     """A document of runs with these steps, which are all compute."""
     points = [
         {"threads": 256, "channels": channels, "axes": {}, "repeat": i, "outcome": outcome,
-         "world_size": 2, "device": "NVIDIA H200", "versions": {}, "folder": "",
+         "world_size": 2, "ranks": [0, 1], "device": "NVIDIA H200", "versions": {}, "folder": "",
          "step_ms": {"median": ms, "ci_low": None, "ci_high": None, "n": 3},
          "compute_ms": ms, "slowed_compute_ms": None, "exposed_comm_ms": 0.0,
          "exposed_copy_ms": 0.0, "idle_ms": 0.0}
@@ -167,6 +168,43 @@ def test_a_configuration_that_fails_now_is_a_regression():
     found = compared(first, second)
     assert [one.channels for one in found.candidates[0].lost] == [16]
     assert found.has_regression
+
+
+def test_a_run_whose_traces_are_not_whole_is_not_compared(document_of, sweeps):
+    """The rank that is not seen could be the slowest."""
+    options = {"ranks": 3, "steps": 2, "layers": 2}
+    first = document_of("a", *(sweeps.MadePoint(channels=c, **options) for c in (8, 16)))
+    cut = sweeps.MadePoint(channels=16, missing=(2,), comm_ns=100_000, **options)
+    second = document_of("b", sweeps.MadePoint(channels=8, **options), cut)
+    found = compared(first, second)
+    (candidate,) = found.candidates
+    assert [row.configuration.channels for row in candidate.of(RowGroup.STEP)] == [8]
+    assert all(row.other_configuration is None for row in candidate.of(RowGroup.WHOLE))
+    assert [one.channels for one in candidate.lost] == [16]
+    assert found.has_regression
+    expected = {"sweep": "B", "threads": 256, "channels": 16, "axes": {}, "repeat": 1,
+                "reason": "no whole trace of rank 2"}  # fmt: skip
+    document = sweep_comparison_document(found)
+    assert [one["left_out"] for one in document["candidates"]] == [[expected]]
+
+
+def test_ranks_without_a_trace_are_a_difference(document_of, sweeps):
+    first = document_of("a", sweeps.MadePoint(steps=1))
+    second = document_of("b", sweeps.MadePoint(steps=1, missing=(1,)))
+    (candidate,) = compared(first, second).candidates
+    assert candidate.environment_differences == ("ranks that are traced: all vs 1",)
+
+
+def test_what_a_manifest_does_not_list_is_none():
+    first, second, third = (made([100]) for _ in range(3))
+    for one, overrides in ((first, []), (second, ["model.n_layers=2"])):
+        manifest = {"identity": {"nproc": 2, "overrides": overrides, "ncu": None}}
+        one["environment"] = environment_entry(manifest)
+    found = compared(first, second, third).candidates
+    assert [one.environment_differences for one in found] == [
+        ("identity.overrides: none vs model.n_layers=2",),
+        ("identity.nproc: 2 vs not recorded",),
+    ]
 
 
 def test_a_gemm_is_compared_across_kernels_where_its_shape_is_alone(document_of, sweeps):

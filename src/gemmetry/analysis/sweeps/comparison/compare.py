@@ -36,6 +36,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepComparison,
     SweepRow,
 )
+from gemmetry.analysis.sweeps.document import configuration_entry
 from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.analysis.sweeps.ranks.cause import RELEVANT
 from gemmetry.domain.errors import RequestError
@@ -138,6 +139,19 @@ class _Pair:
             only_first=tuple(one for one in mine if one not in theirs),
             only_candidate=tuple(one for one in theirs if one not in mine),
             lost=tuple(one for one in mine if one in theirs and self._is_lost(one)),
+            left_out=tuple(
+                (
+                    side.label,
+                    {
+                        **configuration_entry(configuration_of(one)),
+                        "repeat": one["repeat"],
+                        "reason": one["left_out"],
+                    },
+                )
+                for side in (self.first, self.candidate)
+                for one in side.document["points"]
+                if one.get("left_out")
+            ),
             environment_differences=environment_differences(self.a, self.b),
             is_same=self.is_same,
         )

@@ -72,6 +72,7 @@ def _candidate(one: ComparedSweep) -> dict[str, Any]:
         "only_first": [configuration_entry(found) for found in one.only_first],
         "only_candidate": [configuration_entry(found) for found in one.only_candidate],
         "lost": [configuration_entry(found) for found in one.lost],
+        "left_out": [{"sweep": label, **point} for label, point in one.left_out],
         "rows": [_row(row) for row in one.rows],
     }
 

@@ -19,6 +19,9 @@ COLLECTIVE = ("op", "dtype", "bytes", "group_size")
 GEMM_MEASURES = {"alone_median_us": "µs", "overlapped_median_us": "µs", "slowdown": "×"}
 """Measure -> its unit."""
 
+_COMMON = "identity."
+"""Beginning of the facts that all points of a sweep have in common."""
+
 Key: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = dict[SweepConfiguration, list[float]]
 """Configuration -> one value per run."""
@@ -32,11 +35,13 @@ def configuration_of(entry: Mapping[str, Any]) -> SweepConfiguration:
 
 
 def valid_points(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The points whose training ended well and whose steps are known."""
+    """The points whose training ended well, and whose steps are known and comparable."""
     return [
         one
         for one in document["points"]
-        if one["outcome"] == "ok" and one["step_ms"]["median"] is not None
+        if one["outcome"] == "ok"
+        and one["step_ms"]["median"] is not None
+        and not one.get("left_out")
     ]
 
 
@@ -96,16 +101,33 @@ def environment_differences(first: Mapping[str, Any], second: Mapping[str, Any])
     world sizes, versions that the traces record, and what the manifests record."""
     mine, theirs = _environment(first), _environment(second)
     return tuple(
-        f"{name}: {mine.get(name, 'not recorded')} vs {theirs.get(name, 'not recorded')}"
+        f"{name}: {_value(mine, name)} vs {_value(theirs, name)}"
         for name in [*mine, *(name for name in theirs if name not in mine)]
         if mine.get(name) != theirs.get(name)
     )
 
 
+def _value(facts: Mapping[str, str], name: str) -> str:
+    """A manifest that records what the points have in common records all of it."""
+    is_recorded = name.startswith(_COMMON) and any(one.startswith(_COMMON) for one in facts)
+    return facts.get(name, "none" if is_recorded else "not recorded")
+
+
 def _environment(document: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for point in document["points"]:
-        known = {"GPU": point["device"], "ranks": point["world_size"], **point["versions"]}
+        traced, ranks = len(point["ranks"]), point["world_size"]
+        is_whole = not traced or ranks in (None, traced)
+        known = {
+            "GPU": point["device"],
+            "ranks": ranks,
+            "ranks that are traced": None
+            if point.get("left_out")
+            else "all"
+            if is_whole
+            else traced,
+            **point["versions"],
+        }
         for name, value in known.items():
             if value is not None:
                 found.setdefault(name, set()).add(str(value))

@@ -83,7 +83,11 @@ class ComparedSweep:
     """Configurations that the candidate lacks."""
     only_candidate: tuple[SweepConfiguration, ...]
     lost: tuple[SweepConfiguration, ...]
-    """Configurations that ran well in the first sweep and failed in the candidate."""
+    """Configurations that both have, and of which only the first sweep has a run that can be
+    compared: those of the candidate failed, or their traces are not whole."""
+    left_out: tuple[tuple[str, Mapping[str, Any]], ...]
+    """Label of a sweep, and the keys and ``reason`` of a point of it that has steps and is not
+    compared."""
     environment_differences: tuple[str, ...]
     is_same: bool
     """It is the first sweep itself, or a copy of it."""
