@@ -36,10 +36,10 @@ def test_it_may_be_compressed_or_written_by_powershell(tmp_path):
 
 def test_a_damaged_file_keeps_the_rows_before_the_damage(tmp_path):
     file = tmp_path / "a.csv.gz"
-    rows = "".join(f'"{i}","1","k","{i * i}"\n' for i in range(50_000))
-    file.write_bytes(gzip.compress((RAW + rows).encode())[:-20_000])
+    rows = "".join(f'"{i}","1","k","{i * i}"\n' for i in range(5000))
+    file.write_bytes(gzip.compress((RAW + rows).encode())[:-10_000])
     table = read_ncu_csv(file)
-    assert 100 < len(table) < 50_001
+    assert 100 < len(table) < 5001
     assert "cut short" in table.problems[-1]
 
 

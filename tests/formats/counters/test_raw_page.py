@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.raw_page import read_raw_page
 
 LAUNCH = {
@@ -84,10 +85,17 @@ def test_texts_are_kept_and_not_numbers():
     assert [one.value("a") for one in table] == [1234, 2]
 
 
-def test_a_number_with_a_wrong_separator_is_no_number():
-    table = page({"a": "", "b": ""}, ["1,5", "1,500"])
+def test_lists_of_numbers_are_texts_and_no_numbers():
+    table = page({"launch__tpc_enabled": "", "b": ""}, ["1,5", "1,500"])
     assert table[0].metrics() == {"b": 1500}
-    assert table[0].text("a") == "1,5"
+    assert table[0].text("launch__tpc_enabled") == "1,5"
+
+
+@pytest.mark.parametrize("number", ["90,46", "3,1988450", "1.234,5"])
+def test_numbers_with_a_decimal_comma_are_refused(number):
+    with pytest.raises(RequestError, match="decimal comma") as error:
+        page({"a": "", "b": "%"}, ["1", number])
+    assert "LC_ALL=C" in error.value.hint
 
 
 def test_a_repeated_column_is_read_once_and_named():

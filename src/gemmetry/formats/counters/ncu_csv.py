@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from gemmetry.domain.errors import RequestError
+from gemmetry.formats.counters.details_page import read_details_page
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.raw_page import read_raw_page
 from gemmetry.formats.opening import open_text
@@ -27,7 +29,7 @@ def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTa
         None if the file has no such table.
 
     Raises:
-        RequestError: the file cannot be opened.
+        RequestError: the file cannot be opened, or its numbers have a decimal comma.
     """
     problems: list[str] = []
     with open_text(path) as text:
@@ -35,9 +37,11 @@ def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTa
         header = next((found for line in lines if (found := _columns(line[1]))), None)
         if header is None:
             return None
-        if set(header) >= _LONG:
-            return None
-        table = read_raw_page(header, lines, metrics)
+        read = read_details_page if set(header) >= _LONG else read_raw_page
+        try:
+            table = read(header, lines, metrics)
+        except RequestError as error:
+            raise RequestError(f"{path}: {error.message}", hint=error.hint) from error
     table.source = path
     table.problems += problems
     return table

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from gemmetry.formats.counters.cells import is_missing, number
+from gemmetry.formats.counters.cells import check_decimal_point, is_missing, number
 from gemmetry.formats.counters.launch_columns import LAUNCH_COLUMNS, launch_info
 from gemmetry.formats.counters.launches import Float64, LaunchInfo, LaunchTable
 from gemmetry.formats.counters.units import base_unit
@@ -36,6 +36,9 @@ def read_raw_page(
         header: the names of the columns.
         lines: what follows the header, with the number of each line.
         metrics: ids of those to read, for less memory; None for all.
+
+    Raises:
+        RequestError: numbers have a decimal comma.
     """
     page = _RawPage(header, metrics)
     for line_number, line in lines:
@@ -108,6 +111,9 @@ class _RawPage:
         index = self._at.get(name)
         return cells[index] if index is not None else ""
 
+    def _unit(self, column: int) -> str:
+        return self._units[column] if self._units is not None else ""
+
     def _add(self, cells: list[str]) -> None:
         row = len(self._infos)
         if row == len(self._values):
@@ -125,6 +131,7 @@ class _RawPage:
             found = number(cells[column])
             values[self._place[column]] = np.nan if found is None else found
             if found is None and not is_missing(cells[column]):
+                check_decimal_point(cells[column], self._unit(column))
                 self._texts.setdefault(column, {})[row] = cells[column]
 
     def _numbers(self, cells: Sequence[str]) -> list[float]:
@@ -149,7 +156,7 @@ class _RawPage:
         units: dict[str, str] = {}
         for place, column in enumerate(self._columns):
             name = self._header[column]
-            base, factor = base_unit(self._units[column]) if self._units is not None else ("", 1.0)
+            base, factor = base_unit(self._unit(column))
             values[name] = self._values[:, place]
             if factor != 1:
                 values[name] *= factor
