@@ -58,7 +58,7 @@ def read_details_page(
 
 
 @dataclass(slots=True)
-class _Launch:
+class _DetailedLaunch:
     cells: dict[str, str]
     """By column; and the cells of metrics by their ids."""
     values: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _Launch:
 class _DetailsPage:
     def __init__(self, header: Sequence[str]) -> None:
         self._header = list(header)
-        self._launches: dict[tuple[str, str, str], _Launch] = {}
+        self._launches: dict[tuple[str, str, str], _DetailedLaunch] = {}
         self._problems: list[str] = []
         self._shortest = self._header.index("Metric Value") + 1
 
@@ -104,7 +104,7 @@ class _DetailsPage:
         launch = self._launches.get(key)
         if launch is None:
             cells = {name: row[name] for name in LAUNCH_COLUMNS if name in row}
-            launch = self._launches[key] = _Launch(cells)
+            launch = self._launches[key] = _DetailedLaunch(cells)
         if row.get("Rule Name"):
             launch.rules.append(_rule(row))
         if row["Metric Name"]:

@@ -72,7 +72,7 @@ def read_ncu_rep(
     problems = []
     infos = []
     for row, (action, having) in enumerate(zip(actions, names, strict=True)):
-        launch = _Launch(action, frozenset(having), library)
+        launch = _Action(action, frozenset(having), library)
         infos.append(launch.info(row, context))
         launch.put(row, columns, having if metrics is None else metrics)
         if not having:
@@ -81,7 +81,7 @@ def read_ncu_rep(
     return columns.table("ncu", infos, version=_writer(path), source=path, problems=problems)
 
 
-class _Launch:
+class _Action:
     """An action of the library."""
 
     def __init__(self, action: Any, having: frozenset[str], library: ModuleType) -> None:
