@@ -106,6 +106,12 @@ def rocprofv3() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def ncu() -> ModuleType:
+    """A stand-in for Nsight Compute: the module ``ncu.py``."""
+    return sys.modules.get("ncu") or _load("ncu")
+
+
+@pytest.fixture(scope="session")
 def sweeps() -> ModuleType:
     """Makes synthetic sweeps: the module ``sweeps.py``."""
     return sys.modules.get("sweeps") or _load("sweeps")

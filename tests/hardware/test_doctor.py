@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 from gemmetry.hardware import doctor
 from gemmetry.hardware.detect import CpuFacts, GpuFacts, GpuList
 
@@ -38,7 +40,7 @@ def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path) -> None:
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert doctor.find_tool("iree-compile") == str(tool)
     assert doctor.find_tool("ncu") is None
 

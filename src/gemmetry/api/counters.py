@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from gemmetry.counters.catalogue import concepts, expression_on, flags_for
 from gemmetry.counters.chips import chip_of
+from gemmetry.counters.collecting import collector
+from gemmetry.counters.collecting.request import CollectRequest, ToolName
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.tables import Column, Table
+from gemmetry.engine.opaque.executor import GRACE_S, LocalJobExecutor
+from gemmetry.engine.opaque.job import OpaqueJob
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
+
+_POLL_S = 0.5
 
 _COLUMNS = (
     Column("concept", description="what counters show"),
@@ -59,3 +68,37 @@ def chip_here() -> str:
     raise RequestError(
         "this machine has no GPU whose chip could be the default", hint="Give one: --chip gh100"
     )
+
+
+def plan_counters(
+    request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None
+) -> collector.Collection:
+    """Plan a collection; see :func:`gemmetry.counters.collecting.collector.plan`.
+
+    Args:
+        output: None: a folder with the time in its name.
+    """
+    place = output or Path(f"counters_{datetime.now():%Y%m%d_%H%M%S}")
+    return collector.plan(request, place, tool=tool)
+
+
+def collect_counters(
+    planned: collector.Collection, *, replace: bool = False
+) -> collector.Collected:
+    """Collect; see :func:`gemmetry.counters.collecting.collector.collect`. The profiler, the
+    application and everything that they start end with this process."""
+    return collector.collect(planned, _run, replace=replace)
+
+
+def _run(argv: tuple[str, ...], environment: Mapping[str, str], log: Path) -> int:
+    job = OpaqueJob(
+        name="counters", title=argv[0], argv=argv, environment=environment,
+        working_folder=Path.cwd(), log=log.absolute(), deadline_s=None, lacks=lambda: "",
+    )  # fmt: skip
+    process = LocalJobExecutor().start(job)
+    try:
+        while (status := process.wait(_POLL_S)) is None:
+            pass
+        return status
+    finally:
+        process.end_gently(GRACE_S)

@@ -163,10 +163,18 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "  --label1 Base --label2 Test --output sweep_comparison.html"),
     ),
     "counters": (
+        ("Counters of the GEMMs of a program:",
+         "gemmetry counters collect --kernel gemm -o my-counters -- python train.py"),
         ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),
-        ("Only what concerns the memory:",
-         "gemmetry counters metrics --chip gh100 --concept 'dram_*'"),
         ("As JSON, for a script:", "gemmetry counters metrics --chip gfx942 --json"),
+    ),
+    "counters collect": (
+        ("Counters of the GEMMs of a program:",
+         "gemmetry counters collect --kernel gemm -o my-counters -- python train.py"),
+        ("Two launches after ten of warm-up, with every section:",
+         "gemmetry counters collect --set full --launch-skip 10 --launch-count 2 \\\n"
+         "  -o my.ncu-rep -- python train.py"),
+        ("What would be run:", "gemmetry counters collect --set quick --dry-run -- ./gemm 4096"),
     ),
     "counters metrics": (
         ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),

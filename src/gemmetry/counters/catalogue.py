@@ -17,7 +17,7 @@ from gemmetry.counters.chips import has_metric
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import DURATION, ProfiledLaunch
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
-from gemmetry.hardware.amd_counters import events_of
+from gemmetry.hardware.amd_counters import has_counter
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -189,10 +189,4 @@ def _by_name() -> dict[str, Concept]:
 def _exists(chip: str, metric: str) -> bool:
     if chip not in AMD_CHIPS:
         return has_metric(chip, metric)
-    if metric in AMD_FACTS:
-        return True
-    try:
-        events_of(metric, chip)
-    except UnknownNameError:
-        return False
-    return True
+    return metric in AMD_FACTS or has_counter(metric, chip)

@@ -61,14 +61,15 @@ def events_of(counter: str, chip: str | None = None) -> tuple[str, ...]:
     Raises:
         UnknownNameError: no such counter is listed for the chip.
     """
-    entries = _catalogue()
-    found = _on_chip(entries.get(counter, ()), chip)
-    if found is None and (instances := _INSTANCES.fullmatch(counter)):
-        found = _on_chip(entries.get(instances[1], ()), chip)
-    if found is not None:
+    if (found := _entry(counter, chip)) is not None:
         return found.events
-    known = [name for name, forms in entries.items() if _on_chip(forms, chip)]
+    known = [name for name, forms in _catalogue().items() if _on_chip(forms, chip)]
     raise UnknownNameError(f"counter of {chip or 'AMD GPUs'}", counter, known)
+
+
+def has_counter(counter: str, chip: str | None = None) -> bool:
+    """Whether `counter` is listed for the chip; see :func:`events_of`."""
+    return _entry(counter, chip) is not None
 
 
 def passes_of(
@@ -118,6 +119,14 @@ def overfull(counters: Sequence[str], chip: str | None = None) -> dict[str, int]
 def _block(event: str) -> str:
     prefix = event.split("_", 1)[0]
     return _OTHER_BLOCKS.get(prefix, prefix)
+
+
+def _entry(counter: str, chip: str | None) -> _Entry | None:
+    entries = _catalogue()
+    found = _on_chip(entries.get(counter, ()), chip)
+    if found is None and (instances := _INSTANCES.fullmatch(counter)):
+        found = _on_chip(entries.get(instances[1], ()), chip)
+    return found
 
 
 def _on_chip(forms: Sequence[_Entry], chip: str | None) -> _Entry | None:

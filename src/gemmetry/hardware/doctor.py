@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from gemmetry.domain.units import format_bytes
 from gemmetry.hardware.clocks import highest_clock
@@ -20,6 +17,7 @@ from gemmetry.hardware.detect import (
 )
 from gemmetry.hardware.devices import find_device
 from gemmetry.hardware.host import total_memory_bytes
+from gemmetry.hardware.profilers import find_tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +59,6 @@ _TOOLS: tuple[_Tool, ...] = (
         "apt-get install chromium chromium-driver (only the tests need it)",
     ),
 )
-
-
-def find_tool(name: str) -> str | None:
-    """Path of a program on PATH, or next to the running interpreter, where a virtual environment
-    that is not activated has its tools."""
-    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
 def doctor_rows(which: Callable[[str], str | None] = find_tool) -> list[DoctorRow]:

@@ -11,6 +11,7 @@ from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, str] = {
+    "collect": "collect",
     "metrics": "metrics",
 }
 """Command -> its module, which has a function of that name followed by an underscore if Python

@@ -1,0 +1,299 @@
+"""Collects hardware counters of a command: plans, runs the profiler, exports and describes.
+
+The order is: :func:`plan` finds the profiler and makes its command line; :func:`collect` runs it
+with the application's output in a file of its own, and either returns what was collected or raises
+an error that states why nothing was.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gemmetry.counters.chips import chip_of
+from gemmetry.counters.collecting.failures import ProfilerEnd, failure_of
+from gemmetry.counters.collecting.ncu import export_arguments, plan_ncu, sections_in
+from gemmetry.counters.collecting.request import CollectFiles, CollectRequest, ToolName
+from gemmetry.counters.collecting.rocprof import RocprofPlan, plan_rocprof
+from gemmetry.domain.errors import (
+    EnvironmentFailure,
+    RequestError,
+    StorageError,
+    UnknownNameError,
+)
+from gemmetry.formats.counters.launches import LaunchTable
+from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
+from gemmetry.hardware.profilers import Profiler, find_profiler, profiler_path, too_old
+
+SCHEMA_VERSION = 1
+
+Runner = Callable[[tuple[str, ...], Mapping[str, str], Path], int]
+"""Runs a command with additional variables and its output in a file; returns the exit status."""
+
+_ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
+"""So that the application's log is complete where it is ended."""
+
+_PASSES = "profiler__replayer_passes"
+_LISTING_SECONDS = 60
+_EXPORT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """A planned collection."""
+
+    request: CollectRequest
+    files: CollectFiles
+    profiler: Profiler
+    argv: tuple[str, ...]
+    """The whole command line."""
+    chip: str | None
+    architecture: str = ""
+    """Of the GPU; "" if it is not known."""
+    notes: tuple[str, ...] = ()
+    """What its user should know, one sentence each."""
+    input: RocprofPlan | None = None
+    """What rocprofv3 reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What was collected."""
+
+    files: CollectFiles
+    launches: int | None
+    """Number of profiled launches; None where that is not known."""
+    passes: int | None
+    """How often each was run."""
+    notes: tuple[str, ...] = ()
+
+
+def plan(request: CollectRequest, output: Path, *, tool: ToolName | None = None) -> Collection:
+    """Find the profiler and make its command line; nothing runs but its lists of sections.
+
+    Args:
+        output: a folder, or with Nsight Compute a file ``.ncu-rep``.
+        tool: None: the one for this machine's GPU.
+
+    Raises:
+        RequestError: an option or a name is wrong. EnvironmentFailure: there is no profiler.
+    """
+    if not request.command:
+        raise RequestError(
+            "no command was given", hint="gemmetry counters collect -- python train.py"
+        )
+    if shutil.which(request.command[0]) is None:
+        raise RequestError(
+            f"there is no program {request.command[0]!r}",
+            hint="Give its path, or add its folder to PATH.",
+        )
+    name, gpu = _tool(tool)
+    profiler = find_profiler(name)
+    if profiler is None:
+        raise EnvironmentFailure(
+            f"{name} is not installed, or not on PATH",
+            hint="Install NVIDIA Nsight Compute." if name == "ncu" else
+            "Install ROCm's rocprofiler-sdk.",
+        )  # fmt: skip
+    files = CollectFiles.at(output)
+    chip, notes = _chip(gpu)
+    if name == "rocprofv3":
+        return _plan_rocprof(request, files, profiler, chip, notes)
+    architecture = gpu.architecture if gpu is not None else ""
+    planned = plan_ncu(request, files, chip=chip, sections=_sections(profiler.path))
+    if planned.missing_sections:
+        missing = ", ".join(planned.missing_sections)
+        notes += (f"Nsight Compute {profiler.version} has no section {missing}.",)
+    if needed := too_old(profiler.version, architecture):
+        notes += (f"Nsight Compute {profiler.version} is older than {needed}, the first for "
+                  f"{architecture}.",)  # fmt: skip
+    return Collection(
+        request=request, files=files, profiler=profiler, chip=chip, architecture=architecture,
+        notes=notes, argv=(profiler.path, *planned.arguments, *request.command),
+    )  # fmt: skip
+
+
+def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Collected:
+    """Run the profiler, and check that it collected something.
+
+    Args:
+        replace: replace the files of an earlier collection.
+
+    Raises:
+        RequestError: there are such files; no kernel matched.
+        EnvironmentFailure: the profiler or the application failed; their output is kept.
+        StorageError: a file cannot be written.
+    """
+    files = collection.files
+    _make_room(files, replace=replace)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    if collection.input is not None:
+        files.passes.write_text(collection.input.text)
+    status = run(collection.argv, _ENVIRONMENT, files.application_log)
+    notes = collection.notes
+    launches: int | None = None
+    passes = len(collection.input.jobs) if collection.input is not None else None
+    if collection.profiler.name == "ncu":
+        table = _exported(collection) if files.report.exists() else None
+        launches = len(table) if table is not None else None
+        passes = _passes(table)
+        problem = failure_of(_attempt(collection, status, files.report.exists(), launches))
+    else:
+        found = any(files.stem.parent.rglob("*counter_collection.csv"))
+        problem = failure_of(_attempt(collection, status, found, None))
+    description = _description(collection, started, status, launches, passes, problem)
+    _write(files.description, json.dumps(description, indent=1) + "\n")
+    if problem is not None and not launches:
+        raise problem
+    if problem is not None:
+        notes += (f"{problem.message}. What was collected before is kept.",)
+    return Collected(files=files, launches=launches, passes=passes, notes=notes)
+
+
+def _plan_rocprof(
+    request: CollectRequest,
+    files: CollectFiles,
+    profiler: Profiler,
+    chip: str | None,
+    notes: tuple[str, ...],
+) -> Collection:
+    default = CollectRequest(command=request.command)
+    given = [option for option, name in
+             (("--nvtx", "nvtx"), ("--section", "sections"), ("--clock-control", "clock_control"),
+              ("--cache-control", "cache_control"), ("--replay-mode", "replay_mode"))
+             if getattr(request, name) != getattr(default, name)]  # fmt: skip
+    if given or files.stem.name != "counters":
+        what = f"no option {given[0]}" if given else "no report .ncu-rep"
+        raise RequestError(f"rocprofv3 has {what}", hint="Leave it out, and give -o a folder.")
+    planned = plan_rocprof(request, chip=chip)
+    arguments = planned.arguments(files.passes, files.stem.parent)
+    return Collection(
+        request=request, files=files, profiler=profiler, chip=chip, notes=notes, input=planned,
+        argv=(profiler.path, *arguments, "--", *request.command),
+    )  # fmt: skip
+
+
+def _tool(tool: ToolName | None) -> tuple[ToolName, GpuFacts | None]:
+    """The profiler, and the GPU that it is for."""
+    found: tuple[tuple[ToolName, tuple[GpuFacts, ...]], ...] = (
+        ("ncu", nvidia_gpus().gpus),
+        ("rocprofv3", amd_gpus().gpus),
+    )
+    for name, gpus in found:
+        if tool == name or (tool is None and gpus):
+            return name, gpus[0] if gpus else None
+    installed: list[ToolName] = [name for name, _ in found if profiler_path(name) is not None]
+    return installed[0] if installed else "ncu", None
+
+
+def _chip(gpu: GpuFacts | None) -> tuple[str | None, tuple[str, ...]]:
+    if gpu is None or not gpu.architecture:
+        return None, ("No GPU was found: names of counters are not checked.",)
+    try:
+        return chip_of(gpu.architecture), ()
+    except UnknownNameError:
+        return None, (f"The counters of {gpu.architecture} are not listed, and not checked.",)
+
+
+def _sections(ncu: str) -> frozenset[str] | None:
+    """The sections that this ncu has; None if it does not list any."""
+    try:
+        done = subprocess.run(
+            [ncu, "--list-sections"], capture_output=True, text=True, errors="replace",
+            timeout=_LISTING_SECONDS, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = sections_in(done.stdout)
+    return found if done.returncode == 0 and "SpeedOfLight" in found else None
+
+
+def _make_room(files: CollectFiles, *, replace: bool) -> None:
+    present = [path for path in files.all() if path.exists()]
+    if present and not replace:
+        raise RequestError(
+            f"{present[0]} exists", hint="Give another place with --output, or --force."
+        )
+    try:
+        files.stem.parent.mkdir(parents=True, exist_ok=True)
+        for path in present:
+            path.unlink()
+    except OSError as error:
+        raise StorageError(
+            f"{files.stem.parent} cannot be written: {error.strerror or error}",
+            hint="Give another place with --output.",
+        ) from error
+
+
+def _exported(collection: Collection) -> LaunchTable | None:
+    """The raw page of the report, also written next to it; None if ncu cannot print it."""
+    command = [collection.profiler.path, *export_arguments(collection.files)]
+    try:
+        with collection.files.table.open("wb") as file:
+            done = subprocess.run(
+                command, stdout=file, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                timeout=_EXPORT_SECONDS, check=False,
+            )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    return read_ncu_csv(collection.files.table, [_PASSES])
+
+
+def _passes(table: LaunchTable | None) -> int | None:
+    found = [] if table is None else [one.value(_PASSES) for one in table]
+    return int(max((value for value in found if value is not None), default=0)) or None
+
+
+def _attempt(
+    collection: Collection, status: int, has_result: bool, launches: int | None
+) -> ProfilerEnd:
+    return ProfilerEnd(
+        request=collection.request,
+        files=collection.files,
+        profiler=collection.profiler,
+        architecture=collection.architecture,
+        status=status,
+        has_result=has_result and launches != 0,
+    )
+
+
+def _description(
+    collection: Collection,
+    started: str,
+    status: int,
+    launches: int | None,
+    passes: int | None,
+    problem: Exception | None,
+) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": collection.profiler.name,
+        "tool_version": collection.profiler.version,
+        "chip": collection.chip,
+        "argv": collection.argv,
+        **asdict(collection.request),
+        "started": started,
+        "exit_status": status,
+        "launches": launches,
+        "passes": passes,
+        "notes": collection.notes,
+        "problem": None if problem is None else str(problem),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror or error}", hint="Free some disk space."
+        ) from error
