@@ -72,6 +72,7 @@ def test_a_fallback_from_copy_engines_is_caught(two_gpus: None, tmp_path: Path) 
     assert verdicts(point)["path"] == ("not in effect" if gathers else "in effect"), gathers
 
 
+@pytest.mark.alone
 def test_a_planted_straggler_is_named_with_its_kernel(two_gpus: None, tmp_path: Path) -> None:
     folder = tmp_path / "sweep/256thread/nccl_4channels"
     command = [
@@ -85,4 +86,4 @@ def test_a_planted_straggler_is_named_with_its_kernel(two_gpus: None, tmp_path: 
     first, second = point.stragglers
     assert not first.is_straggler
     assert second.is_straggler
-    assert (second.lost_in or "").startswith("spin_kernel")
+    assert "spin_kernel" in (second.lost_in or "")

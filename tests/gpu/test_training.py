@@ -92,12 +92,13 @@ def test_two_gpus_reduce_and_give_the_same_losses_again(
     assert trained(tmp_path / "b", 2, f"distributed.mode={mode}")[0] == losses
 
 
+@pytest.mark.alone
 def test_a_straggler_waits_in_a_kernel_of_its_rank(two_gpus: None, tmp_path: Path) -> None:
     trained(tmp_path, 2, "--straggle", "1:20")
     longest = []
     for rank in (0, 1):
         rows = read(tmp_path, rank)
-        is_spin = [rows.names[name].startswith("spin_kernel") for name in rows.gpu.name]
+        is_spin = ["spin_kernel" in rows.names[name] for name in rows.gpu.name]
         longest.append(int(rows.gpu.duration_ns[np.array(is_spin, bool)].max(initial=0)))
     assert longest[0] == 0
     # The kernel counts cycles, and the clock varies.

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
-from gemmetry.reports.sweeps.figures import collective_figure, dose_figure, split_figure, text_of
+from gemmetry.reports.sweeps.figures import (
+    collective_figure,
+    dose_figure,
+    slowdown_forest,
+    split_figure,
+    text_of,
+)
 
 
 def sweep(label="", **document):
@@ -46,6 +52,19 @@ def test_the_response_to_the_dose_begins_at_1_with_instances_alone():
     (line,) = found["traces"]
     assert line["x"] == [0, 0.375, 0.875]
     assert line["y"] == [1, 1.1, 1.4]
+
+
+@pytest.mark.parametrize(("other", "right"), [("undecided", 1.5), ("slower", 400.0)])
+def test_an_undecided_interval_does_not_hide_the_others(other, right):
+    ends = {"slower": (1.2, 1.5), other: (0.5, 400.0)}
+    found = slowdown_forest([sweep(pooled_gemms=[
+        gemm([], 1.0) | {"slowdown": 1.3, "slowdown_ci_low": low, "slowdown_ci_high": high,
+                         "verdict": verdict, "alone_median_us": 1.0, "overlapped_median_us": 1.3,
+                         "overlapped_count": 5}
+        for verdict, (low, high) in ends.items()
+    ])])  # fmt: skip
+    assert found["layout"]["xaxis"]["range"][1] == pytest.approx(right, rel=0.05)
+    assert ("beyond the chart" in found["note"]) == (other == "undecided")
 
 
 @pytest.mark.parametrize("figure", [collective_figure, dose_figure, split_figure])

@@ -31,6 +31,7 @@ from gemmetry.reports.sweeps.values import (
     row_label,
 )
 from gemmetry.reports.texts import cut, printable
+from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.quantiles import median
 
 Figure = dict[str, Any]
@@ -218,12 +219,13 @@ def slowdown_forest(sweeps: Sequence[LabelledSweep]) -> Figure | None:
 def change_forest(
     candidate: ComparedSweep, groups: Iterable[RowGroup], title: str
 ) -> Figure | None:
-    """Ratios of a candidate to the first sweep with their intervals, the largest change first;
-    points stay in their order."""
+    """Ratios of a candidate to the first sweep with their intervals: what is decided before what is
+    not, and the largest change first; points stay in their order."""
     rows: list[SweepRow] = [row for group in groups for row in candidate.of(group)]
     rows = [row for row in rows if row.comparison.interval or row.group is RowGroup.STEP]
     if any(row.what for row in rows):
-        rows.sort(key=lambda row: -max(row.comparison.ratio, 1 / row.comparison.ratio))
+        sizes = {id(row): max(row.comparison.ratio, 1 / row.comparison.ratio) for row in rows}
+        rows.sort(key=lambda row: (row.verdict is Difference.UNDECIDED, -sizes[id(row)]))
     return _forest(
         [
             {
@@ -249,8 +251,15 @@ def _forest(rows: Sequence[Mapping[str, Any]], title: str) -> Figure | None:
     if not rows:
         return None
     hidden, rows = max(0, len(rows) - _MOST_ROWS), rows[:_MOST_ROWS]
-    ends = [1.0, *(one for row in rows for one in (row["ratio"], row["low"], row["high"]) if one)]
+    # An interval that decides nothing may be so wide that nothing else could be seen next to it.
+    decided = [row for row in rows if row["verdict"] != str(Difference.UNDECIDED)]
+    ends = [1.0, *(row["ratio"] for row in rows)]
+    ends += [row[end] for row in decided or rows for end in ("low", "high") if row[end]]
     room = 0.04 * (max(ends) - min(ends)) or 0.01
+    left, right = min(ends) - room, max(ends) + room
+    is_clipped = any((row["low"] or left) < left or (row["high"] or right) > right for row in rows)
+    notes = [f"{hidden} more are in the table."] if hidden else []
+    notes += ["Intervals of undecided rows may continue beyond the chart."] if is_clipped else []
     traces = []
     for verdict in dict.fromkeys(row["verdict"] for row in rows):
         chosen = [(place, row) for place, row in enumerate(rows) if row["verdict"] == verdict]
@@ -270,13 +279,13 @@ def _forest(rows: Sequence[Mapping[str, Any]], title: str) -> Figure | None:
     return {
         "traces": traces,
         "layout": {
-            "xaxis": {"title": title, "range": [min(ends) - room, max(ends) + room]},
+            "xaxis": {"title": title, "range": [left, right]},
             "yaxis": {"tickvals": list(range(len(rows))), "range": [len(rows) - 0.4, -0.6],
                       "ticktext": [text_of(row["label"]) for row in rows], "zeroline": False},
             "line_at": 1,
         },
         "height": 130 + 23 * len(rows),
-        "note": f"{hidden} more are in the table." if hidden else "",
+        "note": " ".join(notes),
         "wide": True,
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ from gemmetry.analysis.sweeps.comparison.figures import KIND, configuration_of
 from gemmetry.analysis.sweeps.comparison.model import SweepRow
 from gemmetry.analysis.sweeps.model import GemmKind
 from gemmetry.domain.units import format_memory
+from gemmetry.kernel_names import KernelKind, classify
 
 PARTS = {
     "compute_ms": "compute",
@@ -58,10 +59,12 @@ def left_out_text(points: Sequence[Entry]) -> str:
 
 
 def gemm_label(entry: Entry) -> str:
-    """The sizes of a GEMM; the kernel's name where they are not known."""
-    return (
-        GemmKind(entry["kernel"], "", *(entry[name] for name in KIND[1:5])).shape or entry["kernel"]
-    )
+    """The sizes of a GEMM, and whether the kernel only sums what others multiplied; the kernel's
+    name where the sizes are not known."""
+    kernel = entry["kernel"]
+    shape = GemmKind(kernel, "", *(entry[name] for name in KIND[1:5])).shape
+    is_helper = classify(kernel).kind is KernelKind.GEMM_REDUCTION
+    return (shape + (" (sum of slices)" if is_helper else "")) if shape else kernel
 
 
 def collective_label(entry: Entry) -> str:

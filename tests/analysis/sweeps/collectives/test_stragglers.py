@@ -189,3 +189,13 @@ def test_lower_bound():
     expected = 2.5 - 2.3534 * np.std(values, ddof=1) / 2
     assert lower_bound(values, 1) == pytest.approx(expected, rel=1e-4)
     assert lower_bound(values[:1], 1) == -np.inf
+
+
+def test_a_straggler_planted_on_h200s_is_named_with_its_kernel():
+    (point,) = analyse_sweep(ROOT / "tests/data/straggler_h200").points
+    first, second = point.stragglers
+    assert not first.is_straggler
+    assert second.is_straggler
+    assert second.last_share == 1
+    assert second.lost_in == "at::cuda::spin_kernel"
+    assert second.lost_us == pytest.approx(20_000, rel=0.01)

@@ -240,6 +240,40 @@ def test_environments_that_differ(document_of, sweeps):
     )
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "shown"),
+    [
+        (["a=1", "bucket=4"], ["a=1", "bucket=32", "c=2"], "bucket=4 vs bucket=32, c=2"),
+        (["a=1"], ["a=1", "c=2"], "none vs c=2"),
+        (["a=1", "a=2"], ["a=2", "a=1"], "a=1, a=2 vs a=2, a=1"),
+    ],
+)
+def test_of_lists_only_the_members_that_differ_are_shown(document_of, sweeps, mine, theirs, shown):
+    documents = [document_of(name, sweeps.MadePoint()) for name in "ab"]
+    for one, overrides in zip(documents, (mine, theirs), strict=True):
+        one["environment"] = {"identity.overrides": overrides}
+    (candidate,) = compared(*documents).candidates
+    assert candidate.environment_differences == (f"identity.overrides: {shown}",)
+
+
+@pytest.mark.parametrize(("count", "is_compared"), [(None, True), (7, False)])
+def test_collectives_of_unknown_size_are_compared_where_the_others_are_alike(
+    document_of, sweeps, count, is_compared
+):
+    """With other buckets, a collective of unknown size is another one."""
+    documents = [document_of("a", *repeated(sweeps, 3)), document_of("b", *repeated(sweeps, 3, 4))]
+    for document in documents:
+        unknown = [{**one, "bytes": None} for one in document["collectives"]]
+        document["collectives"] = [*document["collectives"], *unknown]
+    for one in documents[1]["collectives"]:
+        if one["bytes"] is not None and count is not None:
+            one["count"] = count
+    (candidate,) = compared(*documents).candidates
+    sizes = {row.what["bytes"] for row in candidate.of(RowGroup.COLLECTIVES)}
+    assert (None in sizes) == is_compared
+    assert sizes - {None}
+
+
 def test_the_threshold_decides_what_counts_as_none():
     first, second = made([100, 100.1, 100.2]), made([103, 103.1, 103.2])
     assert verdicts(compared(first, second), RowGroup.STEP) == ["slower"]

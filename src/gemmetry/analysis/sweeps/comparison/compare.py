@@ -19,6 +19,7 @@ from gemmetry.analysis.sweeps.comparison.figures import (
     PARTS,
     Key,
     Values,
+    collective_launches,
     collective_values,
     configuration_of,
     environment_differences,
@@ -212,9 +213,16 @@ class _Pair:
     def _collective_figures(self) -> Iterator[_Figure]:
         mine, theirs = (collective_values(one, "latency_us") for one in (self.a, self.b))
         for key, values in mine.items():
-            sides = values, theirs.get(key, {})
             what = dict(zip(COLLECTIVE, key, strict=True))
+            alike = self._with_alike_collectives() if what["bytes"] is None else values.keys()
+            sides = ({one: of for one, of in values.items() if one in alike}, theirs.get(key, {}))
             yield from self._figures(sides, "latency_us", "µs", what)
+
+    def _with_alike_collectives(self) -> set[SweepConfiguration]:
+        """The configurations at which both sweeps ran the same collectives equally often. Elsewhere
+        those of unknown size may have any size, as with other buckets."""
+        mine, theirs = (collective_launches(one) for one in (self.a, self.b))
+        return {one for one in self.shared if mine.get(one) == theirs.get(one)}
 
     def _figures(
         self,

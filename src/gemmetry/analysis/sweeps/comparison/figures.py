@@ -25,6 +25,8 @@ _COMMON = "identity."
 Key: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = dict[SweepConfiguration, list[float]]
 """Configuration -> one value per run."""
+Facts: TypeAlias = dict[str, tuple[str, ...]]
+"""Facts about an environment; most have one member."""
 
 
 def configuration_of(entry: Mapping[str, Any]) -> SweepConfiguration:
@@ -96,24 +98,41 @@ def _collected(entries: Iterable[tuple[Mapping[str, Any], float | None]]) -> Val
     return found
 
 
+def collective_launches(
+    document: Mapping[str, Any],
+) -> dict[SweepConfiguration, set[tuple[Any, ...]]]:
+    """Configuration -> its collectives (:data:`COLLECTIVE`), each with its launches per run."""
+    found: dict[SweepConfiguration, set[tuple[Any, ...]]] = {}
+    for one in document["collectives"]:
+        launches = (*(one[name] for name in COLLECTIVE), one["count"])
+        found.setdefault(configuration_of(one), set()).add(launches)
+    return found
+
+
 def environment_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
     """``nccl_version: 2.27.3 vs 2.28.9``, one line per fact in which the sweeps differ: devices,
-    world sizes, versions that the traces record, and what the manifests record."""
+    world sizes, versions that the traces record, and what the manifests record. Of a list, only
+    the members that the other sweep lacks are shown."""
     mine, theirs = _environment(first), _environment(second)
     return tuple(
-        f"{name}: {_value(mine, name)} vs {_value(theirs, name)}"
+        f"{name}: {_value(mine, theirs, name)} vs {_value(theirs, mine, name)}"
         for name in [*mine, *(name for name in theirs if name not in mine)]
         if mine.get(name) != theirs.get(name)
     )
 
 
-def _value(facts: Mapping[str, str], name: str) -> str:
-    """A manifest that records what the points have in common records all of it."""
-    is_recorded = name.startswith(_COMMON) and any(one.startswith(_COMMON) for one in facts)
-    return facts.get(name, "none" if is_recorded else "not recorded")
+def _value(facts: Facts, others: Facts, name: str) -> str:
+    """The members that the other sweep lacks. A manifest that records what the points have in
+    common records all of it."""
+    if name not in facts:
+        is_recorded = name.startswith(_COMMON) and any(one.startswith(_COMMON) for one in facts)
+        return "none" if is_recorded else "not recorded"
+    values, theirs = facts[name], others.get(name, ())
+    in_another_order = sorted(values) == sorted(theirs)
+    return ", ".join(one for one in values if in_another_order or one not in theirs) or "none"
 
 
-def _environment(document: Mapping[str, Any]) -> dict[str, str]:
+def _environment(document: Mapping[str, Any]) -> Facts:
     found: dict[str, set[str]] = {}
     for point in document["points"]:
         traced, ranks = len(point["ranks"]), point["world_size"]
@@ -131,13 +150,12 @@ def _environment(document: Mapping[str, Any]) -> dict[str, str]:
         for name, value in known.items():
             if value is not None:
                 found.setdefault(name, set()).add(str(value))
-    texts = {name: ", ".join(sorted(values)) for name, values in found.items()}
+    texts = {name: tuple(sorted(values)) for name, values in found.items()}
     of_manifest: Mapping[str, Any] = document.get("environment", {})
-    return texts | {name: _text(value) for name, value in of_manifest.items()}
-
-
-def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return texts | {
+        name: tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+        for name, value in of_manifest.items()
+    }
 
 
 def is_same_sweep(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
