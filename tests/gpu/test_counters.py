@@ -1,0 +1,89 @@
+"""Hardware counters of a GPU: what Nsight Compute collects is what the catalogue expects."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmetry.api.counters import chip_here, collect_counters, plan_counters
+from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
+from gemmetry.counters.collecting.request import CollectRequest
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.formats.counters.launches import LaunchTable
+from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+from gemmetry.hardware.profilers import find_profiler, is_restricted
+
+pytestmark = pytest.mark.gpu
+
+SIZE = 2048
+PROGRAM = f"""
+import torch
+a = torch.randn({SIZE}, {SIZE}, device="cuda", dtype=torch.bfloat16)
+b = torch.randn({SIZE}, {SIZE}, device="cuda", dtype=torch.bfloat16)
+for _ in range(4):
+    torch.cuda.nvtx.range_push("outer")
+    c = a @ b
+    torch.cuda.nvtx.range_pop()
+    d = c + 1
+torch.cuda.synchronize()
+print("finished")
+"""
+
+MATMUL = "gemm|nvjet|xmma|cutlass"
+"""In the names of cuBLAS' kernels."""
+
+
+@pytest.fixture(autouse=True)
+def _ncu(gpu: Target) -> None:
+    if gpu.kind is not TargetKind.CUDA:
+        pytest.skip("the GPU is not NVIDIA's")
+    if find_profiler("ncu") is None:
+        pytest.skip("Nsight Compute is not installed")
+    if is_restricted():
+        pytest.skip("this user may not read hardware counters")
+
+
+def collected(folder: Path, **settings: object) -> LaunchTable:
+    request = CollectRequest(command=(sys.executable, "-c", PROGRAM), **settings)  # type: ignore[arg-type]
+    plan = plan_counters(request, folder)
+    found = collect_counters(plan)
+    assert "finished" in plan.files.application_log.read_text()
+    table = read_ncu_csv(plan.files.table)
+    assert table is not None and len(table) == found.launches
+    return table
+
+
+def test_a_product_has_every_counter_of_the_gemm_set(tmp_path: Path) -> None:
+    (launch,) = collected(tmp_path, kernel=MATMUL, launch_skip=1, launch_count=1)
+    assert value_of(launch, "tensor_ops_bf16") == 2 * SIZE**3
+    duration, clock = value_of(launch, "duration"), value_of(launch, "sm_clock")
+    assert duration is not None and 1e3 < duration < 1e8
+    assert clock is not None and 1e8 < clock < 3e9
+    chip = chip_here()
+    absent = [one.name for one in concepts()
+              if expression_on(chip, one) and reading_of(launch, one) is None]  # fmt: skip
+    assert absent == []
+    record = json.loads((tmp_path / "counters.json").read_text())
+    assert record["passes"] > 5 and record["clock_control"] == "none"
+
+
+@pytest.mark.parametrize("metric_set", ["quick", "document", "full"])
+def test_every_set_collects(tmp_path: Path, metric_set: str) -> None:
+    (launch,) = collected(tmp_path, kernel=MATMUL, launch_count=1, metric_set=metric_set)
+    assert value_of(launch, "compute_percent")
+
+
+def test_launches_are_chosen_by_range_and_by_default_all_but_collectives(tmp_path: Path) -> None:
+    in_range = collected(tmp_path / "range", nvtx=("outer",), metric_set="document")
+    everything = collected(tmp_path / "all", metric_set="document")
+    assert 4 <= len(in_range) < len(everything)
+    assert not any("Elementwise" in launch.name for launch in in_range)
+
+
+def test_a_name_that_matches_nothing_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="no_such_kernel"):
+        collected(tmp_path, kernel="no_such_kernel", metric_set="document")
