@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from gemmetry.hardware import doctor
 from gemmetry.hardware.detect import CpuFacts, GpuFacts, GpuList
@@ -8,10 +9,17 @@ from gemmetry.hardware.detect import CpuFacts, GpuFacts, GpuList
 NO_NVIDIA = GpuList((), "no driver", "install it")
 
 
-def _rows(monkeypatch, which=lambda _name: None, nvidia=NO_NVIDIA):
+NO_AMD = GpuList((), "no ROCm", "install ROCm")
+H200 = GpuFacts(kind="cuda", index=0, name="NVIDIA H200", architecture="sm_90")
+MI300X = GpuFacts(kind="hip", index=0, name="AMD Instinct MI300X", architecture="gfx942")
+
+
+def _rows(
+    monkeypatch, which=lambda _name: None, nvidia=NO_NVIDIA, amd=NO_AMD, root=Path("/nowhere")
+):
     monkeypatch.setattr(doctor, "nvidia_gpus", lambda: nvidia)
-    monkeypatch.setattr(doctor, "amd_gpus", lambda: GpuList((), "no ROCm", "install ROCm"))
-    return {row.capability: row for row in doctor.doctor_rows(which)}
+    monkeypatch.setattr(doctor, "amd_gpus", lambda: amd)
+    return {row.capability: row for row in doctor.doctor_rows(which, root)}
 
 
 def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch) -> None:
@@ -66,3 +74,46 @@ def test_a_cpu_of_unknown_peak_says_so(monkeypatch) -> None:
     assert row.available
     assert "peak unknown" in row.detail
     assert row.next_step
+
+
+def _system(root: Path, *, restricted: bool, running: str = "init") -> Path:
+    for folder in ("proc/driver/nvidia", "proc/self", "proc/20"):
+        (root / folder).mkdir(parents=True)
+    (root / "proc/driver/nvidia/params").write_text(f"RmProfilingAdminOnly: {int(restricted)}\n")
+    (root / "proc/self/status").write_text("CapEff:\t0000000000000000\n")
+    (root / "proc/20/comm").write_text(f"{running}\n")
+    return root
+
+
+def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch) -> None:
+    row = _rows(monkeypatch)["hardware counters"]
+    assert not row.available and "reports of other machines" in row.detail
+
+
+def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, ncu) -> None:
+    gpus = GpuList((H200,))
+    row = _rows(monkeypatch, nvidia=gpus)["hardware counters"]
+    assert not row.available and row.next_step == "install NVIDIA Nsight Compute"
+    monkeypatch.setenv("FAKE_NCU", "old")
+    which = {"ncu": str(ncu.install(tmp_path))}.get
+    row = _rows(monkeypatch, which, nvidia=gpus)["hardware counters"]
+    assert not row.available and row.next_step == "install version 2022.3 or newer"
+
+
+def test_counters_need_permission(monkeypatch, tmp_path, ncu) -> None:
+    which = {"ncu": str(ncu.install(tmp_path))}.get
+    gpus = GpuList((H200,))
+    root = _system(tmp_path / "closed", restricted=True)
+    row = _rows(monkeypatch, which, gpus, root=root)["hardware counters"]
+    assert not row.available and "SYS_ADMIN" in row.next_step
+    root = _system(tmp_path / "open", restricted=False)
+    row = _rows(monkeypatch, which, gpus, root=root)["hardware counters"]
+    assert (row.available, row.detail, row.next_step) == (True, "Nsight Compute 2025.3.1.0", "")
+    root = _system(tmp_path / "busy", restricted=False, running="nv-hostengine")
+    row = _rows(monkeypatch, which, gpus, root=root)["hardware counters"]
+    assert row.available and "nv-hostengine" in row.detail and "dcgmi" in row.next_step
+
+
+def test_counters_of_amd_need_rocprofv3(monkeypatch) -> None:
+    row = _rows(monkeypatch, amd=GpuList((MI300X,)))["hardware counters"]
+    assert not row.available and "rocprofv3 is not installed" in row.detail

@@ -7,9 +7,9 @@ import pytest
 from gemmetry.hardware.profilers import (
     find_profiler,
     is_restricted,
-    profiler_path,
     running_profilers,
     too_old,
+    tool_path,
 )
 
 
@@ -22,7 +22,7 @@ def test_a_profiler_is_found_on_path_with_its_version(tmp_path, ncu) -> None:
 def test_the_newest_installation_is_used_where_none_is_on_path(tmp_path, ncu) -> None:
     for version in ("2024.3.2", "2025.10.0", "2025.3.1"):
         ncu.install(tmp_path / "opt/nvidia/nsight-compute" / version)
-    found = profiler_path("ncu", which=lambda name: None, root=tmp_path)
+    found = tool_path("ncu", which=lambda name: None, root=tmp_path)
     assert found is not None and Path(found).parent.name == "2025.10.0"
     assert find_profiler("rocprofv3", which=lambda name: None, root=tmp_path) is None
 

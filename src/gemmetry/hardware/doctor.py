@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from gemmetry.domain.units import format_bytes
 from gemmetry.hardware.clocks import highest_clock
@@ -17,7 +18,16 @@ from gemmetry.hardware.detect import (
 )
 from gemmetry.hardware.devices import find_device
 from gemmetry.hardware.host import total_memory_bytes
-from gemmetry.hardware.profilers import find_tool
+from gemmetry.hardware.profilers import (
+    PERMISSION_HINT,
+    can_use_kfd,
+    find_profiler,
+    find_tool,
+    is_restricted,
+    running_profilers,
+    too_old,
+    tool_path,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +71,23 @@ _TOOLS: tuple[_Tool, ...] = (
 )
 
 
-def doctor_rows(which: Callable[[str], str | None] = find_tool) -> list[DoctorRow]:
-    """CPU, memory, GPUs of both vendors with their drivers, and tools on PATH.
+def doctor_rows(
+    which: Callable[[str], str | None] = find_tool, root: Path = Path("/")
+) -> list[DoctorRow]:
+    """CPU, memory, GPUs of both vendors with their drivers, tools, and hardware counters.
 
     Args:
         which: finds a program's path; replaced in tests.
+        root: where the files of the system and of installations are; replaced in tests.
     """
+    nvidia, amd = nvidia_gpus(), amd_gpus()
     return [
         _cpu_row(cpu_facts()),
         _memory_row(total_memory_bytes()),
-        *_gpu_rows("NVIDIA", nvidia_gpus()),
-        *_gpu_rows("AMD", amd_gpus()),
-        *(_tool_row(tool, which) for tool in _TOOLS),
+        *_gpu_rows("NVIDIA", nvidia),
+        *_gpu_rows("AMD", amd),
+        *(_tool_row(tool, which, root) for tool in _TOOLS),
+        *_counter_rows(nvidia, amd, which, root),
     ]
 
 
@@ -127,8 +142,8 @@ def _gpu_rows(vendor: str, found: GpuList) -> list[DoctorRow]:
     return rows
 
 
-def _tool_row(tool: _Tool, which: Callable[[str], str | None]) -> DoctorRow:
-    path = next((found for name in tool.names if (found := which(name))), None)
+def _tool_row(tool: _Tool, which: Callable[[str], str | None], root: Path) -> DoctorRow:
+    path = next((found for name in tool.names if (found := tool_path(name, which, root))), None)
     if path is None:
         return DoctorRow(
             capability=tool.names[0],
@@ -137,3 +152,64 @@ def _tool_row(tool: _Tool, which: Callable[[str], str | None]) -> DoctorRow:
             next_step=tool.install,
         )
     return DoctorRow(capability=tool.names[0], available=True, detail=f"{path}: {tool.purpose}")
+
+
+def _counter_rows(
+    nvidia: GpuList, amd: GpuList, which: Callable[[str], str | None], root: Path
+) -> list[DoctorRow]:
+    """Whether hardware counters can be read here: a row for each vendor that has a GPU, or one."""
+    rows = []
+    if nvidia.gpus:
+        rows.append(_nvidia_counters(nvidia.gpus[0].architecture, which, root))
+    if amd.gpus:
+        rows.append(_amd_counters(which, root))
+    if rows:
+        return rows
+    return [
+        _counters(
+            False, "there is no GPU here; reports of other machines can be read",
+            "collect where there is one: gemmetry counters collect",
+        )
+    ]  # fmt: skip
+
+
+def _nvidia_counters(
+    architecture: str, which: Callable[[str], str | None], root: Path
+) -> DoctorRow:
+    profiler = find_profiler("ncu", which, root)
+    if profiler is None:
+        return _counters(False, "ncu is not installed", "install NVIDIA Nsight Compute")
+    name = f"Nsight Compute {profiler.version}".strip()
+    if needed := too_old(profiler.version, architecture):
+        return _counters(
+            False, f"{name} is too old for {architecture}", f"install version {needed} or newer"
+        )
+    restricted = is_restricted(root)
+    if restricted:
+        return _counters(
+            False, f"{name}; the driver restricts counters to administrators", PERMISSION_HINT
+        )
+    if running := running_profilers(root):
+        return _counters(
+            True, f"{name}; {' and '.join(running)} may hold the counters",
+            "if they are in use: dcgmi profiling --pause, or stop the other profiler",
+        )  # fmt: skip
+    unknown = "; whether this user may read them is not known" if restricted is None else ""
+    return _counters(True, f"{name}{unknown}")
+
+
+def _amd_counters(which: Callable[[str], str | None], root: Path) -> DoctorRow:
+    profiler = find_profiler("rocprofv3", which, root)
+    if profiler is None:
+        return _counters(False, "rocprofv3 is not installed", "install ROCm's rocprofiler-sdk")
+    if can_use_kfd(root) is False:
+        return _counters(
+            False, "this user may not open /dev/kfd", "add the user to the groups render and video"
+        )
+    return _counters(True, f"rocprofv3 {profiler.version}".strip())
+
+
+def _counters(available: bool, detail: str, next_step: str = "") -> DoctorRow:
+    return DoctorRow(
+        capability="hardware counters", available=available, detail=detail, next_step=next_step
+    )

@@ -56,11 +56,11 @@ def find_tool(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
-def profiler_path(name: str, which: Which = find_tool, root: Path = Path("/")) -> str | None:
-    """Path of ``ncu`` or ``rocprofv3``: on PATH, or where its installer puts it, the newest."""
+def tool_path(name: str, which: Which = find_tool, root: Path = Path("/")) -> str | None:
+    """Path of a program: on PATH, or where its installer puts it (:data:`_PLACES`), the newest."""
     if found := which(name):
         return found
-    for pattern in _PLACES[name]:
+    for pattern in _PLACES.get(name, ()):
         if installed := sorted(root.glob(pattern), key=_numbers):
             return str(installed[-1])
     return None
@@ -68,7 +68,7 @@ def profiler_path(name: str, which: Which = find_tool, root: Path = Path("/")) -
 
 def find_profiler(name: str, which: Which = find_tool, root: Path = Path("/")) -> Profiler | None:
     """``ncu`` or ``rocprofv3`` with its version; None if it is not installed."""
-    path = profiler_path(name, which, root)
+    path = tool_path(name, which, root)
     return None if path is None else Profiler(name, path, _version(path))
 
 

@@ -30,7 +30,7 @@ from gemmetry.domain.errors import (
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
-from gemmetry.hardware.profilers import Profiler, find_profiler, profiler_path, too_old
+from gemmetry.hardware.profilers import Profiler, find_profiler, too_old, tool_path
 
 SCHEMA_VERSION = 1
 
@@ -189,7 +189,7 @@ def _tool(tool: ToolName | None) -> tuple[ToolName, GpuFacts | None]:
     for name, gpus in found:
         if tool == name or (tool is None and gpus):
             return name, gpus[0] if gpus else None
-    installed: list[ToolName] = [name for name, _ in found if profiler_path(name) is not None]
+    installed: list[ToolName] = [name for name, _ in found if tool_path(name) is not None]
     return installed[0] if installed else "ncu", None
 
 
