@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from cuda.bindings import driver, nvrtc
@@ -49,7 +50,17 @@ def compile_source(name: str, macros: tuple[tuple[str, int], ...], architecture:
         CompileError: the compiler rejected it; the message is its first line.
     """
     *folders, name = name.split("/")
-    folder = SOURCES.joinpath(*folders)
+    return compile_file(SOURCES.joinpath(*folders), name, macros, architecture)
+
+
+def compile_file(
+    folder: Traversable, name: str, macros: tuple[tuple[str, int], ...], architecture: str
+) -> Cubin:
+    """Compile ``<name>.cu`` of `folder`, which is the include path too; not cached.
+
+    Raises:
+        CompileError: the compiler rejected it; the message is its first line.
+    """
     headers = {
         entry.name: entry.read_text().encode()
         for entry in folder.iterdir()
@@ -156,6 +167,18 @@ class Kernel:
         checked(
             driver.cuFuncSetAttribute(self._function, key, dynamic_bytes),
             f"requesting {dynamic_bytes} bytes of shared memory for {self.name}",
+        )
+
+    def blocks_per_processor(self, threads: int, dynamic_bytes: int) -> int:
+        """How many blocks of `threads` with this much dynamic shared memory a multiprocessor runs
+        at a time."""
+        return int(
+            checked(
+                driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    self._function, threads, dynamic_bytes
+                ),
+                f"querying the occupancy of {self.name}",
+            )
         )
 
     def launch(
