@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import subprocess
 import sys
 import threading
@@ -61,6 +62,13 @@ def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a Python program in a separate process that need not import everything again."""
     run: Callable[..., subprocess.CompletedProcess[str]] = _servers().run
     return run
+
+
+@pytest.fixture(scope="session")
+def rank_variables() -> dict[str, str]:
+    """The environment of the workload's ranks, as torchrun and the workload set it: those that are
+    `forked` with it are copies of one process, which has imported what the profiler requires."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "6"}
 
 
 @pytest.fixture(scope="session", autouse=True)

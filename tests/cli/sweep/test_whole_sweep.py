@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,8 +29,9 @@ class ForkedRanks:
     """Runs the two ranks of a point in forks of a process that has imported torch already, where
     torchrun and its ranks would import it for each point. The job has ended when it is returned."""
 
-    def __init__(self, forked):
+    def __init__(self, forked, environment):
         self.forked = forked
+        self.environment = environment
 
     def start(self, job):
         arguments = list(job.argv[job.argv.index(WORKLOAD) + 1 :])
@@ -45,9 +45,8 @@ class ForkedRanks:
                 "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
             }  # fmt: skip
-            # With this variable the fork's origin has imported what the profiler requires.
-            environment = os.environ | {"KINETO_LOG_LEVEL": "6"}
-            return self.forked(RANK, json.dumps(variables), json.dumps(arguments), env=environment)
+            given = map(json.dumps, (variables, arguments))
+            return self.forked(RANK, *given, env=self.environment)
 
         with ThreadPoolExecutor(2) as pool:
             ended = list(pool.map(rank, range(2)))
@@ -71,12 +70,13 @@ class ForkedRanks:
 TINY = ("--config", "tiny", "--override", "model.num_layers=1", "-o", "sweep")
 
 
-def test_two_by_two_points_from_run_to_compare(cli, forked, monkeypatch):
+def test_two_by_two_points_from_run_to_compare(cli, forked, rank_variables, monkeypatch):
     """torchrun starts the first point, which takes most of the time; then the sweep grows."""
     pytest.importorskip("torch")
     ended = cli("sweep", "run", "--threads", "256", "--channels", "1", *TINY)
     assert ended.status == 0, ended.stderr
-    monkeypatch.setattr(sweep_module, "LocalJobExecutor", lambda: ForkedRanks(forked))
+    ranks = ForkedRanks(forked, rank_variables)
+    monkeypatch.setattr(sweep_module, "LocalJobExecutor", lambda: ranks)
     ended = cli("sweep", "run", "--threads", "256,512", "--channels", "1,2", *TINY)
     assert ended.status == 0, ended.stderr
     assert ended.stderr.splitlines()[-6] == "4 points in sweep; 1 from an earlier run kept"

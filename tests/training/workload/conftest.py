@@ -4,7 +4,6 @@ are imported once."""
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +57,7 @@ Train = Callable[..., dict[str, Trained]]
 
 
 @pytest.fixture(scope="session")
-def train(forked) -> Train:
+def train(forked, rank_variables) -> Train:
     """Train on the CPU with each of these lists of arguments, into a folder of its name, with the
     preset tiny unless the arguments have another one. Each rank runs `before` first."""
 
@@ -71,9 +70,9 @@ def train(forked) -> Train:
         ]
 
         def rank(number: int) -> list[list]:
-            env = os.environ | {"OMP_NUM_THREADS": "1"}
+            env = rank_variables
             if ranks > 1:
-                env |= {
+                env = env | {
                     "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(ranks),
                     "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                 }  # fmt: skip

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -241,14 +239,34 @@ def test_a_folder_that_cannot_be_written_is_named(alone):
     assert "rank0" in run.stderr[0]
 
 
-def test_torchrun_starts_it_and_reports_the_rank_that_failed(tmp_path):
+TORCHRUN = """
+import torch
+from torch.distributed import run
+from gemmetry.training.workload.__main__ import _end, main
+
+launcher = run.elastic_launch
+
+def rank(unbuffered, as_module, module, *arguments):
+    torch.set_num_threads(1)
+    _end(main(arguments))
+
+def forking(config, entrypoint):
+    config.start_method = "fork"
+    return launcher(config, rank)
+
+run.elastic_launch = forking
+run.main()
+"""
+"""torchrun with ranks that are forks of it, where new ones would import torch again."""
+
+
+def test_torchrun_reports_the_rank_that_failed(tmp_path, forked, rank_variables):
     (tmp_path / "torch_profiler").mkdir()
     (tmp_path / "torch_profiler" / "rank1").write_text("in the way")
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "gemmetry.training.workload", "--config", "tiny", "--output", str(tmp_path),
-    ]  # fmt: skip
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    ended = forked(
+        TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "gemmetry.training.workload",
+        "--config", "tiny", "--output", str(tmp_path), env=rank_variables,
+    )  # fmt: skip
     assert ended.returncode != 0
     assert "2 ranks on cpu, DDP over gloo" in ended.stdout
     assert "rank 1: error: cannot write" in ended.stderr
