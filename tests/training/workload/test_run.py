@@ -193,7 +193,9 @@ def test_the_analysis_names_the_planted_straggler(two, tmp_path):
     (point,) = analyse_sweep(tmp_path).points
     first, second = point.stragglers
     assert not first.is_straggler
-    assert (second.is_straggler, second.lost_in, second.since_step) == (True, LABEL, 2)
+    assert (second.is_straggler, second.lost_in) == (True, LABEL)
+    # On a busy machine, the other rank may be late in some of the first steps.
+    assert second.since_step in (2, 3, 4)
     assert second.lost_us >= 100_000
 
 
