@@ -9,6 +9,7 @@ from gemmetry.analysis.sweeps.collectives.tuner import tuned_collectives
 from gemmetry.analysis.sweeps.document import sweep_document
 from gemmetry.analysis.sweeps.points import collectives
 from gemmetry.analysis.sweeps.points.collectives import matched_job, point_collectives
+from gemmetry.analysis.sweeps.products.traces import collective_sheets
 
 
 @pytest.fixture
@@ -44,13 +45,14 @@ def test_two_traces_of_one_rank_count_once(facts_of, sweeps):
 
 
 def test_the_collectives_of_a_point_are_matched_once(tmp_path, sweeps, monkeypatch):
-    """For its table, its stragglers and a tuner's configuration."""
+    """For its tables, its stragglers and a tuner's configuration."""
     matched = []
     whole = collectives.analyse_job
     monkeypatch.setattr(collectives, "analyse_job", lambda job: matched.append(1) or whole(job))
     points = [sweeps.MadePoint(channels=channels) for channels in (4, 8)]
     found = analyse_sweep(sweeps.write_sweep(tmp_path, points))
     assert len(sweep_document(found)["collectives"]) == len(tuned_collectives(found)) + 1 == 2
+    assert all(collective_sheets(one) for one in found.points)
     assert [len(one.job.matching.matched) for one in found.points] == [18, 18]
     assert len(matched) == 2
 

@@ -19,8 +19,6 @@ from gemmetry.analysis.sweeps.ranks.gemms import members_of
 from gemmetry.analysis.sweeps.ranks.sheets import gemm_rows
 from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis
 from gemmetry.domain.tables import Table
-from gemmetry.traces.collectives.jobs import analyse_jobs
-from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.tracelens.collectives import CommunicationNames, job_sheets
 
 
@@ -111,35 +109,11 @@ def _timeline(facts: RankFacts) -> Timeline:
 
 
 def collective_sheets(point: PointAnalysis) -> list[Table]:
-    """The sheets of TraceLens' report on the collectives of all ranks; [] without collectives.
-
-    Raises:
-        RequestError: two traces of the point have the same rank.
-    """
-    ranks = [_rank_trace(one.facts) for one in point.ranks]
-    if not any(one.collectives for one in ranks):
+    """The sheets of TraceLens' report on the collectives of all ranks; [] without collectives."""
+    if not any(one.collectives for one in point.job.job.ranks):
         return []
     names = {Path(one.facts.file): _names(one.facts) for one in point.ranks}
-    job = max(analyse_jobs(ranks), key=lambda job: len(job.job.ranks))
-    return job_sheets(job, names)
-
-
-def _rank_trace(facts: RankFacts) -> RankTrace:
-    # Copies between GPUs are no collectives, and nothing says which ones belong to one.
-    kernels = (one.collective for one in facts.communication)
-    return RankTrace(
-        file=Path(facts.file),
-        rank=facts.rank,
-        rank_source=facts.rank_source,
-        world_size=facts.world_size,
-        job=facts.job,
-        host=facts.host,
-        base_ns=facts.base_ns,
-        span=facts.span,
-        collectives=tuple(one for one in kernels if one.op != "copy"),
-        partial=facts.partial,
-        problems=facts.problems,
-    )
+    return job_sheets(point.job, names)
 
 
 def _names(facts: RankFacts) -> CommunicationNames:
