@@ -106,10 +106,10 @@ def point_entry(one: PointAnalysis) -> Entry:
             for step in one.steps
         ],
         "stragglers": [
-            {"rank": s.rank, "last_share": _rounded(s.last_share),
+            {"rank": s.rank, "collectives": s.collectives, "last_share": _rounded(s.last_share),
              "waited_us": _rounded(s.waited_us), "delayed_us": _rounded(s.delayed_us),
              "lost_in": s.lost_in, "lost_us": _rounded(s.lost_us), "since_step": s.since_step,
-             "is_straggler": s.is_straggler}
+             "is_straggler": s.is_straggler, "verdict": s.verdict}
             for s in one.stragglers
         ],
         "nccl_records": [recorded_entry(recorded) for recorded in one.recorded],

@@ -23,6 +23,9 @@ from gemmetry.traces.collectives.summary import Collective
 
 Axes = tuple[tuple[str, str], ...]
 
+DELAYS, NO_DELAY_SHOWN, UNDECIDED = "delays the others", "no delay shown", "undecided"
+"""Verdicts on a rank of a point."""
+
 
 @dataclass(frozen=True, slots=True)
 class SweepConfiguration:
@@ -344,15 +347,20 @@ class SettingVerdict:
     """The verdict on each kind of collective, those with the most time first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PointStraggler:
     """How much one rank of a point delays the others."""
 
     rank: int
+    collectives: int
+    """Number of its matched collectives."""
     last_share: float
-    """Share of its matched collectives that the rank entered last, 0 to 1."""
+    """Share of them that the rank entered last, 0 to 1."""
     waited_us: float
     """How long the rank itself waited for others, over all matched collectives."""
+    verdict: str = UNDECIDED
+    """:data:`DELAYS`, :data:`NO_DELAY_SHOWN` where a relevant delay is excluded, or
+    :data:`UNDECIDED`."""
     delayed_us: float = 0.0
     """How long all others waited for this rank alone, in the median step: the time between the
     second to last start and its own, over the collectives of a step that it entered last."""
@@ -364,5 +372,8 @@ class PointStraggler:
     """Time lost there per step: the median over the steps."""
     since_step: int | None = None
     """The step from which on it delays the others; None if it does not."""
-    is_straggler: bool = False
-    """Whether it is shown to delay the others."""
+
+    @property
+    def is_straggler(self) -> bool:
+        """Whether it is shown to delay the others."""
+        return self.verdict == DELAYS

@@ -80,7 +80,8 @@ _SETTINGS = (
 )  # fmt: skip
 _STRAGGLERS = (
     _SWEEP, _POINT, _whole("rank"),
-    _share("came last", "share of its collectives that the rank entered last"),
+    _whole("collectives", "of the rank, those that are matched"),
+    _share("came last", "share of them that the rank entered last"),
     _number("waited µs", 0, "how long it waited for others, over all collectives"),
     _text("lost time in", "the kernel in which it lost time against ranks that merely wait"),
     _number("lost µs/step", 0), _whole("since step"), _text("verdict"),
@@ -167,8 +168,9 @@ def settings_of(sweeps: Sequence[LabelledSweep]) -> Table:
 def stragglers_of(sweeps: Sequence[LabelledSweep]) -> Table:
     """One row per rank of each point."""
     return _nested("stragglers", _STRAGGLERS, sweeps, "stragglers", lambda one: (
-        one["rank"], one["last_share"], one["waited_us"], one["lost_in"] or "", one["lost_us"],
-        one["since_step"], "delays the others" if one["is_straggler"] else "",
+        one["rank"], one.get("collectives"), one["last_share"], one["waited_us"],
+        one["lost_in"] or "", one["lost_us"], one["since_step"],
+        one.get("verdict") or ("delays the others" if one["is_straggler"] else ""),
     ))  # fmt: skip
 
 

@@ -113,11 +113,11 @@ def _stragglers(points: Sequence[Entry]) -> list[str]:
     found = [(point, one) for point in points for one in point["stragglers"]]
     shown = [(point, one) for point, one in found if one["is_straggler"]]
     if not shown:
-        return ["No rank is shown to delay the others."] if found else []
+        return [_no_straggler(found)] if found else []
     point, worst = max(shown, key=lambda item: item[1]["lost_us"] or 0)
     text = (
         f"With {point_label(point)}, rank {worst['rank']} delays the others: it enters "
-        f"{format_percent(worst['last_share'])} of the collectives last"
+        f"{format_percent(worst['last_share'])} of {_its_collectives(worst)} last"
     )
     since = worst["since_step"]
     text += "" if since is None else f", from step {since} on"
@@ -128,6 +128,25 @@ def _stragglers(points: Sequence[Entry]) -> list[str]:
     others = len({id(point) for point, _ in shown}) - 1
     more = "" if not others else f" {counted(others, 'more point has', 'more points have')} one."
     return [f"{text}.{more}"]
+
+
+def _its_collectives(rank: Entry) -> str:
+    count = rank.get("collectives")
+    return "the collectives" if count is None else f"its {counted(count, 'collective')}"
+
+
+def _no_straggler(found: Sequence[tuple[Entry, Entry]]) -> str:
+    text = "No rank is shown to delay the others"
+    points = {id(point): point for point, _ in found}
+    open_ones = [point for point, one in found if one.get("verdict") == "undecided"]
+    count = len({id(point) for point in open_ones})
+    if not count:
+        return f"{text}."
+    steps = max(point["step_ms"]["n"] for point in open_ones)
+    return (
+        f"{text}; at {count} of {counted(len(points), 'point')} it is undecided after "
+        f"{counted(steps, 'step')}: record more."
+    )
 
 
 def _settings(settings: Sequence[Entry]) -> list[str]:

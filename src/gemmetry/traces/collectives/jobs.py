@@ -18,9 +18,11 @@ class Straggler:
     """How often one rank was last, and how long it waited itself."""
 
     rank: int
+    collectives: int
+    """Number of matched collectives that the rank took part in."""
     last_count: int
     last_share: float
-    """Number of matched collectives that the rank took part in."""
+    """Of those, 0 to 1."""
     waited_ns: int
     """Sum of the latest start minus the rank's own start, in ns."""
 
@@ -87,8 +89,8 @@ class JobCollectives:
                 took_part[rank] += 1
         return [
             Straggler(
-                rank, last[rank], last[rank] / took_part[rank] if took_part[rank] else 0.0,
-                waited[rank],
+                rank, took_part[rank], last[rank],
+                last[rank] / took_part[rank] if took_part[rank] else 0.0, waited[rank],
             )
             for rank in sorted(ranks)
         ]  # fmt: skip

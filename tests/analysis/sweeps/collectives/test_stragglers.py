@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -55,6 +56,12 @@ def test_a_slow_gemm_on_one_rank_is_named(found, sweeps):
     assert [one.is_straggler for one in ranks] == [True, False, False]
     assert ranks[0].lost_in.endswith("1024x1024x4096")
     assert ranks[0].lost_in.startswith(sweeps.DOWN.kernel[:20])
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_kernel_that_is_slow_from_the_first_step_on(found, layers):
+    """The others wait at the next collective: after the last layer, in the next step."""
+    assert found(ranks=2, layers=layers, rank_factor={1: 1.6}, steps=4)[1].since_step == 3
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -150,6 +157,60 @@ def test_a_kernel_shows_what_varying_delays_do_not(ranks_of):
     assert not any(one.is_straggler for one in _stragglers(ranks_of(late)))
     found = _stragglers(ranks_of(late, kernels=[[0] * 4, [1000, 1010, 990, 1000]]))
     assert [(one.is_straggler, one.lost_in) for one in found] == [(False, None), (True, "gemm")]
+
+
+def test_two_steps_show_a_kernel_that_no_other_rank_runs(ranks_of):
+    """As on a CPU that other processes use, where nothing takes the same time twice."""
+    late = [[0, 0], [1000, 2600]]
+    kernels = [[0, 0], [1000, 1500]]
+    assert [one.verdict for one in _stragglers(ranks_of(late))] == ["no delay shown", "undecided"]
+    found = _stragglers(ranks_of(late, kernels=kernels))
+    assert [one.lost_in for one in found] == [None, "gemm"]
+    assert (found[1].verdict, found[1].since_step) == ("delays the others", 0)
+    assert found[1].lost_us == pytest.approx(1250)
+
+
+@pytest.mark.parametrize(
+    ("late", "kernels"),
+    [
+        ([[0, 0], [1000, 2600]], [[1, 0], [1000, 1500]]),  # The other rank runs it, too.
+        ([[0, 0], [1000, 2600]], [[0, 0], [1000, 500]]),  # Less than half of the second delay.
+        ([[0, 900], [1000, 0]], [[0, 0], [1000, 1500]]),  # The other rank is last once.
+        ([[0], [1000]], [[0], [1000]]),
+    ],
+)
+def test_what_two_steps_do_not_show(ranks_of, late, kernels):
+    found = _stragglers(ranks_of(late, kernels=kernels))
+    assert not any(one.is_straggler or one.lost_in for one in found)
+    assert found[1].verdict == "undecided"
+
+
+def test_kernels_with_a_rank_in_their_name_show_nothing(ranks_of):
+    """Each rank has one to itself."""
+    ranks = ranks_of([[0, 0], [1000, 2600]], kernels=[[5000, 5100], [5000, 5100]])
+    named = [
+        msgspec.structs.replace(
+            one, kernel_times=KernelTimes((f"rank{one.rank}/forward",), one.kernel_times.sums)
+        )
+        for one in ranks
+    ]
+    assert not any(one.is_straggler for one in _stragglers(named))
+
+
+def test_ranks_that_hardly_differ_do_not_delay_each_other(ranks_of):
+    """A delay of 1 % of a step is excluded."""
+    late = [[0, 4, 0, 3, 0, 5], [3, 0, 4, 0, 2, 0]]
+    found = _stragglers(ranks_of(late))
+    assert [one.verdict for one in found] == ["no delay shown"] * 2
+    assert [one.collectives for one in found] == [6, 6]
+
+
+def test_the_more_points_the_more_it_takes(ranks_of):
+    """The intervals of all points hold together."""
+    ranks = ranks_of([[0] * 3, [800, 1000, 1200]])
+    job = matched_job(ranks)
+    verdicts = {points: stragglers(ranks, job, points)[1].verdict for points in (1, 100)}
+    assert verdicts == {1: "delays the others", 100: "undecided"}
 
 
 def test_delays_too_small_to_matter(ranks_of):

@@ -39,6 +39,11 @@ class Lateness:
     window_ns: float
     """The median step of all ranks."""
 
+    def of(self, rank: int) -> Times:
+        """The delays by one rank, in each step."""
+        found: Times = self.delays[self.ranks.index(rank)]
+        return found
+
     def excess(self, rank: int) -> Times:
         """By how much the rank delays the others more than any other rank does, in each step."""
         place = self.ranks.index(rank)
@@ -89,6 +94,11 @@ def lower_bound(values: Times, family: int) -> float:
     share = 1 - (1 - CONFIDENCE) / family
     reach = student_quantile(share, len(values) - 1) * float(np.std(values, ddof=1))
     return float(np.mean(values)) - reach / math.sqrt(len(values))
+
+
+def upper_bound(values: Times, family: int) -> float:
+    """The upper end of the interval on the other side, like :func:`lower_bound`."""
+    return -lower_bound(-values, family)
 
 
 def delays_since(excess: Times, family: int, relevant_ns: float) -> int | None:

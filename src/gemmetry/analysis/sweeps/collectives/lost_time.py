@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,44 +24,108 @@ class LostTime(NamedTuple):
     cause: str
     """A kernel, :data:`IDLE` or :data:`EVERYWHERE`."""
     per_step: Times
-    """By how much, in ns."""
+    """By how much in each step, in ns."""
     is_kernel: bool = False
 
 
 def find_lost_time(
-    rank: int, ranks: Sequence[RankFacts], steps: Sequence[int], delay_ns: float
+    rank: int,
+    ranks: Sequence[RankFacts],
+    steps: Sequence[int],
+    begin: int,
+    delay_ns: float,
+    points: int = 1,
 ) -> LostTime | None:
-    """The cause of a rank's delay of `delay_ns` per step in `steps`; None if none is shown.
+    """The cause of a rank's delay of `delay_ns` per step in ``steps[begin:]``, with its times in
+    all `steps`; None if none is shown.
 
     It is the kernel whose time exceeds that of the other ranks the most, then time without work,
     then all kernels together.
+
+    Args:
+        points: number of points that are examined; the intervals of all hold together.
     """
     by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
+    if len(by_rank) < 2:
+        return None
+    alone = _own_kernels(by_rank, steps)
+    ignored = alone[rank] if _only_names_differ(alone, rank, EXPLAINED * delay_ns) else {}
+    kernels = _kernels(rank, by_rank, steps, begin, points)
+    found = [one for one in kernels if one.cause not in ignored]
     own = by_rank.pop(rank)
     others = list(by_rank.values())
-    if not others:
-        return None
-    found = _kernels(own, others, steps)
     idle = _excess(own, others, steps, "idle_ns")
     compute = _excess(own, others, steps, "compute_ns")
     candidates = [*found, LostTime(IDLE, idle), LostTime(EVERYWHERE, compute)]
     for one in candidates:
-        if float(np.mean(one.per_step)) >= EXPLAINED * delay_ns:
+        if float(np.mean(one.per_step[begin:])) >= EXPLAINED * delay_ns:
             return one
     return None
 
 
-def _kernels(own: RankFacts, others: Sequence[RankFacts], steps: Sequence[int]) -> list[LostTime]:
+def find_own_kernel(
+    rank: int, ranks: Sequence[RankFacts], steps: Sequence[int], delays: Times
+) -> LostTime | None:
+    """The kernel that no other rank runs and that accounts for half of the rank's delay in each of
+    the `steps`; None without one.
+
+    It needs no interval: that one rank alone runs a kernel is no chance.
+    """
+    by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
+    least = EXPLAINED * delays
+    alone = _own_kernels(by_rank, steps)
+    if _only_names_differ(alone, rank, float(least.min())):
+        return None
+    found = [
+        LostTime(name, times, True)
+        for name, times in alone[rank].items()
+        if bool((times >= least).all())
+    ]
+    return max(found, key=lambda one: float(np.mean(one.per_step)), default=None)
+
+
+def _own_kernels(
+    by_rank: Mapping[int, RankFacts], steps: Sequence[int]
+) -> dict[int, dict[str, Times]]:
+    """Of each rank, the kernels that no other rank runs, and their times in each step."""
+    tables = {
+        rank: {name: times for name, times in _by_kernel(facts, steps).items() if times.any()}
+        for rank, facts in by_rank.items()
+    }
+    users = Counter(name for table in tables.values() for name in table)
+    return {
+        rank: {name: times for name, times in table.items() if users[name] == 1}
+        for rank, table in tables.items()
+    }
+
+
+def _only_names_differ(
+    alone: Mapping[int, Mapping[str, Times]], rank: int, least_ns: float
+) -> bool:
+    """Whether another rank also has a kernel to itself that takes at least so long in the mean
+    step: then names contain the rank, and show nothing about what it does."""
+    return any(
+        float(np.mean(times)) >= least_ns
+        for other, kernels in alone.items()
+        if other != rank
+        for times in kernels.values()
+    )
+
+
+def _kernels(
+    rank: int, by_rank: Mapping[int, RankFacts], steps: Sequence[int], begin: int, points: int
+) -> list[LostTime]:
     """The kernels that are shown to take the rank more time, the largest difference first."""
-    tables = [_by_kernel(facts, steps) for facts in others]
+    own = by_rank[rank]
+    tables = [_by_kernel(facts, steps) for one, facts in by_rank.items() if one != rank]
     nothing = np.zeros(len(steps))
+    family = max(1, len(own.kernel_times.names)) * len(by_rank) * points
     found = []
-    names = own.kernel_times.names
     for name, times in _by_kernel(own, steps).items():
         excess = median_excess(times, [table.get(name, nothing) for table in tables])
-        if lower_bound(excess, len(names) * (len(others) + 1)) > 0:
+        if lower_bound(excess[begin:], family) > 0:
             found.append(LostTime(name, excess, True))
-    return sorted(found, key=lambda one: -float(np.mean(one.per_step)))
+    return sorted(found, key=lambda one: -float(np.mean(one.per_step[begin:])))
 
 
 def _by_kernel(facts: RankFacts, steps: Sequence[int]) -> dict[str, Times]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import NamedTuple
 
 from gemmetry.analysis.sweeps.collectives.lateness import (
+    FEWEST_STEPS,
     Lateness,
     delays_since,
     find_lateness,
+    upper_bound,
 )
-from gemmetry.analysis.sweeps.collectives.lost_time import find_lost_time
-from gemmetry.analysis.sweeps.model import PointStraggler, RankFacts
+from gemmetry.analysis.sweeps.collectives.lost_time import LostTime, find_lost_time, find_own_kernel
+from gemmetry.analysis.sweeps.model import (
+    DELAYS,
+    NO_DELAY_SHOWN,
+    UNDECIDED,
+    PointStraggler,
+    RankFacts,
+)
 from gemmetry.statistics.quantiles import median
 from gemmetry.traces.collectives.jobs import JobCollectives
 
@@ -20,53 +27,87 @@ RELEVANT = 0.01
 """Delays below this share of a step are not worth a name."""
 
 
-def stragglers(ranks: Sequence[RankFacts], job: JobCollectives) -> list[PointStraggler]:
+def stragglers(
+    ranks: Sequence[RankFacts], job: JobCollectives, points: int = 1
+) -> list[PointStraggler]:
     """Every rank of a point with a trace, by number; [] where no collective is matched.
-
-    `job` is that of :func:`~gemmetry.analysis.sweeps.points.collectives.matched_job` of the same
-    ranks.
 
     A rank counts as a straggler if in each step, from some step on, the others wait for it alone
     longer than for any other rank, by a mean that is shown to be above 0, and by 1 % of a step at
     least; or if it delays the others most, by 1 % of a step at least, and a kernel that is shown to
-    take it more time than them accounts for half of that. On 4x H200 ranks take turns: in 8
-    recordings of FSDP with 3 steps each, the rank that delayed the others most, by up to 9 % of a
-    step, changed from step to step, and no rank counts.
+    take it more time than them accounts for half of that; or if it does so in every step, and a
+    kernel that no other rank runs accounts for half of it each time. On 4x H200 ranks take turns:
+    in 8 recordings of FSDP with 3 steps each, the rank that delayed the others most, by up to 9 %
+    of a step, changed from step to step, and no rank counts.
+
+    Args:
+        job: that of :func:`~gemmetry.analysis.sweeps.points.collectives.matched_job` of the same
+            ranks.
+        points: number of points that are examined; the intervals of all hold together with 95 %.
     """
     if not job.matching.matched:
         return []
     lateness = find_lateness(job, ranks)
-    return [
-        _straggler(one.rank, one.last_share, one.waited_ns, lateness, ranks)
-        for one in job.stragglers(corrected=True)
-    ]
+    is_comparable = bool(lateness.steps) and len(lateness.ranks) > 1
+    result = []
+    for one in job.stragglers(corrected=True):
+        found = _shown(one.rank, lateness, ranks, points) if is_comparable else None
+        result.append(
+            PointStraggler(
+                rank=one.rank,
+                collectives=one.collectives,
+                last_share=one.last_share,
+                waited_us=one.waited_ns / 1e3,
+                **({} if found is None else found._asdict()),
+            )
+        )
+    return result
 
 
-def _straggler(
-    rank: int, last_share: float, waited_ns: int, lateness: Lateness, ranks: Sequence[RankFacts]
-) -> PointStraggler:
-    plain = PointStraggler(rank=rank, last_share=last_share, waited_us=waited_ns / 1e3)
-    if not lateness.steps or len(lateness.ranks) < 2:
-        return plain
-    delays = lateness.delays[lateness.ranks.index(rank)]
+class _Shown(NamedTuple):
+    """The fields of :class:`PointStraggler` that follow from the steps."""
+
+    verdict: str
+    delayed_us: float
+    lost_in: str | None = None
+    lost_us: float | None = None
+    since_step: int | None = None
+
+
+def _shown(rank: int, lateness: Lateness, ranks: Sequence[RankFacts], points: int) -> _Shown:
+    delays, excess = lateness.of(rank), lateness.excess(rank)
+    delayed_us = median(delays) / 1e3
+    relevant, family = RELEVANT * lateness.window_ns, len(lateness.ranks) * points
+    begin = delays_since(excess, family, relevant)
+    lost = _lost_time(rank, lateness, ranks, begin, points)
+    if begin is None and lost is None:
+        is_excluded = min(upper_bound(one, family) for one in (delays, excess)) < relevant
+        return _Shown(NO_DELAY_SHOWN if is_excluded else UNDECIDED, delayed_us)
+    begin = begin or 0
+    if lost is None:
+        return _Shown(DELAYS, delayed_us, since_step=lateness.steps[begin])
+    # The others wait at the next collective, which the next step may have.
+    least = median(lost.per_step[begin:]) / 2
+    while begin > 0 and lost.per_step[begin - 1] > least:
+        begin -= 1
+    lost_us = median(lost.per_step[begin:]) / 1e3
+    return _Shown(DELAYS, delayed_us, lost.cause, lost_us, lateness.steps[begin])
+
+
+def _lost_time(
+    rank: int, lateness: Lateness, ranks: Sequence[RankFacts], begin: int | None, points: int
+) -> LostTime | None:
+    """Where the rank loses its time; of a rank whose delays alone do not show it to be a straggler,
+    the kernel that does."""
+    delays, steps = lateness.of(rank), lateness.steps
     relevant = RELEVANT * lateness.window_ns
-    start = delays_since(lateness.excess(rank), len(lateness.ranks), relevant)
+    if begin is not None:
+        return find_lost_time(rank, ranks, steps, begin, float(delays[begin:].mean()), points)
     is_latest = bool((delays.mean() >= lateness.delays.mean(axis=1)).all())
-    steps = lateness.steps[start or 0 :]
-    delay = float(np.mean(delays[start or 0 :]))
-    lost = None
-    if start is not None or (is_latest and delay >= relevant):
-        lost = find_lost_time(rank, ranks, steps, delay)
-    if start is None and (lost is None or not lost.is_kernel):
-        lost = None
-    is_shown = start is not None or lost is not None
-    return PointStraggler(
-        rank=rank,
-        last_share=last_share,
-        waited_us=waited_ns / 1e3,
-        delayed_us=median(delays) / 1e3,
-        lost_in=lost.cause if lost is not None else None,
-        lost_us=median(lost.per_step) / 1e3 if lost is not None else None,
-        since_step=steps[0] if is_shown else None,
-        is_straggler=is_shown,
-    )
+    if not is_latest or delays.mean() < relevant:
+        return None
+    found = find_lost_time(rank, ranks, steps, 0, float(delays.mean()), points)
+    if found is not None and found.is_kernel:
+        return found
+    is_always = len(steps) >= FEWEST_STEPS and float(lateness.excess(rank).min()) >= relevant
+    return find_own_kernel(rank, ranks, steps, delays) if is_always else None
