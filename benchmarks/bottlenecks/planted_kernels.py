@@ -115,7 +115,7 @@ def _shared_rows() -> Words:
 
 
 def _values(variant: str) -> Words:
-    count = np.arange(1 << 20, dtype=np.uint32)
+    count = np.arange(1 << 22, dtype=np.uint32)
     return count * 0 if variant == "severe" else count * np.uint32(2654435761) >> np.uint32(20)
 
 
@@ -258,8 +258,8 @@ KERNELS = (
         cause="atomics",
         given=_values,
         formula=host.atomics,
-        mild=Launch(256, fixed(1024), 4, 1 << 20),
-        severe=Launch(256, fixed(1024), 4, 1 << 20),
+        mild=Launch(256, fixed(4096), 4, 1 << 22),
+        severe=Launch(256, fixed(4096), 4, 1 << 22),
         words=4096,
     ),
     Planted(

@@ -120,7 +120,7 @@ PREDICTED: Mapping[str, Sequence[Range]] = {
         _at_most(_LANES, 1.5),
     ),
     "atomics": (
-        Range("l1tex__t_requests_pipe_lsu_mem_global_op_red.sum", 2**15, 2**15),
+        Range("l1tex__t_requests_pipe_lsu_mem_global_op_red.sum", 2**17, 2**17),
         _at_most(_ISSUE, 10),
         _at_most(_DRAM, 10),
     ),

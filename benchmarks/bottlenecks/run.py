@@ -97,10 +97,9 @@ def measure(planted: Planted, variant: str, architecture: str, launches: int) ->
     written = np.empty(planted.words or blocks * launch.threads, dtype=np.uint32)
     with memory(given.nbytes) as source, memory(written.nbytes) as target:
         checked(driver.cuMemcpyHtoD(source, given.ctypes.data, given.nbytes), "copying the input")
-        times = [time_once(kernel, launch, blocks, source, target, len(written))]
-        times += [
+        times = [
             time_once(kernel, launch, blocks, source, target, len(written))
-            for _ in range(launches - 1)
+            for _ in range(max(1, launches))
         ]
         checked(
             driver.cuMemcpyDtoH(written.ctypes.data, target, written.nbytes), "copying the output"

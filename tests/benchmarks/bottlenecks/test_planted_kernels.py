@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -14,6 +15,7 @@ from gemmetry.devices.cuda_driver import Cubin, compile_file
 SPILLED = {"local_memory_mild", "local_memory_severe"}
 
 
+@cache
 def compiled(name: str) -> Cubin:
     return compile_file(SOURCES, name, (), "sm_90")
 
