@@ -11,9 +11,11 @@ import csv
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,46 @@ def write_json(path: Path, *processes: dict[str, Any]) -> None:
     """A ``results.json`` of these processes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"rocprofiler-sdk-tool": list(processes)}))
+
+
+def write_database(path: Path, pid: int, counters: Sequence[str]) -> None:
+    """A rocpd database of the process of :func:`results_json`; the columns that are read, of
+    rocprofiler-sdk's rocpd_tables.sql, schema version 3."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    dispatch: dict[str, Any] = {
+        "id": 1, "pid": pid, "tid": pid, "agent_id": 50, "kernel_id": 7, "dispatch_id": 1,
+        "queue_id": 1, "stream_id": 1, "start": 1000, "end": 1500, "private_segment_size": 0,
+        "group_segment_size": 65536, "workgroup_size_x": 256, "workgroup_size_y": 1,
+        "workgroup_size_z": 1, "grid_size_x": 65536, "grid_size_y": 1, "grid_size_z": 1,
+        "event_id": 1,
+    }  # fmt: skip
+    tables: dict[str, list[dict[str, Any]]] = {
+        "rocpd_info_node": [{"id": 1, "hostname": "node-7"}],
+        "rocpd_info_process": [{"id": pid, "pid": pid, "command": "", "environment": "{}"}],
+        "rocpd_info_agent": [{"id": 50, "type": "GPU", "type_index": 0, "name": GPU["name"],
+                              "product_name": GPU["product_name"], "extdata": json.dumps(GPU)}],
+        "rocpd_info_kernel_symbol": [{"id": 7, "kernel_name": GEMM, "display_name": GEMM,
+                                      "sgpr_count": 96, "arch_vgpr_count": 128,
+                                      "accum_vgpr_count": 64}],
+        "rocpd_event": [{"id": 1, "stack_id": 1}],
+        "rocpd_kernel_dispatch": [dispatch],
+        "rocpd_info_pmc": [{"id": n, "name": name} for n, name in enumerate(counters)],
+        "rocpd_pmc_event": [{"id": n, "event_id": 1, "pmc_id": n // XCCS,
+                             "value": VALUES[counters[n // XCCS]] / XCCS}
+                            for n in range(XCCS * len(counters))],
+    }  # fmt: skip
+    with closing(sqlite3.connect(path)) as database:
+        for name, rows in tables.items():
+            columns = list(rows[0])
+            database.execute(f"CREATE TABLE {name}_a1 ({', '.join(map(_quoted, columns))})")
+            marks = ", ".join("?" for _ in columns)
+            database.executemany(f"INSERT INTO {name}_a1 VALUES ({marks})",
+                                 [tuple(row.values()) for row in rows])  # fmt: skip
+        database.commit()
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def _capitalised(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,10 +33,27 @@ def test_only_some_metrics():
     assert launch.metrics() == {"gpu__time_duration.sum": 180_992}
 
 
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"traceEvents": []}', "PK\x03\x04", "\0" * 99]
+)
+def test_other_files(content, tmp_path):
+    file = tmp_path / "a"
+    file.write_text(content)
+    with pytest.raises(RequestError, match="no hardware counters of kernels"):
+        read_counters(file)
+
+
+def test_no_file_and_an_empty_folder(tmp_path):
+    with pytest.raises(RequestError, match="cannot be read"):
+        read_counters(tmp_path / "absent")
+    with pytest.raises(RequestError, match="no hardware counters of kernels"):
+        read_counters(tmp_path)
+
+
 def test_a_file_that_is_no_report(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("a,b\n1,2\n")
-    with pytest.raises(RequestError, match="no report of hardware counters") as error:
+    with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
         read_counters(file)
     assert error.value.hint
 

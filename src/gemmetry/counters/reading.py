@@ -11,31 +11,57 @@ from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 from gemmetry.formats.counters.ncu_export import read_by_export
 from gemmetry.formats.counters.ncu_installation import ncu_executable, report_library
 from gemmetry.formats.counters.ncu_rep import MAGIC, read_ncu_rep
+from gemmetry.formats.counters.rocprof_compute import read_rocprof_compute
+from gemmetry.formats.counters.rocprofv3 import read_rocprofv3_file, read_rocprofv3_folder
 from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.readers import TraceFormat
+from gemmetry.formats.sniffing import format_of
+
+_HINT = (
+    "Give a report of Nsight Compute (.ncu-rep), or what it writes with --csv; or rocprofv3's "
+    "counter_collection.csv, results.json or .db, its folder, or rocprof-compute's pmc_perf.csv."
+)
 
 
 def read_counters(path: Path, metrics: Collection[str] | None = None) -> LaunchTable:
     """The launches of a report, with their metrics in base units.
 
     Args:
-        path: a report of Nsight Compute, or a CSV file of its raw page.
+        path: a report of Nsight Compute, or a CSV file that it wrote; counters of rocprofv3 as CSV,
+            JSON or rocpd, or the folder of its files; a table of rocprof-compute.
         metrics: ids of the metrics to read, which takes less time and memory; None for all.
 
     Raises:
         RequestError: the file cannot be opened, or is no report of hardware counters.
         EnvironmentFailure: ``ncu`` cannot export it, where its library is missing.
     """
+    table = _read_folder(path, metrics) if path.is_dir() else _read_file(path, metrics)
+    if table is None:
+        raise RequestError(f"{path} has no hardware counters of kernels", hint=_HINT)
+    return table
+
+
+def _read_file(path: Path, metrics: Collection[str] | None) -> LaunchTable | None:
     with open_decompressed(path) as file:
         start = file.read(len(MAGIC))
     if start == MAGIC:
         return _read_report(path, metrics)
-    table = read_ncu_csv(path, metrics)
-    if table is None:
-        raise RequestError(
-            f"{path} is no report of hardware counters",
-            hint="Write one with `ncu --import FILE --page raw --csv`.",
-        )
-    return table
+    form = format_of(path)
+    if isinstance(form, TraceFormat) and form.suffix != ".csv":
+        return read_rocprofv3_file(path, form, metrics)
+    # A table of rocprof-compute begins like those of rocprofv3.
+    table = read_rocprof_compute(path, metrics)
+    if table is None and isinstance(form, TraceFormat):
+        table = read_rocprofv3_file(path, form, metrics)
+    return table if table is not None else read_ncu_csv(path, metrics)
+
+
+def _read_folder(folder: Path, metrics: Collection[str] | None) -> LaunchTable | None:
+    """rocprofv3's files, or the table in a workload's folder of rocprof-compute."""
+    wide = folder / "pmc_perf.csv"
+    if wide.is_file():
+        return read_rocprof_compute(wide, metrics)
+    return read_rocprofv3_folder(folder, metrics)
 
 
 def _read_report(path: Path, metrics: Collection[str] | None) -> LaunchTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from gemmetry.formats.events import MISSING
@@ -23,9 +24,11 @@ class CountedDispatch:
     kernel: str
     device: int
     """Number of the GPU."""
-    workgroups: int
-    workgroup_size: int
-    """Work-items of a workgroup."""
+    grid: tuple[int, ...]
+    """Workgroups by dimension, or in all where the file has the product only; () where it has
+    neither."""
+    block: tuple[int, ...]
+    """Work-items of a workgroup, likewise."""
     lds_bytes: int
     """Of a workgroup."""
     scratch_bytes: int
@@ -38,6 +41,16 @@ class CountedDispatch:
     values: dict[str, float] = field(default_factory=dict)
     """Counter -> sum over its instances (XCCs, shader engines, channels of a cache); empty where
     no counters were collected."""
+
+    @property
+    def workgroups(self) -> int:
+        """Of the grid."""
+        return prod(self.grid) if self.grid else MISSING
+
+    @property
+    def workgroup_size(self) -> int:
+        """Work-items of a workgroup."""
+        return prod(self.block) if self.block else MISSING
 
     @property
     def duration_ns(self) -> int | None:
@@ -110,19 +123,21 @@ def counted_gpu(value: Callable[[str], Any]) -> CountedGpu | None:
     )
 
 
-def workgroups(work_items: Sequence[int], sizes: Sequence[int]) -> int:
-    """Number of workgroups of a grid; rocprofv3 records grids in work-items.
+def grid_and_block(
+    work_items: Sequence[int], sizes: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Workgroups, and work-items of each, by dimension; rocprofv3 records grids in work-items.
 
     Args:
         work_items: of the grid, by dimension.
         sizes: of a workgroup, by dimension.
     """
-    count = 1
-    for items, size in zip(work_items, sizes, strict=True):
-        if items < 0 or size <= 0:
-            return MISSING
-        count *= -(-items // size)
-    return count
+    if min(sizes) <= 0:
+        return (), ()
+    if min(work_items) < 0:
+        return (), tuple(sizes)
+    grid = tuple(-(-items // size) for items, size in zip(work_items, sizes, strict=True))
+    return grid, tuple(sizes)
 
 
 def _positive(value: object) -> int | None:

@@ -16,7 +16,7 @@ from gemmetry.formats.rocm.counted import (
     CountedDispatch,
     CountedProcess,
     counted_gpu,
-    workgroups,
+    grid_and_block,
 )
 from gemmetry.formats.rocm.rocpd import (
     DISPATCH,
@@ -69,13 +69,14 @@ def _read(process: CountedProcess, tables: RocpdTables, suffix: str) -> None:
     for row in tables.database.execute(rows_query(DISPATCH, suffix, tables.columns, more)):
         start, end, _, agent, _, _, _, _, event, number, kernel, lds, scratch, *sizes = row
         name, registers = symbols.get(kernel, (f"kernel {kernel}", [MISSING] * 3))
-        grid, group = list(map(_whole, sizes[:3])), list(map(_whole, sizes[3:]))
+        grid, block = grid_and_block([_whole(one) for one in sizes[:3]],
+                                     [_whole(one) for one in sizes[3:]])  # fmt: skip
         dispatch = CountedDispatch(
             number=_whole(number),
             kernel=name,
             device=numbers.get(agent, MISSING),
-            workgroups=workgroups(grid, group),
-            workgroup_size=group[0] * group[1] * group[2] if min(group) > 0 else MISSING,
+            grid=grid,
+            block=block,
             lds_bytes=_whole(lds),
             scratch_bytes=_whole(scratch),
             vgprs=registers[0],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
@@ -11,7 +10,7 @@ from gemmetry.formats.rocm.counted import (
     CountedDispatch,
     CountedProcess,
     counted_gpu,
-    workgroups,
+    grid_and_block,
 )
 from gemmetry.formats.rocm.rocprofv3.tables import (
     RowBlock,
@@ -31,11 +30,12 @@ def read_csv_counters(path: Path) -> CountedProcess:
 
     Args:
         path: any of the process's files; those in the same folder that share its prefix are read.
+            A file with another name is read alone.
 
     Raises:
         RequestError: a file cannot be opened.
     """
-    files = siblings(path)
+    files = siblings(path) or {"counter_collection": path}
     agents = _Agents(files.get("agent_info"))
     found = CountedProcess(gpus=agents.gpus)
     counters, trace = files.get("counter_collection"), files.get("kernel_trace")
@@ -102,10 +102,10 @@ def _add(
         )),
         strict=True,
     )  # fmt: skip
-    for row, number, kernel, (groups, size), *rest in columns:
+    for row, number, kernel, (grid, group), *rest in columns:
         key = keys[row]
         dispatches[key] = CountedDispatch(
-            number, kernels[kernel], devices[key[0]], groups, size, *rest
+            number, kernels[kernel], devices[key[0]], grid, group, *rest
         )
     values = zip(keys, block.texts("Counter_Name"), block.texts("Counter_Value"), strict=True)
     for key, counter, text in values:
@@ -116,19 +116,14 @@ def _add(
             found[counter] = found.get(counter, 0.0) + value
 
 
-def _sizes(block: RowBlock) -> Iterator[tuple[int, int]]:
+def _sizes(block: RowBlock) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Workgroups, and work-items of each: by dimension, or in all."""
-    if "Grid_Size" in block.columns:
-        pairs = zip(block.integers("Grid_Size"), block.integers("Workgroup_Size"), strict=True)
-        return ((workgroups((items,), (size,)), size) for items, size in pairs)
-    triples = [
-        zip(*(block.integers(f"{what}_Size_{axis}") for axis in _XYZ), strict=True)
+    axes = [""] if "Grid_Size" in block.columns else [f"_{axis}" for axis in _XYZ]
+    grids, groups = (
+        zip(*(block.integers(f"{what}_Size{axis}") for axis in axes), strict=True)
         for what in ("Grid", "Workgroup")
-    ]
-    return (
-        (workgroups(items, sizes), prod(sizes) if min(sizes) > 0 else MISSING)
-        for items, sizes in zip(*triples, strict=True)
     )
+    return map(grid_and_block, grids, groups)
 
 
 def _number(text: str) -> float | None:

@@ -18,7 +18,7 @@ from gemmetry.formats.rocm.counted import (
     CountedDispatch,
     CountedProcess,
     counted_gpu,
-    workgroups,
+    grid_and_block,
 )
 from gemmetry.formats.rocm.rows import kernel_name
 
@@ -178,14 +178,15 @@ class _ReadProcess:
         info = one.dispatch_info or _DispatchInfo()
         symbol = self._symbols.get(info.kernel_id, _KernelSymbol())
         name = symbol.formatted_kernel_name or symbol.demangled_kernel_name or symbol.kernel_name
-        grid, group = info.grid_size or _Extent(), info.workgroup_size or _Extent()
+        sizes = info.grid_size or _Extent(), info.workgroup_size or _Extent()
+        grid, block = grid_and_block(*(one.sizes for one in sizes))
         agent = info.agent_id.handle if info.agent_id is not None else MISSING
         return CountedDispatch(
             number=info.dispatch_id,
             kernel=kernel_name(name or f"kernel {info.kernel_id}"),
             device=numbers.get(agent, MISSING),
-            workgroups=workgroups(grid.sizes, group.sizes),
-            workgroup_size=group.x * group.y * group.z or MISSING,
+            grid=grid,
+            block=block,
             lds_bytes=info.group_segment_size,
             scratch_bytes=info.private_segment_size,
             vgprs=symbol.arch_vgpr_count,

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.counters.reading import read_counters
+from gemmetry.formats.counters.launches import DURATION
+from gemmetry.hardware.amd_metrics import METRICS
+
+COUNTERS = ("SQ_WAVES", "SQ_BUSY_CU_CYCLES", "GRBM_GUI_ACTIVE")
+
+
+@pytest.fixture
+def recorded(rocprofv3, tmp_path):
+    """The same process in each format."""
+    rocprofv3.write_csv(tmp_path / "csv", "41", 41, COUNTERS, kernels=[rocprofv3.GEMM])
+    rocprofv3.write_json(tmp_path / "json" / "41_results.json",
+                         rocprofv3.results_json(41, COUNTERS))  # fmt: skip
+    rocprofv3.write_database(tmp_path / "db" / "41_results.db", 41, COUNTERS)
+    return {"csv": tmp_path / "csv" / "41_counter_collection.csv",
+            "json": tmp_path / "json" / "41_results.json",
+            "db": tmp_path / "db" / "41_results.db"}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "db"])
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_every_format_has_the_same_launch(form, as_folder, recorded, rocprofv3):
+    path = recorded[form].parent if as_folder else recorded[form]
+    table = read_counters(path)
+    (launch,) = table
+    assert (table.tool, table.source, table.problems) == ("rocprofv3", path, [])
+    info = launch.info
+    assert (info.name, info.grid, info.block) == (rocprofv3.GEMM, (256, 1, 1), (256, 1, 1))
+    assert (info.device, info.capability) == ("AMD Instinct MI300X", "gfx942")
+    assert (info.number, info.process) == (1, 41)
+    assert launch.duration_ns == 500
+    assert {name: launch.value(name) for name in COUNTERS} == pytest.approx(
+        {name: rocprofv3.VALUES[name] for name in COUNTERS}
+    )
+    facts = {"cu_count": 304, "simd_count": 1216, "num_xcc": 8, "max_waves_per_cu": 32,
+             "lds_block_size": 65536, "scratch_size": 0, "vgpr_count": 128,
+             "accum_vgpr_count": 64, "sgpr_count": 96, DURATION: 500}  # fmt: skip
+    assert {name: launch.value(name) for name in facts} == facts
+    assert (launch.unit(DURATION), launch.unit("lds_block_size")) == ("ns", "byte")
+
+
+def test_the_facts_are_those_that_the_formulas_need(recorded):
+    launch = read_counters(recorded["csv"])[0]
+    busy = next(one for one in METRICS if one.name == "cu_busy_percent")
+
+    class Gpu:
+        units, xccs = launch.value("cu_count"), launch.value("num_xcc")
+
+    assert busy.formula(launch.metrics(), Gpu) == pytest.approx(80)
+
+
+def test_grids_by_dimension(rocprofv3, tmp_path):
+    process = rocprofv3.results_json(41, COUNTERS)
+    info = process["buffer_records"]["kernel_dispatch"][0]["dispatch_info"]
+    info["grid_size"], info["workgroup_size"] = (
+        {"x": 64, "y": 10, "z": 3},
+        {"x": 32, "y": 4, "z": 1},
+    )
+    rocprofv3.write_json(tmp_path / "a_results.json", process)
+    found = read_counters(tmp_path / "a_results.json").infos[0]
+    assert (found.grid, found.block) == ((2, 3, 3), (32, 4, 1))
+
+
+def test_counters_of_several_passes_are_joined_launch_by_launch(rocprofv3, tmp_path):
+    first, second = COUNTERS[:1], COUNTERS[1:]
+    rocprofv3.write_csv(tmp_path / "pass_1", "41", 41, first)
+    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, second)
+    table = read_counters(tmp_path)
+    assert [one.name for one in table] == [rocprofv3.GEMM, rocprofv3.OTHER, rocprofv3.GEMM]
+    for one in table:
+        assert {name for name in COUNTERS if one.value(name) is not None} == set(COUNTERS)
+        assert one.info.process == 41
+    assert table.problems == []
+
+
+def test_passes_with_different_numbers_of_launches(rocprofv3, tmp_path):
+    rocprofv3.write_csv(tmp_path / "pass_1", "41", 41, COUNTERS[:1])
+    rocprofv3.write_csv(tmp_path / "pass_2", "55", 55, COUNTERS[1:], kernels=[rocprofv3.GEMM])
+    table = read_counters(tmp_path)
+    assert [one.value("SQ_BUSY_CU_CYCLES") is None for one in table] == [False, True, True]
+    assert "different numbers of launches" in table.problems[0]
+
+
+def test_ranks_are_joined_by_rank(rocprofv3, tmp_path):
+    for rank, device in ((0, 0), (1, 1)):
+        for number, counters in ((1, COUNTERS[:1]), (2, COUNTERS[1:])):
+            pid = 10 * number + rank
+            rocprofv3.write_csv(tmp_path / f"pass_{number}", f"rank{rank}_{pid}", pid, counters,
+                                device=device, kernels=[rocprofv3.GEMM])  # fmt: skip
+    table = read_counters(tmp_path)
+    assert [one.info.process for one in table] == [10, 11]
+    assert all(one.value(name) is not None for one in table for name in COUNTERS)
+
+
+def test_processes_of_unknown_rank_are_not_joined(rocprofv3, tmp_path):
+    for number, counters in ((1, COUNTERS[:1]), (2, COUNTERS[1:])):
+        for pid in (10 * number, 10 * number + 1):
+            rocprofv3.write_csv(tmp_path / f"pass_{number}", str(pid), pid, counters,
+                                kernels=[rocprofv3.GEMM])  # fmt: skip
+    table = read_counters(tmp_path)
+    assert [one.info.process for one in table] == [10, 11, 20, 21]
+    assert [one.value("SQ_WAVES") is None for one in table] == [False, False, True, True]
+
+
+def test_without_counters_and_with_zeros_only(rocprofv3, tmp_path):
+    rocprofv3.write_csv(tmp_path / "a", "41", 41, ())
+    table = read_counters(tmp_path / "a")
+    assert len(table) == 3
+    assert "pmc" in table.problems[0]
+    rocprofv3.write_csv(tmp_path / "b", "41", 41, ["SQ_WAVES"], values={"SQ_WAVES": 0})
+    assert "all counters are zero" in read_counters(tmp_path / "b").problems[0]
+
+
+def test_the_columns_of_an_early_version_in_a_file_of_another_name(tmp_path):
+    file = tmp_path / "renamed.csv"
+    file.write_text(
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id",'
+        '"Grid_Size","Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size","VGPR_Count",'
+        '"SGPR_Count","Counter_Name","Counter_Value"\n'
+        '4,4,1,1,36499,36499,1048576,"divide(float*, int)",64,0,0,12,16,"SQ_WAVES",16384\n'
+        '4,4,1,1,36499,36499,1048576,"divide(float*, int)",64,0,0,12,16,"SQ_WAVES",2.0e+00\n'
+    )
+    (launch,) = read_counters(file)
+    assert (launch.name, launch.info.grid, launch.duration_ns) == (
+        "divide(float*, int)", (16384, 1, 1), None,
+    )  # fmt: skip
+    assert launch.value("SQ_WAVES") == 16386
+    assert launch.value("cu_count") is None
+
+
+def test_only_the_required_counters(recorded):
+    for path in recorded.values():
+        assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"]
