@@ -1,16 +1,17 @@
 #!/bin/sh
-# Collect the counters of the planted bottlenecks and of products of cuBLAS and Triton with Nsight
-# Compute, on a machine with an NVIDIA GPU; about 4 minutes on an H200:
+# Collect the counters of the planted bottlenecks and of products of cuBLAS and Triton, on a machine
+# with an NVIDIA GPU and Nsight Compute; about 4 minutes on an H200:
 #
 #   sh benchmarks/bottlenecks/campaign.sh RESULTS
 #
-# Writes to RESULTS the raw pages planted_severe.csv, planted_mild.csv and gemms.csv (base units),
+# Writes to RESULTS the raw pages planted_severe.csv, planted_mild.csv and gemms.csv, the products in
 # their order (gemms.json), the times without the profiler (planted.json), and all text (log.txt).
-# Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON, NCU and
-# SET may be set. Clocks are left alone; caches are flushed before each pass (ncu's default).
+# Every part has a limit of its own, so that one that hangs does not cost the others; where
+# `gemmetry counters collect` writes no table, ncu's set "full" is collected without it. PYTHON, NCU
+# and SET may be set.
 set -u
 results=$1
-python=${PYTHON:-python3} ncu=${NCU:-ncu} set=${SET:-full}
+python=${PYTHON:-python3} ncu=${NCU:-ncu} set=${SET:-gemm}
 here=$(dirname "$0")
 scratch=$(mktemp -d)
 mkdir -p "$results"
@@ -24,24 +25,32 @@ part() { # LIMIT_S NAME COMMAND...
   echo "== $name took $(($(date +%s) - began)) s"
 }
 
-profile() { # LIMIT_S NAME NCU_OPTION... -- COMMAND...: NAME.csv
-  limit=$1 name=$2
-  shift 2
-  part "$limit" "$name" "$ncu" --set "$set" --clock-control none --cache-control all \
-    --target-processes all --log-file "$scratch/$name.log" -f -o "$scratch/$name" "$@"
-  grep -v '^==PROF== Profiling' "$scratch/$name.log"
-  "$ncu" --import "$scratch/$name.ncu-rep" --csv --page raw --print-units base >"$results/$name.csv"
+profile() { # LIMIT_S NAME WHICH NCU_WHICH COMMAND...: NAME.csv, of the launches that WHICH selects
+  limit=$1 name=$2 which=$3 ncu_which=$4 stem=$scratch/$2
+  shift 4
+  # shellcheck disable=SC2086 # an option and its value
+  part "$limit" "$name" "$python" -m gemmetry counters collect --set "$set" $which \
+    -o "$stem.ncu-rep" -- "$@"
+  cat "$stem.json" "$stem.application.log" "$stem.profiler.log" | grep -v '^==PROF== Profiling'
+  if test ! -s "$stem.csv"; then
+    # shellcheck disable=SC2086
+    part "$limit" "$name-full" "$ncu" --set full --clock-control none --target-processes all \
+      $ncu_which -f -o "$stem" "$@"
+    "$ncu" --import "$stem.ncu-rep" --csv --page raw --print-units base >"$stem.csv"
+  fi
+  cp "$stem.csv" "$results/"
 }
 
-planted='regex:_(mild|severe)$'
+own='_(mild|severe)'
 {
   "$ncu" --version
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,power.limit --format=csv
   part 60 times "$python" "$here/run.py" --launches 5 --json "$results/planted.json"
-  profile 100 planted_severe -k "$planted" "$python" "$here/run.py" --variant severe
-  profile 100 planted_mild -k "$planted" "$python" "$here/run.py" --variant mild
-  profile 120 gemms --profile-from-start off "$python" "$here/gemms.py" \
-    --json "$results/gemms.json"
+  profile 100 planted_severe "--kernel $own" "-k regex:$own" \
+    "$python" "$here/run.py" --variant severe
+  profile 100 planted_mild "--kernel $own" "-k regex:$own" "$python" "$here/run.py" --variant mild
+  profile 120 gemms "--nvtx profiled" "--nvtx --nvtx-include profiled]" \
+    "$python" "$here/gemms.py" --json "$results/gemms.json"
   part 30 predictions "$python" "$here/predicted_counters.py" "$results/planted_severe.csv"
   ls -l "$results"
 } 2>&1 | tee "$results/log.txt"

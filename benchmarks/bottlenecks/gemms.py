@@ -1,12 +1,11 @@
 """Launch products of cuBLAS and of our Triton kernel once each, for a profiler.
 
-    ncu --profile-from-start off --set full -o gemms python benchmarks/bottlenecks/gemms.py
+    gemmetry counters collect --nvtx profiled -o gemms -- python benchmarks/bottlenecks/gemms.py
     python benchmarks/bottlenecks/gemms.py torch:matmul_512x512x512_bf16t_bf16n_bf16t
 
 Each product is ``provider:operation`` or ``provider:operation:configuration``. It is launched
-without the profiler first (libraries are loaded, kernels are chosen); of the last launch, all
-kernels are between cudaProfilerStart and cudaProfilerStop. Requires torch, and triton for those
-products.
+without being profiled first (libraries are loaded, kernels are chosen); all kernels of the last
+launch are in the NVTX range "profiled". Requires torch, and triton for those products.
 """
 
 from __future__ import annotations
@@ -48,18 +47,14 @@ WARM_UPS = 2
 
 @contextmanager
 def profiled(target: Target) -> Iterator[None]:
-    """What a profiler started with ``--profile-from-start off`` records; nothing on the CPU."""
+    """The NVTX range "profiled" around all that is submitted and run; nothing on the CPU."""
     if not target.is_gpu:
         yield
         return
-    runtime = torch.cuda.cudart()
     torch.cuda.synchronize()
-    runtime.cudaProfilerStart()
-    try:
+    with torch.cuda.nvtx.range("profiled"):
         yield
         torch.cuda.synchronize()
-    finally:
-        runtime.cudaProfilerStop()
 
 
 def launch(product: str, device: str) -> str | None:

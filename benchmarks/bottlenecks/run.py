@@ -2,7 +2,7 @@
 
     python benchmarks/bottlenecks/run.py                     # each variant once, times and checks
     python benchmarks/bottlenecks/run.py --only l2 --variant severe --launches 20
-    ncu -k 'regex:_(mild|severe)$' --set full -o planted python benchmarks/bottlenecks/run.py
+    gemmetry counters collect -o planted -- python benchmarks/bottlenecks/run.py
 
 Requires an NVIDIA GPU and the extra ``cuda`` (cuda-bindings, NVRTC); torch is not needed. The time
 printed is the shortest of the launches, from the GPU's events; under a profiler it means nothing.

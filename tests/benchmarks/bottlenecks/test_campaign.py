@@ -13,29 +13,45 @@ case $1 in
 esac
 """
 
+PYTHON = """#!/bin/sh
+echo "$@" >>"$0.log"
+case "$*" in
+*/planted_severe.ncu-rep*) # collecting the others fails
+  while test "$1" != -o; do shift; done
+  echo collected >"${2%.ncu-rep}.csv" ;;
+esac
+exit 3
+"""
 
-def test_each_part_is_profiled_and_exported(tmp_path: Path) -> None:
+
+def test_each_part_is_collected_with_gemmetry_or_without_it(tmp_path: Path) -> None:
     ncu, python = tmp_path / "ncu", tmp_path / "python"
-    ncu.write_text(NCU)
-    python.write_text('#!/bin/sh\necho "$@" >>"$0.log"\nexit 3\n')
-    for program in (ncu, python):
+    for program, text in ((ncu, NCU), (python, PYTHON)):
+        program.write_text(text)
         program.chmod(0o755)
+    results = tmp_path / "results"
     done = subprocess.run(
-        ["sh", str(SCRIPT), str(tmp_path / "results")],
+        ["sh", str(SCRIPT), str(results)],
         env={**os.environ, "NCU": str(ncu), "PYTHON": str(python)},
         capture_output=True,
         text=True,
         check=True,
     )
-    for name in ("planted_severe", "planted_mild", "gemms"):
-        page = (tmp_path / "results" / f"{name}.csv").read_text()
-        assert page.endswith(f"/{name}.ncu-rep\n")
-    profiled = [line for line in (tmp_path / "ncu.log").read_text().splitlines() if "--set" in line]
-    assert [line.split(str(python))[1].split()[1:] for line in profiled[:2]] == [
+    assert (results / "planted_severe.csv").read_text() == "collected\n"
+    for name in ("planted_mild", "gemms"):
+        assert (results / f"{name}.csv").read_text().endswith(f"/{name}.ncu-rep\n")
+    started = (tmp_path / "python.log").read_text().splitlines()
+    collected = [line for line in started if " counters collect " in line]
+    assert [line.split(str(python))[1].split()[1:3] for line in collected[:2]] == [
         ["--variant", "severe"],
         ["--variant", "mild"],
     ]
-    assert all("-k regex:_(mild|severe)$ " in line for line in profiled[:2])
-    assert "--profile-from-start off" in profiled[2]
+    assert all(" --set gemm --kernel _(mild|severe) -o " in line for line in collected[:2])
+    assert " --set gemm --nvtx profiled -o " in collected[2]
+    mild, gemms = (
+        line for line in (tmp_path / "ncu.log").read_text().splitlines() if "--set full" in line
+    )
+    assert " -k regex:_(mild|severe) -f " in mild
+    assert " --nvtx --nvtx-include profiled] -f " in gemms
     assert "times ended with status 3" in done.stdout
-    assert (tmp_path / "results/log.txt").read_text() == done.stdout
+    assert (results / "log.txt").read_text() == done.stdout
