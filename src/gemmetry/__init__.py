@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_EXPORTS = {
-    "Results": "gemmetry.api",
-    "bench": "gemmetry.api",
-    "load": "gemmetry.api",
-    "profile": "gemmetry.api",
-    "record_traces": "gemmetry.api",
-}
-
 __all__ = ["Results", "__version__", "bench", "load", "profile", "record_traces"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    if name in __all__:
+        return getattr(importlib.import_module("gemmetry.api"), name)
     raise AttributeError(f"module 'gemmetry' has no attribute {name!r}")
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import inspect
 
 from gemmetry.cli.main import load_command
-from gemmetry.cli.options import given_values, with_request
+from gemmetry.cli.options import with_request
+from gemmetry.cli.requests import Source
 from gemmetry.domain.settings import Form
 from gemmetry.specs.keys import KEYS, RETIRED
 
@@ -25,21 +26,23 @@ def test_a_command_gets_only_what_was_given(capsys):
     seen = {}
 
     @with_request
-    def command(given: dict[str, object], own: int = 3) -> None:
+    def command(source: Source, own: int = 3) -> None:
         """Its help."""
-        seen.update(given, own=own)
+        seen.update(source.given, own=own, spec=source.spec, settings=source.settings)
 
     values = dict.fromkeys(inspect.signature(command).parameters)
-    values |= {"own": 5, "seed": "7", "dtypes": ["f32", "bf16"], "append": False, "build_dir": "x"}
+    values |= {
+        "own": 5,
+        "set": ["jobs=2"],
+        "seed": "7",
+        "dtypes": ["f32", "bf16"],
+        "append": False,
+        "build_dir": "x",
+    }
     command(**values)
-    assert seen == {"seed": "7", "dtypes": ["f32", "bf16"], "append": False, "own": 5}
+    assert seen == {
+        "seed": "7", "dtypes": ["f32", "bf16"], "append": False, "own": 5, "spec": None,
+        "settings": ["jobs=2"],
+    }  # fmt: skip
     assert "--build-dir has no effect" in capsys.readouterr().err
     assert command.__doc__ == "Its help."
-
-
-def test_lists_become_one_text_but_patterns_stay_apart():
-    assert given_values({"dtypes": ["a,b", "c"], "dispatches": ["x{1,2}", "y"], "seed": "1"}) == {
-        "dtypes": "a,b,c",
-        "dispatches": ["x{1,2}", "y"],
-        "seed": "1",
-    }

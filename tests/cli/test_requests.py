@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.cli.requests import Source, plan_request, read_request
+from gemmetry.cli.requests import Source, given_values, plan_request, read_request
 from gemmetry.domain.errors import SpecError, StorageError
 
 
@@ -48,3 +48,11 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, capsys):
 def test_a_spec_that_cannot_be_saved_is_reported(tmp_path):
     with pytest.raises(StorageError, match="spec"):
         read_request(Source(given={}, save=tmp_path / "missing" / "spec.yaml"))
+
+
+def test_lists_become_one_text_but_patterns_stay_apart():
+    assert given_values({"dtypes": ["a,b", "c"], "dispatches": ["x{1,2}", "y"], "seed": "1"}) == {
+        "dtypes": "a,b,c",
+        "dispatches": ["x{1,2}", "y"],
+        "seed": "1",
+    }

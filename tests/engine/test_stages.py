@@ -4,14 +4,14 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.events import Message, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.engine import compile, compile_plan, generate
+from gemmetry.engine import compile_plan, generate, run
 from gemmetry.specs.generated import read_generated
 from gemmetry.store.experiment import Experiment
 
 
 def test_compiling_runs_nothing(make_plan, tmp_path):
     plan = make_plan(("crash", "compile_error"), options={"seconds_per_compile": 0.0})
-    summary = compile(plan, tmp_path / "experiment", command="gemmetry compile")
+    summary = run(compile_plan(plan), tmp_path / "experiment", command="gemmetry compile")
     assert summary.outcomes == {Outcome.OK: 3, Outcome.COMPILE_ERROR: 1}
     assert summary.exit_status == 0
     with Experiment.open(tmp_path / "experiment") as experiment:

@@ -15,7 +15,7 @@ from gemmetry.domain.dtypes import DTYPES
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.traits import Trait
-from gemmetry.numerics.bounds import error_bounds
+from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import OperandSizes, Reference
 
 Rounding = Callable[[Fraction], Fraction]
@@ -124,8 +124,8 @@ def numbers(draw, bits, count):
 def bounds_of(operation, products, *, sizes=None, declared=()):
     value, magnitude = sum(products), sum(map(abs, products))
     reference = Reference(np.array([[float(value)]]), np.array([[float(magnitude)]]), None, sizes)
-    bounds = error_bounds(operation, reference, declared=declared)
-    return Fraction(bounds.warn[0, 0]), Fraction(bounds.fail[0, 0])
+    rule = bound_rule(operation, reference, declared=declared)
+    return Fraction(rule.warn(reference)[0, 0]), Fraction(rule.fail(reference)[0, 0])
 
 
 @settings(deadline=None, max_examples=300)

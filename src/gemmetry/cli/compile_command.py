@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
-from gemmetry.cli.options import (
-    LEGACY_DEFAULTS,
-    DryRun,
-    Fresh,
-    Json,
-    SaveSpec,
-    Settings,
-    SpecFile,
-    Verbose,
-    with_request,
-)
+from gemmetry.cli.options import LEGACY_DEFAULTS, runs_plan
+from gemmetry.cli.requests import Source, plan_request, read_request
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
 
 app = typer.Typer(add_completion=False)
 
@@ -33,40 +27,22 @@ DEFAULTS = {"name": "compile", "columns": COLUMNS}
 
 
 @app.command("compile", cls=WorkbenchCommand)
-@partial(with_request, defaults={**LEGACY_DEFAULTS, **DEFAULTS})
-def compile_dispatches(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    save_spec: SaveSpec = None,
-    set: Settings = None,
-    dry_run: DryRun = False,
-    fresh: Fresh = False,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+@partial(runs_plan, defaults={**LEGACY_DEFAULTS, **DEFAULTS})
+def compile_dispatches(source: Source) -> Prepared:
     """Compile dispatches without running them.
 
     Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80, as in
     `generate`. The table has one row per dispatch with its outcome. A configuration that the
     compiler rejects is a row too and does not affect the others.
     """
-    from gemmetry.cli.requests import Source, plan_request, read_request
-    from gemmetry.cli.run import run_and_report
     from gemmetry.engine import compile_plan
     from gemmetry.providers.traits import legacy_provider
     from gemmetry.specs.operations.defaults import legacy
 
-    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)
     prepared = plan_request(request, source, defaults=legacy(legacy_provider()))
     plan = compile_plan(prepared.plan)
     if not request.experiment:
         folder = prepared.experiment.parent / f"{plan.name}-{plan.hash}"
         prepared = dataclasses.replace(prepared, experiment=folder)
-    prepared = dataclasses.replace(prepared, plan=plan)
-    if dry_run:
-        from gemmetry.cli.dry_run import print_plan
-
-        print_plan(prepared, as_json=json)
-        return
-    raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
+    return dataclasses.replace(prepared, plan=plan)

@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
-from gemmetry.cli.options import (
-    LEGACY_DEFAULTS,
-    DryRun,
-    Json,
-    SaveSpec,
-    Settings,
-    SpecFile,
-    Verbose,
-    with_request,
-)
+from gemmetry.cli.options import LEGACY_DEFAULTS, DryRun, Json, Verbose, with_request
+from gemmetry.cli.requests import Source, plan_request, read_request
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
@@ -40,10 +32,7 @@ DEFAULTS = {"name": "generate", "generated_dir": "."}
     },
 )
 def generate(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    save_spec: SaveSpec = None,
-    set: Settings = None,
+    source: Source,
     dry_run: DryRun = False,
     json: Json = False,
     verbose: Verbose = False,
@@ -54,11 +43,9 @@ def generate(
     shapes replace that set; --shapes legacy,768x512x1024 adds a shape to its matmuls.
     """
     from gemmetry.cli.console import note, print_json
-    from gemmetry.cli.requests import Source, plan_request, read_request
     from gemmetry.providers.traits import legacy_provider
     from gemmetry.specs.operations.defaults import legacy
 
-    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
     request = read_request(source, **DEFAULTS)
     prepared = plan_request(
         request,

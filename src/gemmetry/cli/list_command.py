@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
-from gemmetry.cli.options import Json, Outputs, Settings, SpecFile, with_request
+from gemmetry.cli.options import Json, Outputs, with_request
+from gemmetry.cli.requests import Source, plan_request, read_request
 from gemmetry.cli.tables import emit
+
+if TYPE_CHECKING:
+    from gemmetry.domain.dispatch import Plan
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -105,11 +109,9 @@ def columns(json: Json = False, output: Outputs = None) -> None:
 
 
 @app.command(cls=WorkbenchCommand)
-@with_request
+@partial(with_request, saves=False)
 def operations(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    set: Settings = None,
+    source: Source,
     json: Json = False,
     limit: Limit = 1000,
     output: Outputs = None,
@@ -128,17 +130,15 @@ def operations(
     )
     rows = [
         (operation_name(operation), str(operation.kind), operation.flops, operation.bytes)
-        for operation in islice(_plan(given, spec, set).operations, limit or None)
+        for operation in islice(_plan(source).operations, limit or None)
     ]
     emit(Table("operations", columns, rows), as_json=json, outputs=output or [])
 
 
 @app.command(cls=WorkbenchCommand)
-@with_request
+@partial(with_request, saves=False)
 def configurations(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    set: Settings = None,
+    source: Source,
     json: Json = False,
     limit: Limit = 1000,
     output: Outputs = None,
@@ -152,13 +152,10 @@ def configurations(
     columns = tuple(map(Column, ("provider", "target", "operation", "configuration", "refusal")))
     rows = [
         (d.provider, d.target.name, d.operation, d.configuration, d.refusal or None)
-        for d in islice(list_dispatches(_plan(given, spec, set)), limit or None)
+        for d in islice(list_dispatches(_plan(source)), limit or None)
     ]
     emit(Table("configurations", columns, rows), as_json=json, outputs=output or [])
 
 
-def _plan(given: dict[str, Any], spec: Path | None, settings: list[str] | None) -> Any:
-    from gemmetry.cli.requests import Source, plan_request, read_request
-
-    source = Source(given=given, spec=spec, settings=settings or ())
+def _plan(source: Source) -> Plan:
     return plan_request(read_request(source), source, shows_notes=False).plan

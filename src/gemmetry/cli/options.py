@@ -6,16 +6,20 @@ import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gemmetry.cli.completion import COMPLETERS
 from gemmetry.cli.console import note
+from gemmetry.cli.requests import Source
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form, Key
 from gemmetry.specs.keys import KEYS, PANELS, RETIRED
 from gemmetry.specs.operations.ranges import split_files
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
 
 SPEC_PANEL = "Spec files"
 
@@ -97,19 +101,29 @@ Verbose = Annotated[
 ]
 
 
-def with_request(
-    command: Callable[..., None], *, defaults: Mapping[str, Any] = MappingProxyType({})
-) -> Callable[..., None]:
-    """Give `command` an option for every key of a spec.
+_SOURCE = {"spec": SpecFile, "save_spec": SaveSpec, "set": Settings}
+"""Options that say where a request comes from, and where to keep it."""
 
-    Its parameter `given` receives the keys that were given, as text, lists of text and booleans;
-    its other parameters are options of its own.
+
+def with_request(
+    command: Callable[..., None],
+    *,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    saves: bool = True,
+) -> Callable[..., None]:
+    """Give `command` the options of spec files, and one for every key of a spec.
+
+    Its parameter `source` receives the request; its other parameters are options of its own.
 
     Args:
         defaults: defaults of keys that differ in this command from those in specs, for its help.
+        saves: whether the request can be written to a file.
     """
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values()
-           if p.name != "given"]  # fmt: skip
+           if p.name != "source"]  # fmt: skip
+    files = [
+        _optional(name, kind) for name, kind in _SOURCE.items() if saves or name != "save_spec"
+    ]
     taken = {parameter.name for parameter in own}
     offered = [key for key in KEYS.values()
                if key.form is not Form.SPEC_ONLY and key.name not in taken]  # fmt: skip
@@ -124,14 +138,53 @@ def with_request(
                 _check_retired(old.option, value)
                 note(f"note: {old.option} has no effect: {old.reason}")
         given = {key.name: values.pop(key.name) for key in keys if key.name in values}
-        command(given={name: v for name, v in given.items() if v not in (None, [])}, **values)
+        source = Source(
+            given={name: value for name, value in given.items() if value not in (None, [])},
+            spec=values.pop("spec"),
+            settings=values.pop("set") or (),
+            save=values.pop("save_spec", None),
+        )
+        command(source=source, **values)
 
-    signature = [*own, *parameters, *(_retired_parameter(name) for name in retired)]
+    signature = [*files, *own, *parameters, *(_retired_parameter(name) for name in retired)]
     wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature]
     )
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
     return wrapper
+
+
+def runs_plan(
+    prepare: Callable[[Source], Prepared], *, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[..., None]:
+    """The command that runs, or with ``--dry-run`` shows, the plan that `prepare` returns; its help
+    is the docstring of `prepare`. For `defaults` see :func:`with_request`."""
+
+    def command(
+        source: Source,
+        dry_run: DryRun = False,
+        fresh: Fresh = False,
+        json: Json = False,
+        verbose: Verbose = False,
+    ) -> None:
+        from gemmetry.cli.run import run_and_report
+
+        prepared = prepare(source)
+        if dry_run:
+            from gemmetry.cli.dry_run import print_plan
+
+            print_plan(prepared, as_json=json)
+            return
+        raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
+
+    command.__name__, command.__doc__ = prepare.__name__, prepare.__doc__
+    return with_request(command, defaults=defaults)
+
+
+def _optional(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
 
 
 def _parameter(key: Key, defaults: Mapping[str, Any]) -> inspect.Parameter:
@@ -148,12 +201,7 @@ def _parameter(key: Key, defaults: Mapping[str, Any]) -> inspect.Parameter:
         rich_help_panel=key.panel,
         autocompletion=COMPLETERS.get(key.name),
     )
-    return inspect.Parameter(
-        key.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[annotation, option],
-    )
+    return _optional(key.name, Annotated[annotation, option])
 
 
 def _aliases(key: Key) -> str:
@@ -172,12 +220,7 @@ def _retired_parameter(name: str) -> inspect.Parameter:
     option = typer.Option(
         f"{old.option}{opposite}", *old.aliases, hidden=True, help=f"No effect: {old.reason}."
     )
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[annotation, option],
-    )
+    return _optional(name, Annotated[annotation, option])
 
 
 def _check_retired(option: str, value: object) -> None:
@@ -186,16 +229,3 @@ def _check_retired(option: str, value: object) -> None:
             f"{option} {value}: linalg is the only dialect that is generated",
             hint=f"Write {option} linalg, or leave it out.",
         )
-
-
-_PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "matrix_sizes", "kernel"))
-"""Keys whose items may hold commas of their own, or mean something else joined by commas."""
-
-
-def given_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as values of a spec: list options become one text, so that ``--dtypes a,b c`` and
-    a file's ``dtypes: "a, b, c"`` are read by the same code."""
-    return {
-        name: ",".join(value) if isinstance(value, list) and name not in _PATTERN_KEYS else value
-        for name, value in given.items()
-    }

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
-from gemmetry.cli.options import (
-    DryRun,
-    Fresh,
-    Json,
-    SaveSpec,
-    Settings,
-    SpecFile,
-    Verbose,
-    with_request,
-)
+from gemmetry.cli.options import runs_plan
+from gemmetry.cli.requests import Source, plan_request, read_request
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=WorkbenchCommand)
-@with_request
-def profile(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    save_spec: SaveSpec = None,
-    set: Settings = None,  # the option's name
-    dry_run: DryRun = False,
-    fresh: Fresh = False,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+@runs_plan
+def profile(source: Source) -> Prepared:
     """Generate, compile, verify, measure and report dispatches.
 
     Without options, three f32 shapes run with every provider that works here, in less than a
@@ -40,15 +26,4 @@ def profile(
     or repeats and the same --experiment, the experiment grows. A spec file can contain everything
     that options can.
     """
-    from gemmetry.cli.requests import Source, plan_request, read_request
-    from gemmetry.cli.run import run_and_report
-
-    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
-    request = read_request(source)
-    prepared = plan_request(request, source)
-    if dry_run:
-        from gemmetry.cli.dry_run import print_plan
-
-        print_plan(prepared, as_json=json)
-        return
-    raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
+    return plan_request(read_request(source), source)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.cli.console import note
-from gemmetry.cli.options import given_values
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
@@ -20,12 +19,25 @@ if TYPE_CHECKING:
 class Source:
     """Where a request comes from."""
 
-    given: Mapping[str, Any]
+    given: dict[str, Any]
     """Keys given as options."""
     spec: Path | None = None
     settings: Iterable[str] = ()
     """``key=value`` of ``--set``."""
     save: Path | None = None
+
+
+_PATTERN_KEYS = frozenset(("dispatches", "exclude", "output", "shapes", "matrix_sizes", "kernel"))
+"""Keys whose items may hold commas of their own, or mean something else joined by commas."""
+
+
+def given_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as values of a spec: list options become one text, so that ``--dtypes a,b c`` and
+    a file's ``dtypes: "a, b, c"`` are read by the same code."""
+    return {
+        name: ",".join(value) if isinstance(value, list) and name not in _PATTERN_KEYS else value
+        for name, value in given.items()
+    }
 
 
 def read_request(source: Source, **defaults: Any) -> ProfileSpec:

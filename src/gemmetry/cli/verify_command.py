@@ -9,19 +9,11 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
-from gemmetry.cli.options import (
-    DryRun,
-    Fresh,
-    Json,
-    Outputs,
-    SaveSpec,
-    Settings,
-    SpecFile,
-    Verbose,
-    with_request,
-)
+from gemmetry.cli.options import Fresh, Json, Outputs, runs_plan
+from gemmetry.cli.requests import Source, plan_request, read_request
 
 if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
     from gemmetry.api.self_test import SelfTest
 
 app = typer.Typer(
@@ -41,31 +33,11 @@ def _group() -> None:
 
 
 @app.command(cls=WorkbenchCommand)
-@with_request
-def run(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    save_spec: SaveSpec = None,
-    set: Settings = None,
-    dry_run: DryRun = False,
-    fresh: Fresh = False,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+@runs_plan
+def run(source: Source) -> Prepared:
     """Compile and verify dispatches; nothing is timed. Exit status 1 if one is wrong."""
-    from gemmetry.cli.requests import Source, plan_request, read_request
-    from gemmetry.cli.run import run_and_report
-
-    given["profiling_enabled"] = False
-    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
-    request = read_request(source, name="verify", columns=COLUMNS)
-    prepared = plan_request(request, source)
-    if dry_run:
-        from gemmetry.cli.dry_run import print_plan
-
-        print_plan(prepared, as_json=json)
-        return
-    raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
+    source.given["profiling_enabled"] = False
+    return plan_request(read_request(source, name="verify", columns=COLUMNS), source)
 
 
 @app.command("self-test", cls=WorkbenchCommand)

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmetry.engine.session import run
-    from gemmetry.engine.stages import compile, compile_plan, generate, trace_plan
+    from gemmetry.engine.stages import compile_plan, generate, trace_plan
     from gemmetry.engine.summary import RunSummary
 
 _EXPORTS = {
     "RunSummary": "gemmetry.engine.summary",
-    "compile": "gemmetry.engine.stages",
     "compile_plan": "gemmetry.engine.stages",
     "generate": "gemmetry.engine.stages",
     "run": "gemmetry.engine.session",
     "trace_plan": "gemmetry.engine.stages",
 }
 
-__all__ = ["RunSummary", "compile", "compile_plan", "generate", "run", "trace_plan"]
+__all__ = ["RunSummary", "compile_plan", "generate", "run", "trace_plan"]
 
 
 def __getattr__(name: str) -> Any:

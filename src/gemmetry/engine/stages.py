@@ -1,4 +1,4 @@
-"""Single stages of a run: writing sources, and compiling."""
+"""Single stages of a run: writing sources, and the plans that compile or record traces."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.dispatches.candidate import RecordMaker
 from gemmetry.engine.dispatches.candidates import Resolver
 from gemmetry.engine.planning import enumerate_plan, make_lanes
-from gemmetry.engine.session import run
-from gemmetry.engine.summary import RunSummary
 from gemmetry.providers.registry import load_provider
 from gemmetry.specs.generated import Generated, add_generated
 from gemmetry.store.rows import PlannedDispatch
@@ -40,29 +38,6 @@ def trace_plan(plan: Plan, schedule: TraceSchedule) -> Plan:
         del how["chakra_all_steps"]  # Grids from before this was configurable continue.
     document = {**plan.document, "stages": ["trace"], "trace": how}
     return dataclasses.replace(plan, settings=settings, document=document)
-
-
-def compile(
-    plan: Plan,
-    experiment: Path,
-    *,
-    listener: Listener = ignore_events,
-    fresh: bool = False,
-    command: str = "",
-    generated: Path | None = None,
-) -> RunSummary:
-    """Compile every dispatch of `plan` and store the results; nothing is run.
-
-    Raises what :func:`gemmetry.engine.session.run` raises.
-    """
-    return run(
-        compile_plan(plan),
-        experiment,
-        listener=listener,
-        fresh=fresh,
-        command=command,
-        generated=generated,
-    )
 
 
 def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_events) -> list[Path]:

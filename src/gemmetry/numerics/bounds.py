@@ -45,14 +45,6 @@ from gemmetry.numerics.storage import (
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Largest allowed errors, element by element, in the shape of the reference; 0: exact."""
-
-    warn: Float64Array
-    fail: Float64Array
-
-
-@dataclass(frozen=True, slots=True)
 class BoundRule:
     """The bounds of one operation, for any piece of its reference. For floats only: integer results
     are either equal or wrong."""
@@ -138,28 +130,6 @@ def bound_rule(
         warns_extra=exact_sums,
         extra=s.result.unit_roundoff,
     )
-
-
-def error_bounds(
-    operation: Operation,
-    reference: Reference,
-    *,
-    exact_sums: bool = False,
-    folded_terms: int = 0,
-    declared: Collection[Trait] = (),
-) -> Bounds:
-    """Both bounds for every element of `reference`; the arguments are :func:`bound_rule`'s."""
-    if operation.signature.lhs.is_integer:
-        zero = np.zeros(reference.value.shape)
-        return Bounds(zero, zero)
-    rule = bound_rule(
-        operation,
-        reference,
-        exact_sums=exact_sums,
-        folded_terms=folded_terms,
-        declared=declared,
-    )
-    return Bounds(rule.warn(reference), rule.fail(reference))
 
 
 def rounds_once(operation: Operation) -> bool:

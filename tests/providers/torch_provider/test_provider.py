@@ -14,7 +14,7 @@ from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.domain.traits import Trait
-from gemmetry.numerics.bounds import error_bounds
+from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider
 
@@ -32,7 +32,8 @@ EPILOGUES = ("alpha2", "beta1", "alpha0p5_beta2", "bias", "relu", "gelu", "resid
 def assert_right(launched: Any) -> None:
     reference = compute_reference(launched.operation, launched.inputs)
     error = np.abs(launched.logical_result() - reference.value)
-    bound = error_bounds(launched.operation, reference).fail
+    is_integer = launched.operation.signature.lhs.is_integer
+    bound = 0 if is_integer else bound_rule(launched.operation, reference).fail(reference)
     assert (error <= bound).all(), f"{launched.operation}: {(error - bound).max()} above the bound"
 
 

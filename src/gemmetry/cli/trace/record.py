@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
-from gemmetry.cli.options import (
-    DryRun,
-    Fresh,
-    Json,
-    SaveSpec,
-    Settings,
-    SpecFile,
-    Verbose,
-    with_request,
-)
+from gemmetry.cli.options import runs_plan
+from gemmetry.cli.requests import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
+
+if TYPE_CHECKING:
+    from gemmetry.api.profile import Prepared
 
 _SCHEDULE = TraceSchedule()
 
@@ -44,17 +39,8 @@ DEFAULTS = {
 given."""
 
 
-@partial(with_request, defaults=DEFAULTS)
-def record(
-    given: dict[str, Any],
-    spec: SpecFile = None,
-    save_spec: SaveSpec = None,
-    set: Settings = None,
-    dry_run: DryRun = False,
-    fresh: Fresh = False,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+@partial(runs_plan, defaults=DEFAULTS)
+def record(source: Source) -> Prepared:
     """Record Kineto and Chakra traces of a grid of matrix products with torch's profiler.
 
     Each configuration gets a folder in the experiment, such as traces_matmul/config_0001, with
@@ -66,18 +52,6 @@ def record(
     The same command resumes an interrupted run; with more of these, or more repeats, and the same
     --experiment, the grid grows.
     """
-    import typer
-
     from gemmetry.api.trace_record import recording, with_defaults
-    from gemmetry.cli.requests import Source, plan_request, read_request
-    from gemmetry.cli.run import run_and_report
 
-    source = Source(given=given, spec=spec, settings=set or (), save=save_spec)
-    request = with_defaults(read_request(source))
-    prepared = recording(plan_request(request, source))
-    if dry_run:
-        from gemmetry.cli.dry_run import print_plan
-
-        print_plan(prepared, as_json=json)
-        return
-    raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
+    return recording(plan_request(with_defaults(read_request(source)), source))
