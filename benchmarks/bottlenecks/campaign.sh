@@ -4,8 +4,9 @@
 #
 #   sh benchmarks/bottlenecks/campaign.sh RESULTS
 #
-# Writes to RESULTS the raw pages planted_severe.csv, planted_mild.csv and gemms.csv, the products in
-# their order (gemms.json), the times without the profiler (planted.json), and all text (log.txt).
+# Writes to RESULTS the raw pages planted_severe.csv, planted_mild.csv and gemms.csv, next to each the
+# page with the rules' results (NAME_details.csv), the products in their order (gemms.json), and all
+# text, with the times without the profiler (log.txt).
 # Every part has a limit of its own, so that one that hangs does not cost the others; where
 # `gemmetry counters collect` writes no table, ncu's set "full" is collected without it. PYTHON, NCU
 # and SET may be set.
@@ -16,13 +17,17 @@ here=$(dirname "$0")
 scratch=$(mktemp -d)
 mkdir -p "$results"
 
-part() { # LIMIT_S NAME COMMAND...
-  limit=$1 name=$2
+part() { # LIMIT_S TITLE COMMAND...
+  limit=$1 title=$2
   shift 2
   began=$(date +%s)
-  echo "== $name"
-  timeout "$limit" "$@" || echo "$name ended with status $?"
-  echo "== $name took $(($(date +%s) - began)) s"
+  echo "== $title"
+  timeout "$limit" "$@" || echo "$title ended with status $?"
+  echo "== $title took $(($(date +%s) - began)) s"
+}
+
+page() { # NAME: a page of the report `stem`, as CSV
+  "$ncu" --import "$stem.ncu-rep" --csv --page "$1" --print-units base
 }
 
 profile() { # LIMIT_S NAME WHICH NCU_WHICH COMMAND...: NAME.csv, of the launches that WHICH selects
@@ -36,8 +41,9 @@ profile() { # LIMIT_S NAME WHICH NCU_WHICH COMMAND...: NAME.csv, of the launches
     # shellcheck disable=SC2086
     part "$limit" "$name-full" "$ncu" --set full --clock-control none --target-processes all \
       $ncu_which -f -o "$stem" "$@"
-    "$ncu" --import "$stem.ncu-rep" --csv --page raw --print-units base >"$stem.csv"
+    page raw >"$stem.csv"
   fi
+  page details >"$results/${name}_details.csv"
   cp "$stem.csv" "$results/"
 }
 
@@ -45,7 +51,7 @@ own='_(mild|severe)'
 {
   "$ncu" --version
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,power.limit --format=csv
-  part 60 times "$python" "$here/run.py" --launches 5 --json "$results/planted.json"
+  part 60 times "$python" "$here/run.py" --launches 5
   profile 100 planted_severe "--kernel $own" "-k regex:$own" \
     "$python" "$here/run.py" --variant severe
   profile 100 planted_mild "--kernel $own" "-k regex:$own" "$python" "$here/run.py" --variant mild

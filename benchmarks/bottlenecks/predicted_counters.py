@@ -70,7 +70,7 @@ _FMA = f"sm__pipe_fma_cycles_active.avg{_ACTIVE}"
 _ALU = f"sm__pipe_alu_cycles_active.avg{_ACTIVE}"
 _OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
 _LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
-_SM_TIME = "sm__cycles_active.avg / gpc__cycles_elapsed.avg"
+_SM_TIME = "sm__cycles_active.avg / gpc__cycles_elapsed.max"
 
 PREDICTED: Mapping[str, Sequence[Range]] = {
     "bank_conflicts": (Range(_SHARED, 85), Range(_CONFLICTS, 0.95, 0.98)),

@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks/bottlenecks/campaign.sh"
 NCU = """#!/bin/sh
 echo "$@" >>"$0.log"
 case $1 in
---import) echo "page of $2" ;;
+--import) echo "page $5 of $2" ;;
 esac
 """
 
@@ -39,7 +39,11 @@ def test_each_part_is_collected_with_gemmetry_or_without_it(tmp_path: Path) -> N
     )
     assert (results / "planted_severe.csv").read_text() == "collected\n"
     for name in ("planted_mild", "gemms"):
-        assert (results / f"{name}.csv").read_text().endswith(f"/{name}.ncu-rep\n")
+        page = (results / f"{name}.csv").read_text()
+        assert page.startswith("page raw of ") and page.endswith(f"/{name}.ncu-rep\n")
+    for name in ("planted_severe", "planted_mild", "gemms"):
+        page = (results / f"{name}_details.csv").read_text()
+        assert page.startswith("page details of ") and page.endswith(f"/{name}.ncu-rep\n")
     started = (tmp_path / "python.log").read_text().splitlines()
     collected = [line for line in started if " counters collect " in line]
     assert [line.split(str(python))[1].split()[1:3] for line in collected[:2]] == [
