@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from gemmetry.domain import units
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Measurement, Record
+from gemmetry.domain.record import Record
 from gemmetry.domain.tables import Column, ColumnType, Direction
 
 SCHEMA_VERSION = 1
@@ -39,27 +40,17 @@ TEXTS, MAPPING = ColumnType.TEXTS, ColumnType.MAPPING
 
 
 def _measured(attribute: str) -> Callable[[Record, Operation], Any]:
-    def value(record: Record, _operation: Operation) -> Any:
-        m: Measurement | None = record.measurement
-        return None if m is None else getattr(m, attribute)
-
-    return value
+    value = attrgetter(attribute)
+    return lambda r, o: None if r.measurement is None else value(r.measurement)
 
 
 def _telemetry(attribute: str) -> Callable[[Record, Operation], Any]:
-    def value(record: Record, _operation: Operation) -> Any:
-        return (
-            None if record.measurement is None else getattr(record.measurement.telemetry, attribute)
-        )
-
-    return value
+    return _measured(f"telemetry.{attribute}")
 
 
 def _traced(attribute: str) -> Callable[[Record, Operation], Any]:
-    def value(record: Record, _operation: Operation) -> Any:
-        return None if record.trace is None else getattr(record.trace, attribute)
-
-    return value
+    value = attrgetter(attribute)
+    return lambda r, o: None if r.trace is None else value(r.trace)
 
 
 def _accuracy_class(record: Record, _operation: Operation) -> str | None:

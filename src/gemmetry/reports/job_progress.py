@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from gemmetry.engine.opaque.job import JobOutcome
@@ -19,14 +16,13 @@ from gemmetry.engine.opaque.running import (
     JobStarted,
     JobWarning,
 )
-from gemmetry.reports.lines import print_line
+from gemmetry.reports.progress import LiveLines
 from gemmetry.reports.texts import printable
 
-_INDENT = 4
 _STYLES = {JobOutcome.OK: "", JobOutcome.INTERRUPTED: "yellow"}
 
 
-class JobProgress:
+class JobProgress(LiveLines):
     """Listens to a run of jobs; use it as a context manager around the run.
 
     Each job that ended gets one line, with the estimated time left. A terminal also shows the job
@@ -49,27 +45,13 @@ class JobProgress:
             console: where to print (default: stderr).
             clock: the time in seconds.
         """
+        super().__init__(console, per_second=2)
         self._noun, self._place = noun, place
-        self._console = console or Console(stderr=True, highlight=False)
         self._clock = clock
         self._total = 0
         self._running: JobStarted | None = None
         self._began = 0.0
         self._seconds: list[float] = []
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
     def __call__(self, event: JobEvent) -> None:
         """Show one event of a run."""
@@ -81,14 +63,8 @@ class JobProgress:
                 self._line(Text(f"{total} {noun} in {printable(self._place)}{suffix}"))
             case JobStarted():
                 self._running, self._began = event, self._clock()
-                if self._console.is_terminal and self._live is None:
-                    self._live = Live(
-                        get_renderable=self._render,
-                        console=self._console,
-                        refresh_per_second=2,
-                        transient=True,
-                    )
-                    self._live.start()
+                if self._console.is_terminal:
+                    self._start_live(self._render)
             case JobFinished():
                 self._finished(event)
             case JobWarning(text):
@@ -112,9 +88,6 @@ class JobProgress:
 
     def _mean(self) -> float:
         return sum(self._seconds) / len(self._seconds)
-
-    def _line(self, text: Text) -> None:
-        print_line(text, self._console, indent=_INDENT)  # above a live view, if there is one
 
     def _render(self) -> Text:
         if self._running is None:

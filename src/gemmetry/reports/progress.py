@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
     BarColumn,
@@ -35,7 +34,38 @@ _SHOWN_OPERATIONS = 5
 """Operations whose best dispatch the live view shows: those whose best changed last."""
 
 
-class ProgressListener:
+class LiveLines:
+    """A console that gets lines, below them a live view; a context manager, which ends the view."""
+
+    def __init__(self, console: Console | None, per_second: float) -> None:
+        """`console`: by default stderr. The view is drawn `per_second` times a second."""
+        self._console = console or Console(stderr=True, highlight=False)
+        self._per_second = per_second
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _start_live(self, render: Callable[[], RenderableType]) -> None:
+        if self._live is None:
+            self._live = Live(
+                get_renderable=render,
+                console=self._console,
+                refresh_per_second=self._per_second,
+                transient=True,
+            )
+            self._live.start()
+
+    def _line(self, text: Text) -> None:
+        print_line(text, self._console, indent=_INDENT)  # above a live view, if there is one
+
+
+class ProgressListener(LiveLines):
     """Listens to a run's events and shows them; use it as a context manager around the run.
 
     A terminal shows a bar, the share that is done, the estimated time left, the current stage,
@@ -59,7 +89,7 @@ class ProgressListener:
             verbose: print every stage, and for every dispatch what its compiler chose and the
                 commands that reproduce it.
         """
-        self._console = console or Console(stderr=True, highlight=False)
+        super().__init__(console, per_second=8)
         self._is_live = self._console.is_terminal and not verbose if live is None else live
         self._is_verbose = verbose
         self._total = 0
@@ -80,29 +110,6 @@ class ProgressListener:
             expand=True,
         )
         self._task = self._progress.add_task("dispatches", total=None)
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def _start_live(self) -> None:
-        self._live = Live(
-            get_renderable=self._render,
-            console=self._console,
-            refresh_per_second=8,
-            transient=True,
-        )
-        self._live.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
     def __call__(self, event: Event) -> None:
         """Show one event of the engine."""
@@ -127,8 +134,8 @@ class ProgressListener:
         self._line(Text(f"{event.total} {noun} in {printable(event.experiment)}{kept}"))
 
         # A run that is repeated after it finished has nothing to show.
-        if self._is_live and self._live is None and event.kept < event.total:
-            self._start_live()
+        if self._is_live and event.kept < event.total:
+            self._start_live(self._render)
 
     def _stage_progress(self, event: StageProgress) -> None:
         self._stage = f"{event.stage} {event.done}/{event.total}"
@@ -168,9 +175,6 @@ class ProgressListener:
         if len(self._latest_best) > _SHOWN_OPERATIONS:
             del self._latest_best[next(iter(self._latest_best))]
         return old_ns is not None
-
-    def _line(self, text: Text) -> None:
-        print_line(text, self._console, indent=_INDENT)  # above a live view, if there is one
 
     def _render(self) -> Group:
         failures = Text(f"{self._failures} failed" if self._failures else "", style="red")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from gemmetry.analysis.dispatches.comparison import Change, ExperimentComparison
-from gemmetry.reports.dispatches.junit import xml_document, xml_text
+from gemmetry.reports.dispatches.junit import set_counts, xml_document, xml_text
 from gemmetry.statistics.comparison import Difference
 
 
@@ -14,19 +14,13 @@ def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool 
     """The XML document. A regression is a failure. An undecided change is a failure if
     `undecided_fails` and counts as skipped otherwise. All other changes passed."""
     root = ElementTree.Element("testsuites", name=xml_text(f"against {comparison.title}"))
-    totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    every: list[str] = []
     for candidate in comparison.candidates:
         suite = ElementTree.SubElement(root, "testsuite", name=xml_text(candidate.title))
-        counts = dict.fromkeys(totals, 0)
-        for change in candidate.changes:
-            counts["tests"] += 1
-            if counter := _add_case(suite, change, undecided_fails):
-                counts[counter] += 1
-        for key, value in counts.items():
-            suite.set(key, str(value))
-            totals[key] += value
-    for key, value in totals.items():
-        root.set(key, str(value))
+        found = [_add_case(suite, change, undecided_fails) for change in candidate.changes]
+        set_counts(suite, found)
+        every += found
+    set_counts(root, every)
     return xml_document(root)
 
 

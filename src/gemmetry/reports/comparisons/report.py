@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from gemmetry.analysis.dispatches.baseline import duration_ns
 from gemmetry.analysis.dispatches.comparison import (
     CandidateComparison,
     Change,
     ExperimentComparison,
 )
+from gemmetry.analysis.traces.columns import column, integer, number, record, text
 from gemmetry.domain import units
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
@@ -52,30 +55,36 @@ _PAIRED = "*"
 _REGRESSION = "▼"
 """Follows the verdict of a regression; ``!`` marks what weakens a result, as in every table."""
 
-_COLUMNS = (
-    Column("candidate"),
-    Column("target"),
-    Column("device"),
-    Column("provider"),
-    Column("dispatch"),
-    Column("outcome_before"),
-    Column("outcome_after"),
-    Column("median_ns_before", ColumnType.NUMBER, "ns"),
-    Column("median_ns_after", ColumnType.NUMBER, "ns"),
-    Column("ratio", ColumnType.NUMBER),
-    Column("ratio_low", ColumnType.NUMBER),
-    Column("ratio_high", ColumnType.NUMBER),
-    Column("effect_size", ColumnType.NUMBER),
-    Column("p_value", ColumnType.NUMBER),
-    Column("adjusted_p_value", ColumnType.NUMBER),
-    Column("family", ColumnType.INTEGER),
-    Column("pairing"),
-    Column("observations", ColumnType.INTEGER),
-    Column("relevant_difference", ColumnType.NUMBER),
-    Column("verdict"),
-    Column("is_regression", ColumnType.BOOLEAN),
-    Column("note"),
+
+def _of_comparison(attribute: str) -> Callable[[Change], Any]:
+    take = attrgetter(attribute)
+    return lambda change: None if change.comparison is None else take(change.comparison)
+
+
+_CHANGES = (
+    text("target", "", "after.target"),
+    text("device", "", lambda change: change.after.device or None),
+    text("provider", "", "after.provider"),
+    text("dispatch", "", "after.dispatch"),
+    text("outcome_before", "", "before.outcome"),
+    text("outcome_after", "", "after.outcome"),
+    number("median_ns_before", "", lambda change: duration_ns(change.before), unit="ns"),
+    number("median_ns_after", "", lambda change: duration_ns(change.after), unit="ns"),
+    number("ratio", ""),
+    number("ratio_low", "", _of_comparison("ratio_low")),
+    number("ratio_high", "", _of_comparison("ratio_high")),
+    number("effect_size", "", _of_comparison("effect_size")),
+    number("p_value", "", _of_comparison("p_value")),
+    number("adjusted_p_value", "", _of_comparison("adjusted_p_value")),
+    integer("family", "", _of_comparison("family")),
+    text("pairing", "", _of_comparison("pairing")),
+    integer("observations", "", _of_comparison("observations")),
+    number("relevant_difference", "", _of_comparison("relevant")),
+    text("verdict", ""),
+    column("is_regression", ColumnType.BOOLEAN, ""),
+    text("note", "", lambda change: change.note or None),
 )
+"""Columns of a change, in files and in JSON."""
 
 _STYLES = {
     str(Difference.FASTER): "green",
@@ -303,31 +312,7 @@ def _candidate_document(candidate: CandidateComparison) -> dict[str, Any]:
 
 
 def _change_document(change: Change) -> dict[str, Any]:
-    before, after, comparison = change.before, change.after, change.comparison
-    document = {
-        "target": after.target,
-        "device": after.device or None,
-        "provider": after.provider,
-        "dispatch": after.dispatch,
-        "outcome_before": str(before.outcome),
-        "outcome_after": str(after.outcome),
-        "median_ns_before": before.measurement.median_ns if before.measurement else None,
-        "median_ns_after": after.measurement.median_ns if after.measurement else None,
-        "ratio": change.ratio,
-        "ratio_low": comparison.ratio_low if comparison else None,
-        "ratio_high": comparison.ratio_high if comparison else None,
-        "effect_size": comparison.effect_size if comparison else None,
-        "p_value": comparison.p_value if comparison else None,
-        "adjusted_p_value": comparison.adjusted_p_value if comparison else None,
-        "family": comparison.family if comparison else None,
-        "pairing": str(comparison.pairing) if comparison else None,
-        "observations": comparison.observations if comparison else None,
-        "relevant_difference": comparison.relevant if comparison else None,
-        "verdict": change.verdict,
-        "is_regression": change.is_regression,
-        "note": change.note or None,
-    }
-    return {key: json_value(value) for key, value in document.items()}
+    return {name: json_value(value) for name, value in record(_CHANGES, change).items()}
 
 
 def write_comparison(
@@ -366,7 +351,7 @@ def _table(comparison: ExperimentComparison, *, shows_missing: bool) -> Table:
         row["note"] = first_line(row["note"] or "")
         if shows_missing and row["verdict"] == Difference.UNDECIDED:
             row |= {end: "n/a" for end in ("ratio_low", "ratio_high") if row[end] is None}
-    return Table.from_records("comparison", _COLUMNS, rows)
+    return Table.from_records("comparison", (Column("candidate"), *_CHANGES), rows)
 
 
 def _to_markdown(comparison: ExperimentComparison) -> str:

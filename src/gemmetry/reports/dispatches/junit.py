@@ -4,6 +4,7 @@ dispatch."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from gemmetry.analysis.dispatches.baseline import group_by_problem
@@ -29,23 +30,17 @@ def to_junit(result_set: ResultSet) -> bytes:
     suite begins with the property ``verdict``, the sentence that opens every report.
     """
     root = ElementTree.Element("testsuites", name=xml_text(result_set.title))
-    totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    every: list[str] = []
     for (target, device, operation, _), records in group_by_problem(result_set.records).items():
         suite = ElementTree.SubElement(
             root, "testsuite", name=xml_text(f"{device or target} {operation}")
         )
-        counts = dict.fromkeys(totals, 0)
         has_ok = any(record.outcome is Outcome.OK for record in records)
-        for record in records:
-            counts["tests"] += 1
-            if verdict := _add_case(suite, record, has_ok):
-                counts[verdict] += 1
-        seconds = sum(_seconds(record) for record in records)
-        suite.attrib.update({key: str(value) for key, value in counts.items()})
-        suite.set("time", f"{seconds:.9f}")
-        for key, value in counts.items():
-            totals[key] += value
-    root.attrib.update({key: str(value) for key, value in totals.items()})
+        found = [_add_case(suite, record, has_ok) for record in records]
+        set_counts(suite, found)
+        suite.set("time", f"{sum(map(_seconds, records)):.9f}")
+        every += found
+    set_counts(root, every)
     _add_verdict(root, result_set)
     return xml_document(root)
 
@@ -58,6 +53,14 @@ def _add_verdict(root: ElementTree.Element, result_set: ResultSet) -> None:
         properties = ElementTree.Element("properties")
         ElementTree.SubElement(properties, "property", name="verdict", value=xml_text(verdict))
         root[0].insert(0, properties)
+
+
+def set_counts(element: ElementTree.Element, counters: Sequence[str]) -> None:
+    """Set how many cases `element` has, and how many belong to each of the `counters`, which are ""
+    for those that passed."""
+    element.set("tests", str(len(counters)))
+    for name in ("failures", "errors", "skipped"):
+        element.set(name, str(counters.count(name)))
 
 
 def xml_document(root: ElementTree.Element) -> bytes:
