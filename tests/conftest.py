@@ -129,3 +129,9 @@ def sweeps() -> ModuleType:
 def ncu_report() -> ModuleType:
     """A stand-in for NVIDIA's library of that name: the module ``ncu_report_stand_in.py``."""
     return sys.modules.get("ncu_report_stand_in") or _load("ncu_report_stand_in")
+
+
+@pytest.fixture(scope="session")
+def counter_launches() -> ModuleType:
+    """Makes synthetic launches with hardware counters: the module ``counter_launches.py``."""
+    return sys.modules.get("counter_launches") or _load("counter_launches")

@@ -165,8 +165,9 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     "counters": (
         ("Counters of the GEMMs of a program:",
          "gemmetry counters collect --kernel gemm -o my-counters -- python train.py"),
+        ("What bounds each kernel of a report:",
+         "gemmetry counters diagnose my-counters/report.ncu-rep"),
         ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),
-        ("As JSON, for a script:", "gemmetry counters metrics --chip gfx942 --json"),
     ),
     "counters collect": (
         ("Counters of the GEMMs of a program:",
@@ -175,6 +176,15 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry counters collect --set full --launch-skip 10 --launch-count 2 \\\n"
          "  -o my.ncu-rep -- python train.py"),
         ("What would be run:", "gemmetry counters collect --set quick --dry-run -- ./gemm 4096"),
+    ),
+    "counters diagnose": (
+        ("What bounds each kernel of a report, in ten lines each:",
+         "gemmetry counters diagnose my.ncu-rep --brief"),
+        ("Whether a GEMM did the work of its shape:",
+         "gemmetry counters diagnose my.csv --kernel nvjet \\\n"
+         "  --shape 4096x4096x4096 --dtype bf16"),
+        ("Next to the checklist of the document and NVIDIA's rules:",
+         "gemmetry counters diagnose my.ncu-rep --beside -o diagnosis.json"),
     ),
     "counters metrics": (
         ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),

@@ -12,6 +12,7 @@ from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, str] = {
     "collect": "collect",
+    "diagnose": "diagnose",
     "metrics": "metrics",
 }
 """Command -> its module, which has a function of that name followed by an underscore if Python

@@ -1,0 +1,196 @@
+"""What the rules need of a launch: how busy units are, shares of stalls, concepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from gemmetry.counters.catalogue import flags_for, reading_of
+from gemmetry.counters.chips import chip_of
+from gemmetry.counters.diagnosis import amd
+from gemmetry.counters.diagnosis.evidence import COUNTER, evidence_of, term
+from gemmetry.counters.diagnosis.model import CounterEvidence, WorkCheck
+from gemmetry.counters.diagnosis.stalls import StallShares, stall_shares
+from gemmetry.counters.diagnosis.units import BREAKDOWN, MEMORY, SM, SUFFIX, UNITS, Unit
+from gemmetry.counters.diagnosis.work import GemmWork, check_work
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.formats.counters.launches import ProfiledLaunch
+from gemmetry.kernel_names import KernelName, classify
+
+REACHED = 80.0
+"""Percent of its peak rate from which a unit is at its limit (NVIDIA's rule SOLBottleneck)."""
+NEAR = 60.0
+"""Percent of its peak rate from which a unit comes close (the same rule: below it, latency)."""
+
+_UNKNOWN_CHIP = "GH100"
+"""Whose options are shown for a chip that is not listed."""
+
+
+class Facts:
+    """A launch as the rules see it. Everything is computed once, when it is first needed."""
+
+    def __init__(self, launch: ProfiledLaunch, work: GemmWork | None = None) -> None:
+        self.launch = launch
+        self.work = work
+        self.is_amd = launch.table.tool != "ncu"
+        self._known: dict[str, CounterEvidence | None] = {}
+
+    @cached_property
+    def kernel(self) -> KernelName:
+        """What its name shows."""
+        return classify(self.launch.name)
+
+    def metric(self, name: str) -> CounterEvidence | None:
+        """A metric of the report, by its id; None where the report lacks it."""
+        value = self.launch.value(name)
+        return (
+            None if value is None else CounterEvidence(name, value, self.launch.unit(name), COUNTER)
+        )
+
+    def get(self, concept: str) -> CounterEvidence | None:
+        """The value of a concept of the catalogue; None where the report lacks it."""
+        if concept not in self._known:
+            reading = reading_of(self.launch, concept)
+            self._known[concept] = None if reading is None else evidence_of(reading)
+        return self._known[concept]
+
+    def value(self, concept: str) -> float | None:
+        """The value of :meth:`get`."""
+        found = self.get(concept)
+        return None if found is None else found.value
+
+    def total(self, *concepts: str) -> CounterEvidence | None:
+        """The sum of the concepts that the report has; None if it has none."""
+        found = [one for one in map(self.get, concepts) if one is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        parts = " + ".join(term(one) for one in found)
+        return CounterEvidence("sum", sum(one.value for one in found), found[0].unit, parts)
+
+    def lacks(self, *concepts: str) -> tuple[str, ...]:
+        """Those of the concepts that the report does not have."""
+        return tuple(name for name in concepts if self.get(name) is None)
+
+    def collect(self, concepts: Iterable[str] = (), sections: Iterable[str] = ()) -> str:
+        """The options of the profiler that collect the concepts and sections."""
+        flags = flags_for(concepts, self.chip)
+        wanted = [] if self.is_amd else [f"--section {name}" for name in dict.fromkeys(sections)]
+        return " ".join([*(one for one in wanted if one not in flags), *([flags] if flags else [])])
+
+    @cached_property
+    def chip(self) -> str:
+        """The chip, as the catalogue names it; one with the same sections if it is not listed."""
+        try:
+            return chip_of(self.launch.info.capability)
+        except UnknownNameError:
+            return amd.UNKNOWN_CHIP if self.is_amd else _UNKNOWN_CHIP
+
+    @cached_property
+    def work_checks(self) -> tuple[WorkCheck, ...]:
+        """What it did, next to the model of the work."""
+        return tuple(check_work(self, self.work))
+
+    @cached_property
+    def utilisation(self) -> dict[str, CounterEvidence]:
+        """Id of a unit -> how busy it is, in percent of its peak over the whole launch."""
+        if self.is_amd:
+            return amd.utilisation(self)
+        found = {}
+        for unit in UNITS.values():
+            values = [one for one in (self.metric(m + SUFFIX) for m in unit.metrics) if one]
+            if values:
+                found[unit.id] = max(values, key=lambda one: one.value)
+        return found
+
+    def _limit(self, unit: Unit) -> float:
+        """What `unit` cannot exceed, in percent."""
+        known = [] if self.is_amd else map(self.launch.value, unit.parents)
+        return min((one for one in known if one is not None), default=100.0)
+
+    @cached_property
+    def lacks_parents(self) -> bool:
+        """Whether units that are not listed could be busier than those that are."""
+        return not self.is_amd and None in map(self.launch.value, (SM, MEMORY))
+
+    def busiest(self, *, at_least: float) -> list[tuple[Unit, CounterEvidence]]:
+        """Units that are busy for `at_least` so many percent: by rank, then the busiest first."""
+        found = [
+            (UNITS[name], value)
+            for name, value in self.utilisation.items()
+            if value.value >= at_least
+        ]
+        return sorted(found, key=lambda one: (one[0].rank, -one[1].value))
+
+    def open_units(self) -> list[Unit]:
+        """Units that the report does not show but that could change the verdict: they may be busier
+        than all others, or come before the busiest by rank."""
+        top = max((one.value for one in self.utilisation.values()), default=0.0)
+        reached = self.busiest(at_least=REACHED)
+        rank = reached[0][0].rank if reached else 0
+        found = []
+        for unit in UNITS.values():
+            if unit.id in self.utilisation or not self._matters(unit):
+                continue
+            limit = self._limit(unit)
+            is_busier = limit >= NEAR and limit > top + 1 and (not reached or unit.rank <= rank)
+            if is_busier or (limit >= REACHED and unit.rank < rank):
+                found.append(unit)
+        return found
+
+    def _matters(self, unit: Unit) -> bool:
+        return unit.id in amd.KEY_UNITS if self.is_amd else unit.is_key
+
+    @cached_property
+    def unlisted(self) -> CounterEvidence | None:
+        """The busiest unit of the GPU, where it is none of :data:`~.units.UNITS`."""
+        highest = max((one.value for one in self.utilisation.values()), default=0.0)
+        known = {metric + SUFFIX for unit in UNITS.values() for metric in unit.metrics}
+        best: CounterEvidence | None = None
+        for parent in (SM, MEMORY):
+            top = self.metric(parent)
+            if top is None or top.value <= highest + 1:
+                continue
+            names = self.launch.text(BREAKDOWN + parent).split(",")
+            values = [self.metric(name.strip()) for name in names if name.strip() not in known]
+            best = max([one for one in (best, *values) if one], key=lambda one: one.value,
+                       default=None)  # fmt: skip
+            if best is None or best.value < top.value - 1:
+                best = top
+        return best
+
+    @cached_property
+    def stalls(self) -> StallShares | None:
+        """What its warps waited for; None where the report does not have it."""
+        return amd.stall_shares(self) if self.is_amd else stall_shares(self.launch)
+
+    def waits_for(self, *reasons: str) -> bool:
+        """Whether one of the reasons is the most frequent stall, or takes 20 % of the time."""
+        ranked = self.stalls.ranked() if self.stalls is not None else []
+        longest = [name for place, (name, share) in enumerate(ranked) if share >= 0.2 or not place]
+        return not set(reasons).isdisjoint(longest)
+
+    @cached_property
+    def uses_async_copies(self) -> bool | None:
+        """Whether it feeds tensor cores through the tensor memory accelerator or asynchronous
+        multiplications, so that few warps are normal; None where that was not counted."""
+        names = (
+            "smsp__inst_executed_op_tma_ld.sum", "smsp__sass_inst_executed_op_tma_ld.sum",
+            "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",
+            "sm__inst_executed_pipe_tensor_op_gmma.sum", "sm__inst_executed_pipe_tc.sum",
+            "smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio",
+            "sm__pipe_tma_cycles_active" + SUFFIX,
+        )  # fmt: skip
+        found = [one for one in map(self.launch.value, names) if one is not None]
+        if any(found):
+            return True
+        if found or self.launch.info.capability.startswith(("6.", "7.", "8.")):
+            return False
+        return None
+
+    @cached_property
+    def duration_ns(self) -> float | None:
+        """Time on the GPU."""
+        if self.launch.duration_ns is not None:
+            return self.launch.duration_ns
+        cycles, rate = self.value("elapsed_cycles"), self.value("sm_clock")
+        return cycles / rate * 1e9 if cycles and rate else None

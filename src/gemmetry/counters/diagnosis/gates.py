@@ -1,0 +1,221 @@
+"""Compares what the rules say, gate by gate: the verdict, its cause, and what they make void."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.model import (
+    CANNOT_TELL,
+    Claim,
+    Confidence,
+    Dismissed,
+    Finding,
+    Gate,
+    LaunchDiagnosis,
+    LaunchVerdict,
+    NotCounted,
+    Suppressed,
+)
+from gemmetry.counters.diagnosis.rule import Rule, all_rules
+from gemmetry.counters.diagnosis.work import GemmWork, work_in_name
+from gemmetry.domain.units import counted, format_ns
+from gemmetry.formats.counters.launches import ProfiledLaunch
+
+SHORT_NS = 10_000
+"""Duration below which starting the kernel is a large part of it."""
+
+_DECIDING = (Gate.ROOF, Gate.NEAR_ROOF)
+"""Gates without which later ones decide nothing: a stall means something else where a unit is at
+its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What all rules say about a launch."""
+
+    claims: Sequence[tuple[Rule, Claim]]
+    dismissed: Sequence[Dismissed]
+    undecided: Sequence[tuple[Rule, NotCounted]]
+
+
+def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiagnosis:
+    """What bounds a launch.
+
+    Args:
+        work: what it computes; None: what its name shows of that.
+    """
+    facts = Facts(launch, work or work_in_name(launch.name))
+    judged = _judge(facts)
+    lead = _lead(judged)
+    open_rules = _open(judged, lead)
+    causes = _causes(judged, lead, facts) if lead is not None else []
+    cap, doubts = _doubts(facts, judged, lead)
+    found: list[Finding] = []
+    suppressed: list[Suppressed] = []
+    for rule, claim in [*causes, *_others(judged, lead, causes)]:
+        reason = _void(lead, claim, rule) if not open_rules and claim is not lead else ""
+        if reason:
+            suppressed.append(Suppressed(claim.id, claim.claim, reason))
+            continue
+        limit = Confidence.LOW if open_rules else cap
+        doubt = doubts if claim is lead else ""
+        found.append(_finding(facts, rule, claim, limit, doubt))
+    suppressed.extend(Suppressed(one.id, one.claim, one.reason) for one in judged.dismissed)
+    if open_rules or lead is None:
+        verdict, first = _no_verdict(judged, open_rules, lead)
+        found.insert(0, first)
+    else:
+        cause = f". The cause: {_small(causes[0][1].claim)}" if causes else ""
+        verdict = LaunchVerdict(lead.id, lead.claim + cause, lead.confidence.at_most(cap))
+    return LaunchDiagnosis(
+        kernel=launch.name,
+        device=launch.info.device or launch.info.capability,
+        duration_ns=facts.duration_ns,
+        work_check=facts.work_checks,
+        verdict=verdict,
+        findings=found,
+        suppressed=suppressed,
+    )
+
+
+def _judge(facts: Facts) -> _Judged:
+    claims, dismissed, undecided = [], [], []
+    for rule in all_rules():
+        for one in rule.judge(facts):
+            if isinstance(one, Claim):
+                claims.append((rule, one))
+            elif isinstance(one, NotCounted):
+                undecided.append((rule, one))
+            else:
+                dismissed.append(one)
+    claims.sort(key=lambda pair: (pair[0].gate, -pair[1].weight))
+    return _Judged(claims, dismissed, undecided)
+
+
+def _lead(judged: _Judged) -> Claim | None:
+    """The claim of the first gate that has one."""
+    return next((claim for rule, claim in judged.claims if rule.gate < Gate.COST), None)
+
+
+def _gate(judged: _Judged, lead: Claim | None) -> Gate:
+    return next((rule.gate for rule, claim in judged.claims if claim is lead), Gate.COST)
+
+
+def _open(judged: _Judged, lead: Claim | None) -> list[NotCounted]:
+    """What leaves the verdict open: limits that may be reached but were not counted, and without
+    any claim whatever was not counted."""
+    gate = _gate(judged, lead)
+    if gate < Gate.ROOF:
+        return []
+    if lead is None:
+        return [one for _, one in judged.undecided]
+    return [one for rule, one in judged.undecided if rule.gate in _DECIDING and rule.gate <= gate]
+
+
+def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confidence, str]:
+    """The highest confidence that a claim can have, and why."""
+    gate, doubts = _gate(judged, lead), []
+    duration = facts.duration_ns
+    if duration is None:
+        doubts.append("The duration was not recorded")
+    elif duration < SHORT_NS:
+        doubts.append(f"It runs for {format_ns(duration)}, of which starting is a large part")
+    doubts.extend(
+        f"Not counted: {one.missing}"
+        for rule, one in judged.undecided
+        if rule.gate not in _DECIDING and rule.gate <= gate < Gate.COST
+    )
+    return (Confidence.LOW if doubts else Confidence.HIGH), ". ".join(doubts)
+
+
+def _causes(judged: _Judged, lead: Claim, facts: Facts) -> list[tuple[Rule, Claim]]:
+    """Costs that are the reason for the limit."""
+    gate = _gate(judged, lead)
+    stalls = lead.stalls
+    if gate is Gate.NEAR_ROOF and facts.stalls is not None:
+        stalls = frozenset(name for name, _ in facts.stalls.ranked()[:1])
+    return [
+        (rule, claim)
+        for rule, claim in judged.claims
+        if rule.gate is Gate.COST
+        and claim.explains
+        and gate in (Gate.ROOF, Gate.NEAR_ROOF, Gate.LATENCY)
+        and (claim.units & lead.units or claim.stalls & stalls)
+    ]
+
+
+def _others(
+    judged: _Judged, lead: Claim | None, causes: Sequence[tuple[Rule, Claim]]
+) -> list[tuple[Rule, Claim]]:
+    """The claim of the verdict, then the rest; a second claim with one id is left out."""
+    seen = {claim.id for _, claim in causes}
+    found = []
+    for rule, claim in judged.claims:
+        if claim.id not in seen or claim is lead:
+            seen.add(claim.id)
+            found.append((rule, claim))
+    return sorted(found, key=lambda pair: pair[1] is not lead)
+
+
+def _void(lead: Claim | None, claim: Claim, rule: Rule) -> str:
+    """Why the verdict makes a claim void; "" where it does not."""
+    if lead is None or not lead.voids:
+        return ""
+    if rule.gate in lead.voids:
+        return lead.because
+    if rule.gate is not Gate.COST or claim.units & lead.units:
+        return ""
+    if lead.units:
+        what = "does not load the unit that is at its limit" if claim.units else lead.because
+        return f"it {what}" if claim.units else what
+    return "" if claim.units else lead.because
+
+
+def _finding(facts: Facts, rule: Rule, claim: Claim, cap: Confidence, doubts: str) -> Finding:
+    missing = facts.lacks(*rule.needs)
+    return Finding(
+        id=claim.id,
+        claim=claim.claim,
+        evidence=claim.evidence,
+        threshold=rule.threshold,
+        threshold_source=rule.threshold_source,
+        confidence=claim.confidence.at_most(cap),
+        against=". ".join(one.rstrip(".") for one in (claim.against, doubts) if one),
+        remedy=claim.remedy,
+        ceiling=claim.ceiling,
+        collect=facts.collect(missing) if missing else "",
+    )
+
+
+def _no_verdict(
+    judged: _Judged, open_rules: Sequence[NotCounted], lead: Claim | None
+) -> tuple[LaunchVerdict, Finding]:
+    missing = list(dict.fromkeys(one.missing for one in open_rules))
+    flags = dict.fromkeys(flag for one in open_rules for flag in _flags(one.collect))
+    rest = f", and {counted(len(missing) - 3, 'other fact')}" if len(missing) > 3 else ""
+    claim = "Nothing in the report bounds the kernel visibly"
+    if missing:
+        claim = f"The report does not show {'; '.join(missing[:3])}{rest}"
+    if lead is not None:
+        claim += f". Without that, this would be the verdict: {_small(lead.claim)}"
+    finding = Finding(
+        id=CANNOT_TELL, claim=claim, evidence=(),
+        threshold="what a verdict rests on has to be counted",
+        threshold_source="order of the gates",
+        confidence=Confidence.HIGH,
+        remedy="Collect what is missing.",
+        collect=" ".join(flags),
+    )  # fmt: skip
+    return LaunchVerdict(CANNOT_TELL, claim, Confidence.HIGH), finding
+
+
+def _flags(text: str) -> list[str]:
+    """``--section A --metrics b,c`` as its options."""
+    return [f"--{part.strip()}" for part in text.split("--") if part.strip()]
+
+
+def _small(text: str) -> str:
+    """`text` with a small first letter, unless it begins with an abbreviation."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

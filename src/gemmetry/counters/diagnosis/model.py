@@ -1,0 +1,169 @@
+"""What a diagnosis consists of: a verdict, findings, what they void, and the check of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class Gate(IntEnum):
+    """The gates in their order; the verdict comes from the first one that finds something."""
+
+    VALIDITY = 0
+    """Whether the counters can mean anything."""
+    WORK = 1
+    """Whether the kernel did the work that was described."""
+    ROOF = 2
+    """Whether a unit of the GPU works at its limit."""
+    GRID = 3
+    """Whether the grid leaves multiprocessors without work. It follows the roofs because a pipe of
+    a multiprocessor cannot be at its limit while they idle, whereas a few of them can saturate the
+    memory."""
+    NEAR_ROOF = 4
+    """Whether a unit comes close to its limit."""
+    LATENCY = 5
+    """What warps wait for, where no unit is near its limit."""
+    COST = 6
+    """GemmWork that could be saved: it explains a limit, or is listed after the verdict."""
+
+
+class Confidence(StrEnum):
+    """How sure a finding is; only ``high`` and ``medium`` count as confident."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    def at_most(self, other: Confidence) -> Confidence:
+        """The lower one of the two."""
+        order = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
+        return max(self, other, key=order.index)
+
+
+CANNOT_TELL = "cannot_tell"
+WORK_MISMATCH = "work_mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterEvidence:
+    """A number that a finding rests on."""
+
+    metric: str
+    value: float
+    unit: str
+    source: str
+    """``counter``, or the formula by which it was computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a rule says about a launch, before the gates are compared."""
+
+    id: str
+    claim: str
+    evidence: Sequence[CounterEvidence]
+    weight: float
+    """Share of the time, or of a unit's work, that it concerns, from 0 to 1; it orders the findings
+    of a gate."""
+    confidence: Confidence = Confidence.MEDIUM
+    against: str = ""
+    """What speaks against it."""
+    remedy: str = ""
+    ceiling: str = ""
+    """What can be gained at most."""
+    voids: frozenset[Gate] = frozenset()
+    """Gates whose findings mean nothing if this is the verdict."""
+    because: str = ""
+    """The reason for that."""
+    units: frozenset[str] = frozenset()
+    """A cost: the units whose work it is a part of."""
+    stalls: frozenset[str] = frozenset()
+    """A cost: the stall reasons that it causes."""
+    explains: bool = False
+    """A cost: whether it is so large that it, not the unit, is the reason for a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """What a simple threshold would report, and why it does not matter here."""
+
+    id: str
+    claim: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotCounted:
+    """A rule that could not be applied."""
+
+    id: str
+    missing: str
+    """What is missing, as the subject of a sentence."""
+    collect: str
+    """The options of the profiler that collect it."""
+
+
+Judgement = Claim | Dismissed | NotCounted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A claim with the threshold by which it was made."""
+
+    id: str
+    claim: str
+    evidence: Sequence[CounterEvidence]
+    threshold: str
+    threshold_source: str
+    confidence: Confidence
+    against: str = ""
+    remedy: str = ""
+    ceiling: str = ""
+    collect: str = ""
+    """Options of the profiler that would confirm it; "" where nothing is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A finding that a higher gate made void, or that is too small to matter."""
+
+    id: str
+    claim: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchVerdict:
+    """What bounds the kernel."""
+
+    id: str
+    claim: str
+    confidence: Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCheck:
+    """A quantity of work that was counted, next to what the model of the work expects."""
+
+    quantity: str
+    measured: float | None
+    """In operations or bytes; None where it was not counted."""
+    expected: float | None
+    verdict: str
+    """``ok``, ``skipped``, or what explains the difference; see ``docs/diagnosis.md``."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchDiagnosis:
+    """The diagnosis of one launch."""
+
+    kernel: str
+    device: str
+    duration_ns: float | None
+    work_check: Sequence[WorkCheck]
+    verdict: LaunchVerdict
+    findings: Sequence[Finding]
+    """The one of the verdict first."""
+    suppressed: Sequence[Suppressed] = field(default=())

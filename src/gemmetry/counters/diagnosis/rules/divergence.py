@@ -1,0 +1,47 @@
+"""Instructions that few threads of a warp take part in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.counters.diagnosis.evidence import percent
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.model import Claim, Confidence, Gate
+from gemmetry.counters.diagnosis.rule import Rule
+from gemmetry.counters.diagnosis.stalls import ISSUING, REASONS
+
+_SHARE = 0.2
+_CAUSES = 0.5
+
+
+def _judge(facts: Facts) -> Iterator[Claim]:
+    threads = facts.get("threads_per_instruction")
+    width = 64.0 if facts.is_amd else 32.0
+    if threads is None or threads.value > (1 - _SHARE) * width:
+        return
+    idle = 1 - threads.value / width
+    branches = facts.get("uniform_branches_percent")
+    yield Claim(
+        id="divergence",
+        claim=f"{threads.value:.1f} of {width:.0f} threads take part in an instruction",
+        evidence=[threads, *([branches] if branches is not None else [])],
+        weight=idle,
+        confidence=Confidence.HIGH if idle >= _CAUSES else Confidence.MEDIUM,
+        remedy="Sort the work so that the threads of a warp take the same branch, and use whole "
+        "warps.",
+        ceiling=f"at most {width / threads.value:.3g}× fewer instructions",
+        units=frozenset({"fma", "alu", "xu", "fp64", "fp16", "issue", "lsu", "mio"}),
+        stalls=frozenset(REASONS) - ISSUING,
+        explains=idle >= _CAUSES,
+    )
+
+
+RULE = Rule(
+    gate=Gate.COST,
+    verdicts={"divergence": "few threads of a warp take part in its instructions"},
+    needs=("threads_per_instruction", "uniform_branches_percent"),
+    threshold=f"{percent(_SHARE)} of the threads of a warp do not take part; the cause of a "
+    f"limit from {percent(_CAUSES)}",
+    threshold_source="the ratio of instructions of threads to those of warps, over 32 (AMD: 64)",
+    judge=_judge,
+)

@@ -1,0 +1,109 @@
+"""Multiprocessors without work: few blocks, a last wave, or blocks of different length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from gemmetry.counters.diagnosis.evidence import COUNTER, percent
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.model import (
+    Claim,
+    Confidence,
+    CounterEvidence,
+    Dismissed,
+    Gate,
+    Judgement,
+    NotCounted,
+)
+from gemmetry.counters.diagnosis.rule import Rule
+from gemmetry.domain.units import counted
+
+_IDLE = 0.2
+"""Share of the multiprocessors' time without a warp."""
+
+
+def _judge(facts: Facts) -> Iterator[Judgement]:
+    blocks, count = _blocks(facts), facts.get("sm_count")
+    if blocks is not None and count is not None and blocks.value <= (1 - _IDLE) * count.value:
+        idle = 1 - blocks.value / count.value
+        yield Claim(
+            id="grid_too_small",
+            claim=f"The grid has {counted(int(blocks.value), 'block')} for "
+            f"{counted(int(count.value), 'multiprocessor')}",
+            evidence=[blocks, count],
+            weight=idle,
+            confidence=Confidence.HIGH,
+            remedy="Split the work into more blocks: smaller tiles, or slices of K.",
+            ceiling=f"at most {count.value / blocks.value:.3g}×",
+            voids=frozenset({Gate.LATENCY}),
+            because="few multiprocessors have work at all; what their warps wait for comes second",
+        )  # fmt: skip
+        return
+    active = facts.get("sm_active_percent")
+    if active is None:
+        if blocks is None or count is None or not facts.is_amd:
+            yield NotCounted(
+                "tail_wave", "for how long multiprocessors had work",
+                facts.collect(["sm_active_percent", "blocks"]),
+            )  # fmt: skip
+        return
+    waves = facts.get("waves_per_sm")
+    idle = 1 - active.value / 100
+    tail = 0.0 if waves is None else 1 - waves.value / max(math.ceil(waves.value), 1)
+    if idle < _IDLE:
+        if tail >= _IDLE and waves is not None and waves.value > 1:
+            yield Dismissed(
+                "tail_wave",
+                f"the last of {waves.value:.2f} waves leaves {percent(tail)} of the GPU idle",
+                f"multiprocessors had work for {active.value:.1f} % of the time",
+            )
+        return
+    if waves is not None and waves.value > 1 and 2 * tail >= idle:
+        yield Claim(
+            id="tail_wave",
+            claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: multiprocessors "
+            f"have no work for {percent(idle)} of the time",
+            evidence=[waves, active],
+            weight=idle,
+            confidence=Confidence.HIGH if tail >= _IDLE else Confidence.MEDIUM,
+            remedy="Choose a block size or a tile with which the waves are whole, or persistent "
+            "blocks that share the rest.",
+            ceiling=f"at most {100 / active.value:.2f}×",
+        )
+        return
+    yield Claim(
+        id="block_imbalance",
+        claim=f"Blocks take differently long: multiprocessors have no work for {percent(idle)} of "
+        "the time",
+        evidence=[one for one in (active, waves) if one is not None],
+        weight=idle,
+        confidence=Confidence.LOW if None in (waves, blocks, count) else Confidence.MEDIUM,
+        against="Starting a short kernel takes about as long as it runs."
+        if (facts.duration_ns or 0) < 10_000 else "",
+        remedy="Give each block the same work, or let idle blocks take work from a queue.",
+        ceiling=f"at most {100 / active.value:.2f}×",
+    )  # fmt: skip
+
+
+def _blocks(facts: Facts) -> CounterEvidence | None:
+    found = facts.get("blocks")
+    if found is None and facts.launch.info.grid is not None:
+        return CounterEvidence("grid", float(math.prod(facts.launch.info.grid)), "block", COUNTER)
+    return found
+
+
+RULE = Rule(
+    gate=Gate.GRID,
+    verdicts={
+        "grid_too_small": "the grid has fewer blocks than the GPU has multiprocessors, or too few "
+        "to hide latencies",
+        "tail_wave": "the last wave of blocks leaves multiprocessors without work",
+        "block_imbalance": "blocks take differently long, so that multiprocessors run out of work",
+    },
+    needs=("blocks", "sm_count", "sm_active_percent", "waves_per_sm"),
+    threshold=f"{percent(_IDLE)} of the multiprocessors' time without a warp",
+    threshold_source="what separates the roofs' 80 % from a whole GPU; NVIDIA's rule Small Grid "
+    "(waves < 1) and its tail effect, waves ÷ ⌈waves⌉, give the cause",
+    judge=_judge,
+)

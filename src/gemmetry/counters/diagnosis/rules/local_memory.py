@@ -1,0 +1,53 @@
+"""Registers and arrays in local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.counters.diagnosis.evidence import share_of
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.model import Claim, Confidence, Dismissed, Gate, Judgement
+from gemmetry.counters.diagnosis.rule import Rule
+
+_SHARE = 10.0
+_CAUSES = 50.0
+_LOCAL = ("local_load_sectors", "local_store_sectors")
+_GLOBAL = ("global_load_sectors", "global_store_sectors")
+
+
+def _judge(facts: Facts) -> Iterator[Judgement]:
+    local = facts.total(*_LOCAL)
+    if local is None or local.value <= 0:
+        return
+    share = share_of("sectors of local memory", local, facts.total(*_LOCAL, *_GLOBAL))
+    if share is None:
+        return
+    claim = f"{share.value:.0f} % of the sectors that loads and stores use are of local memory"
+    if share.value < _SHARE:
+        yield Dismissed("local_memory", claim, f"it is less than {_SHARE:.0f} %")
+        return
+    yield Claim(
+        id="local_memory",
+        claim=claim,
+        evidence=[share, local],
+        weight=share.value / 100,
+        confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
+        remedy="Give a thread less work or allow it more registers, and index local arrays by "
+        "constants only.",
+        ceiling=f"at most {100 / max(100 - share.value, 1):.3g}× less traffic of loads and stores",
+        units=frozenset({"l1", "l2", "dram", "lsu"}),
+        stalls=frozenset({"long_scoreboard", "lg_throttle"}),
+        explains=share.value >= _CAUSES,
+    )
+
+
+RULE = Rule(
+    gate=Gate.COST,
+    verdicts={"local_memory": "spilled registers or arrays with computed indices are in local "
+              "memory"},
+    needs=(*_LOCAL, *_GLOBAL),
+    threshold=f"{_SHARE:.0f} % of the sectors of loads and stores; the cause of a limit from "
+    f"{_CAUSES:.0f} %",
+    threshold_source="its part of the traffic; a few spills outside of loops cost nothing",
+    judge=_judge,
+)  # fmt: skip

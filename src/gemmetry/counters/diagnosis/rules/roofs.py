@@ -1,0 +1,63 @@
+"""A unit of the GPU works at its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.counters.diagnosis.facts import REACHED, Facts
+from gemmetry.counters.diagnosis.model import Claim, Confidence, Gate, NotCounted
+from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, roof_claim
+from gemmetry.counters.diagnosis.rule import Rule
+
+_CLEAR = 85.0
+"""Percent from which a limit is beyond doubt: the difference of several executions is smaller."""
+
+
+def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
+    open_units = facts.open_units()
+    for unit in open_units:
+        yield NotCounted(
+            unit.verdict, f"how busy {unit.name} is", facts.collect(sections=[unit.section])
+        )
+    reached = facts.busiest(at_least=REACHED)
+    unlisted = facts.unlisted
+    is_first = not reached or (reached[0][0].rank > 0 and not open_units)
+    if unlisted is not None and unlisted.value >= REACHED and is_first:
+        if unlisted.metric.split("__")[-1].startswith(("throughput", "compute_memory_throughput")):
+            yield NotCounted(
+                "other_roof", f"which unit makes {unlisted.metric} {unlisted.value:.0f} %",
+                facts.collect(sections=["SpeedOfLight", "ComputeWorkloadAnalysis",
+                                        "MemoryWorkloadAnalysis"]),
+            )  # fmt: skip
+        else:
+            yield Claim(
+                id="other_roof",
+                claim=f"{unlisted.metric} is at {unlisted.value:.1f} % of its peak",
+                evidence=[unlisted],
+                weight=0.99,
+                ceiling=f"at most {100 / unlisted.value:.2f}×",
+            )
+    for unit, value in reached:
+        is_sure = value.value >= _CLEAR and (unit.rank == 0 or not facts.lacks_parents)
+        confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
+        if facts.lacks_parents and unit.rank > 0:
+            confidence = Confidence.LOW
+        yield roof_claim(
+            facts, unit, value, confidence,
+            voids=frozenset({Gate.GRID, Gate.NEAR_ROOF, Gate.LATENCY}),
+        )  # fmt: skip
+
+
+RULE = Rule(
+    gate=Gate.ROOF,
+    verdicts={
+        **ROOF_VERDICTS,
+        "other_roof": "a unit that is not listed here works at its limit",
+    },
+    needs=("tensor_pipe_percent", "compute_percent", "memory_percent", "dram_percent",
+           "l2_percent", "shared_pipe_percent", "lsu_requests_percent"),
+    threshold=f"{REACHED:.0f} % of the peak rate over the whole launch; tensor cores come before "
+    "other units, and instruction issue after them; the busiest of the others decides",
+    threshold_source="NVIDIA's rule SOLBottleneck: above 80 %, work has to move to another unit",
+    judge=_judge,
+)  # fmt: skip

@@ -1,0 +1,93 @@
+"""Sectors of global memory that are moved although few of their bytes are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmetry.counters.diagnosis.evidence import share_of
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.model import (
+    Claim,
+    Confidence,
+    CounterEvidence,
+    Dismissed,
+    Gate,
+    Judgement,
+)
+from gemmetry.counters.diagnosis.rule import Rule
+
+_SHARE = 25.0
+_CAUSES = 50.0
+_SECTOR_BYTES = 32
+_COALESCED = 4.0
+"""Sectors of a request in which 32 threads access four bytes each."""
+_THEORETICAL = "memory_l2_theoretical_sectors_global"
+_BYTES = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.ratio"
+
+
+def _judge(facts: Facts) -> Iterator[Judgement]:
+    found = [one for one in (_excess(facts), *(_unused(facts, op) for op in ("ld", "st"))) if one]
+    if not found:
+        return
+    share = max(found, key=lambda one: one.value)
+    if share.value < _SHARE:
+        return
+    sectors = facts.total("global_load_sectors", "global_store_sectors")
+    handled = facts.get("l2_bytes")
+    claim = f"{share.value:.0f} % of the bytes that global accesses move are not used"
+    if sectors is not None and handled is not None and handled.value > 0:
+        part = 100 * _SECTOR_BYTES * sectors.value / handled.value
+        if part < 5:
+            yield Dismissed(
+                "uncoalesced_access", claim,
+                f"global accesses are {part:.1f} % of the traffic of the L2 cache",
+            )  # fmt: skip
+            return
+    yield Claim(
+        id="uncoalesced_access",
+        claim=claim,
+        evidence=[share, *([sectors] if sectors is not None else [])],
+        weight=share.value / 100,
+        confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
+        remedy="Let neighbouring threads access neighbouring addresses, or go through shared "
+        "memory.",
+        ceiling=f"at most {100 / max(100 - share.value, 1):.3g}× less traffic",
+        units=frozenset({"l1", "l2", "dram"}),
+        stalls=frozenset({"long_scoreboard", "lg_throttle"}),
+        explains=share.value >= _CAUSES,
+    )
+
+
+def _excess(facts: Facts) -> CounterEvidence | None:
+    """Sectors beyond those that the data needs, of all of them."""
+    return share_of(
+        "sectors not needed", facts.get("global_sectors_excess"), facts.metric(_THEORETICAL)
+    )
+
+
+def _unused(facts: Facts, op: str) -> CounterEvidence | None:
+    """Bytes of a sector that no thread uses. A value that all threads of a warp share uses one
+    sector, of which it needs few bytes, so that it does not count."""
+    word = {"ld": "load", "st": "store"}[op]
+    used = facts.metric(_BYTES.format(op))
+    sectors = facts.value(f"global_{word}_sectors")
+    requests = facts.value(f"global_{word}_requests")
+    if used is None or not sectors or not requests or sectors / requests <= _COALESCED:
+        return None
+    percent = 100 * (1 - used.value / _SECTOR_BYTES)
+    formula = f"1 - {used.metric} ÷ {_SECTOR_BYTES}"
+    return CounterEvidence(f"unused bytes of {word}s", percent, "%", formula)
+
+
+RULE = Rule(
+    gate=Gate.COST,
+    verdicts={"uncoalesced_access": "sectors of global memory are moved of which few bytes are "
+              "used"},
+    needs=("global_sectors_excess", "global_load_sectors", "global_load_requests",
+           "global_store_sectors"),
+    threshold=f"{_SHARE:.0f} % of the bytes of global accesses are not used; the cause of a limit "
+    f"from {_CAUSES:.0f} %",
+    threshold_source="a fourth of the traffic; NVIDIA's rule UncoalescedGlobalAccess reports any "
+    "excess",
+    judge=_judge,
+)  # fmt: skip

@@ -1,0 +1,304 @@
+"""The work that a matrix product needs, and whether counters show that it was done.
+
+Expected are 2·M·N·K operations, the bytes that the tiles of the kernel bring into shared memory,
+M·N results, and the compulsory traffic of the memory: each input once, and the result once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmetry.counters.diagnosis.model import WorkCheck
+from gemmetry.domain.dtypes import DTYPES, DType, default_result
+from gemmetry.domain.operation import Operation
+from gemmetry.kernel_names import GEMM_KINDS, KernelKind
+
+if TYPE_CHECKING:
+    from gemmetry.counters.diagnosis.facts import Facts
+
+TOLERANCE = 0.01
+"""Relative difference of counts that is ignored. Counters of exact work (operations, copies of
+tiles) agree with the model to the last digit on an H200; those of instructions come from other
+passes than the time they are scaled by, and differ by a tenth of a percent."""
+
+MISMATCHES = ("less_work", "more_work", "recompute", "other_path")
+"""Verdicts about operations after which the counters belong to other work than described."""
+
+_PATHS = {
+    "bf16": "bf16", "f16": "fp16", "tf32": "tf32", "f64": "fp64", "s8": "int8", "fp8": "fp8",
+    "f32": "fp32",
+}  # fmt: skip
+"""Rate class of the inputs -> the path that multiplies them."""
+_TENSOR_PATHS = ("bf16", "fp16", "tf32", "fp8", "fp4_fp6", "fp4", "int8", "fp64", "fp32")
+_VECTOR_PATHS = ("fp32", "fp64", "fp16")
+_SECTOR = 32
+
+_NAMED = re.compile(
+    r"(?:^|_)matmul(?:_like)?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_(?P<lhs>[a-z]+\d+)x"
+    r"(?P<rhs>[a-z]+\d+))?(?![x\d])"
+)
+"""Shapes in the names of IREE's kernels, and of the workbench's dispatches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmWork:
+    """A matrix product C (M×N) = A (M×K) · B (K×N), `batch` times."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    lhs: DType | None = None
+    rhs: DType | None = None
+    result: DType | None = None
+    source: str = "the request"
+
+    @property
+    def operations(self) -> float:
+        """2·M·N·K, for each of the batch."""
+        return 2.0 * self.m * self.n * self.k * self.batch
+
+    @property
+    def result_type(self) -> DType | None:
+        """The format of C; the usual one where only the inputs are known."""
+        if self.result is not None or self.lhs is None or self.rhs is None:
+            return self.result
+        return default_result(self.lhs, self.rhs)
+
+
+def gemm_work(operation: Operation, source: str = "the request") -> GemmWork:
+    """The work of `operation`; a convolution is its implicit matrix product."""
+    shape, signature = operation.matmul_shape, operation.signature
+    return GemmWork(
+        m=shape.m, n=shape.n, k=shape.k, batch=shape.batch, lhs=signature.lhs, rhs=signature.rhs,
+        result=signature.result, source=source,
+    )  # fmt: skip
+
+
+def work_in_name(name: str) -> GemmWork | None:
+    """The work that a kernel's name describes; None where it does not."""
+    found = _NAMED.search(name)
+    if found is None:
+        return None
+    lhs, rhs = (DTYPES.get(found[one] or "") for one in ("lhs", "rhs"))
+    return GemmWork(
+        m=int(found["m"]), n=int(found["n"]), k=int(found["k"]), lhs=lhs, rhs=rhs,
+        source="the kernel's name",
+    )  # fmt: skip
+
+
+def check_work(facts: Facts, work: GemmWork | None) -> Iterator[WorkCheck]:
+    """Compare what was counted with the work; one skipped check where it is not known."""
+    kind = facts.kernel.kind
+    is_helper = kind is KernelKind.GEMM_REDUCTION or kind not in (*GEMM_KINDS, KernelKind.OTHER)
+    if is_helper:
+        yield _skipped("operations", f"the name shows another kind of kernel: {kind}")
+        return
+    if work is None:
+        yield _skipped(
+            "operations",
+            "neither the request nor the kernel's name gives the shape: use --shape MxNxK",
+        )
+        return
+    if work.lhs is None and (named := DTYPES.get(facts.kernel.dtype or "")) is not None:
+        result = DTYPES.get(facts.kernel.result_dtype or "")
+        work = GemmWork(
+            m=work.m, n=work.n, k=work.k, batch=work.batch, lhs=named, rhs=named,
+            result=work.result or result, source=work.source,
+        )  # fmt: skip
+    yield _operations(facts, work)
+    yield _filled(facts, work)
+    yield _written(facts, work)
+    yield _moved(facts, work)
+
+
+def _skipped(quantity: str, reason: str, measured: float | None = None) -> WorkCheck:
+    return WorkCheck(quantity, measured, None, "skipped", reason)
+
+
+def _is_close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=TOLERANCE)
+
+
+def operations_by_path(facts: Facts) -> dict[str, float]:
+    """Path -> operations counted on it, tensor cores first; those of vector pipes are called
+    ``vector fp32``."""
+    found = {}
+    for prefix, kinds in (("tensor_ops_", _TENSOR_PATHS), ("vector_ops_", _VECTOR_PATHS)):
+        for kind in kinds:
+            value = facts.value(prefix + kind)
+            if value is not None:
+                found[kind if prefix == "tensor_ops_" else f"vector {kind}"] = value
+    return found
+
+
+def main_path(paths: dict[str, float]) -> str | None:
+    """The path that multiplied: the busiest of the tensor cores, else of the vector pipes."""
+    tensor = {name: count for name, count in paths.items() if not name.startswith("vector")}
+    for group in (tensor, paths):
+        if group and max(group.values()) > 0:
+            return max(group, key=group.__getitem__)
+    return None
+
+
+def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
+    quantity, expected = "operations", work.operations
+    paths = operations_by_path(facts)
+    path = main_path(paths)
+    if path is None:
+        names = ", ".join(facts.lacks("tensor_ops_bf16", "vector_ops_fp32")) or "operations"
+        return WorkCheck(quantity, None, expected, "skipped", f"not counted: {names}")
+    measured = paths[path]
+    if not _fits(path, work, facts):
+        return WorkCheck(
+            quantity, measured, expected, "other_path",
+            f"inputs are {work.lhs}, but the operations are on the path {path}",
+        )  # fmt: skip
+    ratio = measured / expected
+    if _is_close(ratio, 1):
+        return WorkCheck(quantity, measured, expected, "ok", f"2·M·N·K on the path {path}")
+    if (padded := _padding(facts, work, ratio)) is not None:
+        return WorkCheck(quantity, measured, expected, "padding", padded)
+    if ratio < 1:
+        verdict, reason = (
+            "less_work",
+            (
+                "another launch does the rest, the input is structured sparse, or "
+                "the shape is another one"
+            ),
+        )
+    elif _is_close(ratio, round(ratio)):
+        verdict, reason = "recompute", f"everything is computed {round(ratio)} times"
+    else:
+        verdict, reason = "more_work", "padded tiles, recomputed parts, or another shape"
+    return WorkCheck(quantity, measured, expected, verdict, f"{ratio:.3g} times 2·M·N·K: {reason}")
+
+
+def _fits(path: str, work: GemmWork, facts: Facts) -> bool:
+    """Whether inputs of the work are multiplied on `path`."""
+    if work.lhs is None or work.rhs is None:
+        return True
+    wide = work.lhs if work.lhs.storage_bits >= work.rhs.storage_bits else work.rhs
+    expected = "fp8" if wide.is_fp8 else wide.name
+    plain = path.removeprefix("vector ")
+    if wide.storage_bits <= 8 and not wide.is_integer:
+        return plain.startswith("fp") and plain in ("fp8", "fp4_fp6", "fp4")
+    wanted = _PATHS.get(expected)
+    if wanted is None or plain == wanted:
+        return True
+    # GA100 counts all 16-bit formats and TF32 together.
+    return plain == "fp16" and facts.value(f"tensor_ops_{wanted}") is None and wanted != "fp32"
+
+
+def _tiles(facts: Facts, work: GemmWork) -> list[tuple[int, int, int, int, int]]:
+    """Tile M, N and K, and the numbers of tiles along M and N; both orientations, as libraries
+    compute the transposed product of row-major matrices."""
+    tile = facts.kernel.tile
+    if tile is None or not (tile[0] and tile[1]):
+        return []
+    found = []
+    for m, n in {(tile[0], tile[1]), (tile[1], tile[0])}:
+        found.append((m, n, tile[2], math.ceil(work.m / m), math.ceil(work.n / n)))
+    return sorted(found)
+
+
+def _padding(facts: Facts, work: GemmWork, ratio: float) -> str | None:
+    """The sentence about a ratio that padded tiles explain; None where they do not."""
+    for m, n, k, across_m, across_n in _tiles(facts, work):
+        depth = math.ceil(work.k / k) * k if k else work.k
+        for inner in {depth, work.k}:
+            padded = across_m * m * across_n * n * inner / (work.m * work.n * work.k)
+            if _is_close(ratio, padded):
+                return f"tiles of {m}×{n} cover {padded:.3g} times the work"
+    return None
+
+
+def _filled(facts: Facts, work: GemmWork) -> WorkCheck:
+    quantity = "bytes into shared memory"
+    tma = facts.get("tma_load_bytes")
+    if tma is None or tma.value <= 0:
+        return _skipped(quantity, "no copies of tiles were counted", None if tma is None else 0.0)
+    if work.lhs is None or work.rhs is None:
+        return _skipped(quantity, "the formats of the inputs are not known: use --dtype", tma.value)
+    sizes = work.lhs.itemsize, work.rhs.itemsize
+    tiles = _tiles(facts, work)
+    if not tiles:
+        side = work.m * work.n * work.k * work.batch * sum(sizes) / tma.value
+        return _skipped(
+            quantity, f"the name gives no tile; square tiles of {side:.0f} would copy as much",
+            tma.value,
+        )  # fmt: skip
+    models = [
+        across_m * across_n * (m * sizes[0] + n * sizes[1]) * work.k * work.batch
+        for m, n, _, across_m, across_n in tiles
+    ]
+    expected = min(models, key=lambda one: abs(math.log(tma.value / one)))
+    ratio = tma.value / expected
+    m, n = facts.kernel.tile[:2] if facts.kernel.tile else (0, 0)
+    if _is_close(ratio, 1):
+        reason = f"{m}×{n} tiles, each of which reads its rows of A and columns of B once"
+        return WorkCheck(quantity, tma.value, expected, "ok", reason)
+    reason = f"{ratio:.3g} times what tiles of {m}×{n} need"
+    verdict = "recompute" if ratio > 1 and _is_close(ratio, round(ratio)) else "other_tile"
+    return WorkCheck(quantity, tma.value, expected, verdict, reason)
+
+
+def _written(facts: Facts, work: GemmWork) -> WorkCheck:
+    quantity = "bytes of results"
+    parts = [facts.value("tma_store_bytes"), facts.value("global_store_sectors")]
+    if all(one is None for one in parts):
+        return _skipped(quantity, "stores were not counted")
+    measured = (parts[0] or 0.0) + _SECTOR * (parts[1] or 0.0)
+    result = work.result_type
+    if result is None:
+        return _skipped(quantity, "the format of the result is not known: use --dtype", measured)
+    elements = float(work.m * work.n * work.batch)
+    expected = elements * result.itemsize
+    ratio = measured / expected
+    if _is_close(ratio, 1):
+        return WorkCheck(quantity, measured, expected, "ok", f"M·N results in {result}")
+    wide = measured / (elements * 4)
+    slices = round(wide)
+    if slices >= 2 and _is_close(wide, slices):
+        verdict, reason = "split_k", f"M·N partial sums in f32 for each of {slices} slices of K"
+    elif slices == 1 and _is_close(wide, 1):
+        verdict, reason = "wider_result", f"M·N results in f32, not in {result}"
+    elif ratio < 1:
+        atomics = facts.value("atomic_sectors")
+        verdict = "split_k" if atomics else "less_work"
+        reason = (
+            "results are added by atomic operations" if atomics
+            else f"{ratio:.3g} times M·N results: another launch writes the rest"
+        )  # fmt: skip
+    else:
+        verdict, reason = "more_work", f"{ratio:.3g} times M·N results in {result}"
+    return WorkCheck(quantity, measured, expected, verdict, reason)
+
+
+def _moved(facts: Facts, work: GemmWork) -> WorkCheck:
+    quantity = "bytes of device memory"
+    read, written = facts.get("dram_read_bytes"), facts.get("dram_write_bytes")
+    if read is None or written is None:
+        return _skipped(quantity, "not counted: dram_read_bytes, dram_write_bytes")
+    measured = read.value + written.value
+    result = work.result_type
+    if work.lhs is None or work.rhs is None or result is None:
+        return _skipped(quantity, "the formats are not known: use --dtype", measured)
+    expected = work.batch * float(
+        work.m * work.k * work.lhs.itemsize
+        + work.k * work.n * work.rhs.itemsize
+        + work.m * work.n * result.itemsize
+    )
+    ratio = measured / expected
+    if ratio < 1 - TOLERANCE:
+        verdict, reason = "cached", "a part stayed in the L2 cache from before, or for later"
+    elif ratio <= 1 + 10 * TOLERANCE:
+        verdict, reason = "ok", "each input is read once, and the result is written once"
+    else:
+        verdict = "reread"
+        reason = f"inputs are read again after they left the L2 cache: {ratio:.3g} times the least"
+    return WorkCheck(quantity, measured, expected, verdict, reason)

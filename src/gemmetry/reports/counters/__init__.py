@@ -1,0 +1,1 @@
+"""What hardware counters show, on a terminal."""

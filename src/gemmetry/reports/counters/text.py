@@ -1,0 +1,209 @@
+"""What a terminal shows of a diagnosis of hardware counters, at most 80 columns wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gemmetry.counters.diagnosis.checklist import ChecklistItem, SideBySide
+from gemmetry.counters.diagnosis.document import BRIEF_FINDINGS
+from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis, WorkCheck
+from gemmetry.counters.roofline import LaunchRoofline
+from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
+from gemmetry.reports.texts import cut, elide
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH = 80
+_LABEL = 12
+"""Columns of the labels on the left."""
+_STYLES = {"high": "bold green", "medium": "bold yellow", "low": "bold red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosedLaunch:
+    """A launch that stands for `count` alike ones, with everything that is known about it."""
+
+    diagnosis: LaunchDiagnosis
+    count: int = 1
+    roofline: LaunchRoofline | None = None
+    checklists: SideBySide | None = None
+
+
+def print_diagnoses(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
+    """Print each launch: the verdict, the work, findings, what is suppressed, and the roofline."""
+    for number, one in enumerate(launches):
+        if number:
+            console.print()
+        _Printer(console).launch(one)
+
+
+def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
+    """Print ten lines for each launch: its verdict and its first three findings."""
+    for number, one in enumerate(launches):
+        if number:
+            console.print()
+        for line in brief_lines(one, min(console.width, _WIDTH)):
+            console.print(line, soft_wrap=True)
+
+
+def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
+    """At most ten lines of `width` columns."""
+    found = launch.diagnosis
+    verdict = found.verdict
+    lines = [
+        Text(elide(cut(found.kernel), width), "bold"),
+        Text(cut(f"{_where(launch)}", width)),
+        Text.assemble(
+            ("verdict  ", "dim"), (verdict.id, _STYLES[verdict.confidence]),
+            f"  ({verdict.confidence} confidence)",
+        ),
+        Text(cut(f"         {verdict.claim}.", width)),
+    ]  # fmt: skip
+    for number, one in enumerate(found.findings[:BRIEF_FINDINGS], 1):
+        next_step = f"collect: {one.collect}" if one.collect and not one.remedy else one.remedy
+        lines.append(Text(cut(f"{number}  {one.id} ({one.confidence}): {one.claim}", width)))
+        lines.append(Text(cut(f"   {next_step}", width), "dim"))
+    return lines
+
+
+def _where(launch: DiagnosedLaunch) -> str:
+    found = launch.diagnosis
+    parts = [found.device or "unknown GPU"]
+    if found.duration_ns is not None:
+        parts.append(format_ns(found.duration_ns))
+    if launch.count > 1:
+        parts.append(f"one of {counted(launch.count, 'launch', 'launches')} alike")
+    return ", ".join(parts)
+
+
+class _Printer:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = min(console.width, 100)
+
+    def launch(self, launch: DiagnosedLaunch) -> None:
+        found = launch.diagnosis
+        self._console.print(Text(cut(found.kernel), "bold"), soft_wrap=True)
+        self._line("", _where(launch))
+        verdict = found.verdict
+        head = Text.assemble(
+            (f"{'verdict':<{_LABEL}}", "dim"), (verdict.id, _STYLES[verdict.confidence]),
+            f"  ({verdict.confidence} confidence)",
+        )  # fmt: skip
+        self._console.print(head, soft_wrap=True)
+        self._line("", f"{verdict.claim}.")
+        for number, check in enumerate(found.work_check):
+            self._line("" if number else "work", _work(check))
+        for number, one in enumerate(found.findings, 1):
+            self._finding(number, one)
+        for number, void in enumerate(found.suppressed):
+            self._line("" if number else "suppressed", f"{void.id}: {void.claim}")
+            self._line("", f"because {void.reason}.", "dim", indent=2)
+        if launch.roofline is not None:
+            self._roofline(launch.roofline)
+        if launch.checklists is not None:
+            self._side_by_side(launch.checklists)
+
+    def _line(self, label: str, text: str, style: str = "", *, indent: int = 0) -> None:
+        left = _LABEL + indent
+        room = max(self._width - left, 20)
+        # Names of metrics and options are copied, and so not broken.
+        lines = wrap(cut(text, 2000), room, break_long_words=False, break_on_hyphens=False)
+        for number, line in enumerate(lines or [""]):
+            start = label if number == 0 else ""
+            self._console.print(
+                Text.assemble((f"{start:<{left}}", "dim"), (line, style)), soft_wrap=True
+            )
+
+    def _finding(self, number: int, finding: Finding) -> None:
+        self._line(f"finding {number}", f"{finding.id} ({finding.confidence}): {finding.claim}")
+        for one in finding.evidence:
+            self._line("", evidence_text(one), "cyan", indent=2)
+        for label, text in (
+            ("threshold", finding.threshold), ("against", finding.against),
+            ("remedy", finding.remedy), ("ceiling", finding.ceiling), ("collect", finding.collect),
+        ):  # fmt: skip
+            if text:
+                self._line("", f"{label}: {text}", indent=2)
+
+    def _roofline(self, roofline: LaunchRoofline) -> None:
+        for number, line in enumerate(roofline_lines(roofline)):
+            self._line("" if number else "roofline", line)
+
+    def _side_by_side(self, checklists: SideBySide) -> None:
+        self._items("checklist", checklists.checklist)
+        self._items("expected", checklists.insights)
+        for number, rule in enumerate(checklists.rules):
+            gain = "" if rule.speedup_percent is None else (
+                f" ({rule.speedup_kind or 'estimated'} speed-up {rule.speedup_percent:.3g} %)"
+            )  # fmt: skip
+            title = f": {rule.title}" if rule.title else ""
+            self._line("" if number else "NVIDIA", f"{rule.rule}{title}{gain}")
+            if rule.remark:
+                self._line("", rule.remark, "dim", indent=2)
+
+    def _items(self, label: str, items: Iterable[ChecklistItem]) -> None:
+        for number, one in enumerate(items):
+            value = "–" if one.measured is None else f"{one.measured:.3g} {one.unit}".strip()
+            target = f" (document: {one.target})" if one.target else ""
+            answer = f": {one.answer}" if one.answer else ""
+            self._line("" if number else label, f"{one.item} {value}{target}{answer}")
+            if one.remark:
+                self._line("", one.remark, "dim", indent=2)
+
+
+def _work(check: WorkCheck) -> str:
+    if check.measured is None or check.expected is None:
+        return f"{check.quantity}: {check.verdict} ({check.reason})"
+    form = format_bytes if "bytes" in check.quantity else _operations
+    return (
+        f"{check.quantity}: {check.verdict}, {form(check.measured)} of {form(check.expected)} "
+        f"expected ({check.reason})"
+    )
+
+
+def _operations(value: float) -> str:
+    return format_gflops(value / 1e9).removesuffix("/s")
+
+
+def evidence_text(evidence: CounterEvidence) -> str:
+    """A number with its unit, after the metric that it comes from."""
+    plain = evidence.value == int(evidence.value) and abs(evidence.value) < 1e9
+    value = f"{evidence.value:,.0f}" if plain else f"{evidence.value:.4g}"
+    text = f"{evidence.metric} = {value} {evidence.unit}".rstrip()
+    return text if evidence.source == "counter" else f"{text} ({evidence.source})"
+
+
+def roofline_lines(roofline: LaunchRoofline) -> list[str]:
+    """The operations with their roofs, and a line for each level of memory."""
+    lines = []
+    if roofline.operations_per_s is not None:
+        roofs = [
+            f"{format_gflops(peak / 1e9)} {words}"
+            for peak, words in (
+                (roofline.clock_peak, f"at its clock of {(roofline.clock_hz or 0) / 1e9:.2f} GHz"),
+                (roofline.datasheet_peak, f"({roofline.source})"),
+            )
+            if peak is not None
+        ]
+        of = f" of {', '.join(roofs)}" if roofs else ""
+        rate = format_gflops(roofline.operations_per_s / 1e9)
+        lines.append(f"{roofline.path}: {rate}{of}")
+    for level in roofline.levels:
+        peak = "" if level.peak_bytes_per_s is None else f" of {_rate(level.peak_bytes_per_s)}"
+        intensity = "" if level.intensity is None else f", {level.intensity:.3g} FLOP per byte"
+        lines.append(
+            f"{level.name}: {format_bytes(level.bytes)} at {_rate(level.bytes_per_s)}{peak}"
+            f"{intensity}"
+        )
+    return lines
+
+
+def _rate(value: float) -> str:
+    return f"{format_bytes(value)}/s"

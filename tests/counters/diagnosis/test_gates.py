@@ -1,0 +1,309 @@
+"""The verdicts of synthetic launches, gate by gate, and of a recorded one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmetry.counters.diagnosis.document import launch_document
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.model import Confidence
+from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
+from gemmetry.counters.diagnosis.units import MEMORY, SM, SUFFIX
+from gemmetry.counters.diagnosis.work import GemmWork
+from gemmetry.counters.reading import read_counters
+from gemmetry.domain.dtypes import BF16
+
+DATA = Path(__file__).parents[2] / "data" / "counters"
+H200 = DATA / "h200_cublas_bf16_4096_raw.csv.gz"
+TENSOR = "sm__pipe_tensor_cycles_active"
+
+
+@pytest.fixture(scope="module")
+def h200():
+    return read_counters(H200)[0]
+
+
+@pytest.fixture
+def verdict(counter_launches):
+    def of(units=(), stalls=(), name="my_kernel", work=None, **others):
+        values = counter_launches.metrics(dict(units), dict(stalls), **others)
+        return diagnose(counter_launches.launch(values, name), work)
+
+    return of
+
+
+def test_the_near_perfect_kernel_is_at_the_tensor_roof(h200):
+    found = diagnose(h200, GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16))
+    assert (found.verdict.id, found.verdict.confidence) == ("tensor_roof", "high")
+    assert [one.id for one in found.findings] == ["tensor_roof"]
+    assert found.findings[0].evidence[0].value == pytest.approx(90.36, abs=0.01)
+    reasons = {one.id: one.reason for one in found.suppressed}
+    assert "the tensor pipe is busy for 90.4 %" in reasons["latency_barrier"]
+    assert "asynchronous" in reasons["occupancy_registers"]
+    assert "0.5 %" in reasons["shared_bank_conflicts"]
+
+
+def test_without_the_shape_the_verdict_is_the_same(h200):
+    assert diagnose(h200).verdict.id == "tensor_roof"
+    assert diagnose(h200).work_check[0].verdict == "skipped"
+
+
+def test_the_naive_gemm_is_bound_by_load_store_requests(verdict, counter_launches):
+    found = verdict(counter_launches.NAIVE_GEMM, {"lg_throttle": 0.726, "long_scoreboard": 0.05})
+    assert found.verdict.id == "lsu_requests"
+    assert "shared memory" in found.findings[0].remedy
+    assert [one.id for one in found.suppressed] == ["latency_lg_throttle"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (TENSOR, "tensor_roof"),
+        ("sm__pipe_tensor_subpipe_hmma_cycles_active", "tensor_roof"),
+        ("sm__pipe_fma_cycles_active", "fma_roof"),
+        ("sm__inst_executed_pipe_xu", "sfu_roof"),
+        ("sm__pipe_alu_cycles_active", "alu_roof"),
+        ("sm__issue_active", "instruction_issue"),
+        ("l1tex__lsuin_requests", "lsu_requests"),
+        ("lts__t_sectors", "l2_roof"),
+        ("dram__cycles_active", "dram_roof"),
+    ],
+)
+def test_a_unit_at_its_limit_is_the_verdict_whatever_warps_wait_for(verdict, metric, expected):
+    found = verdict({metric: 93.0})
+    assert (found.verdict.id, found.verdict.confidence) == (expected, "high")
+    assert [one.id for one in found.suppressed] == ["latency_long_scoreboard"]
+    assert found.findings[0].collect == "" or "--" in found.findings[0].collect
+
+
+def test_what_loads_the_l1_cache_decides_between_it_and_shared_memory(verdict):
+    busy = {"l1tex__data_pipe_lsu_wavefronts": 90.0}
+    shared = "l1tex__data_pipe_lsu_wavefronts_mem_shared___sum"
+    at_limit = {f"{shared}___pct_of_peak_sustained_elapsed": 88.0}
+    assert verdict(busy, **at_limit).verdict.id == "shared_memory_roof"
+    at_limit = {f"{shared}___pct_of_peak_sustained_elapsed": 8.0}
+    assert verdict(busy, **at_limit).verdict.id == "l1_roof"
+    # Wavefronts of shared memory are one per cycle and multiprocessor at most.
+    assert verdict(busy, **{shared: 0.88 * 100_000 * 100}).verdict.id == "shared_memory_roof"
+    unknown = verdict(busy).verdict
+    assert unknown.confidence == "low"
+
+
+def test_a_pipe_comes_before_the_issue_of_its_instructions(verdict):
+    found = verdict({"sm__pipe_fma_cycles_active": 95.0, "sm__issue_active": 98.0})
+    assert found.verdict.id == "fma_roof"
+    assert [one.id for one in found.findings] == ["fma_roof", "instruction_issue"]
+
+
+def test_the_tensor_pipe_comes_before_a_busier_memory(verdict):
+    assert verdict({TENSOR: 84.0, "lts__t_sectors": 93.0}).verdict.id == "tensor_roof"
+
+
+def test_between_sixty_and_eighty_percent_a_unit_is_the_nearest_limit(verdict):
+    found = verdict({"dram__cycles_active": 74.0})
+    assert (found.verdict.id, found.verdict.confidence) == ("dram_roof", "medium")
+    assert [one.id for one in found.findings] == ["dram_roof", "latency_long_scoreboard"]
+    assert found.suppressed == []
+    assert verdict({"dram__cycles_active": 64.0}).verdict.confidence == "low"
+
+
+def test_few_blocks(verdict):
+    one = {"launch__grid_size": 1.0, "sm__cycles_active___avg": 990.0}
+    found = verdict(**one)
+    assert (found.verdict.id, found.verdict.confidence) == ("grid_too_small", "high")
+    assert "1 block for 100 multiprocessors" in found.verdict.claim
+    assert "latency_long_scoreboard" in [one.id for one in found.suppressed]
+
+
+def test_few_blocks_that_saturate_the_memory_are_at_its_roof(verdict):
+    found = verdict({"dram__cycles_active": 90.0}, launch__grid_size=50.0)
+    assert found.verdict.id == "dram_roof"
+    assert "grid_too_small" in [one.id for one in found.suppressed]
+
+
+def test_a_tail_wave(verdict):
+    found = verdict(launch__waves_per_multiprocessor=1.05, sm__cycles_active___avg=53_000.0)
+    assert (found.verdict.id, found.verdict.confidence) == ("tail_wave", "high")
+    assert "1.89×" in found.findings[0].ceiling
+
+
+def test_a_tail_that_costs_nothing_is_dismissed(verdict):
+    found = verdict(launch__waves_per_multiprocessor=1.05, sm__cycles_active___avg=97_000.0)
+    assert found.verdict.id == "latency_long_scoreboard"
+    assert [one.id for one in found.suppressed] == ["tail_wave"]
+
+
+def test_blocks_that_take_differently_long(verdict):
+    found = verdict(sm__cycles_active___avg=60_000.0)
+    assert found.verdict.id == "block_imbalance"
+
+
+@pytest.mark.parametrize("reason", ["barrier", "short_scoreboard", "math_pipe_throttle", "membar"])
+def test_the_largest_share_of_stalls_is_the_verdict_where_no_unit_is_busy(verdict, reason):
+    found = verdict(stalls={reason: 0.7, "long_scoreboard": 0.1, "wait": 0.0})
+    assert (found.verdict.id, found.verdict.confidence) == (f"latency_{reason}", "high")
+    assert found.findings[0].evidence[0].value == pytest.approx(70)
+
+
+def test_shares_are_ratios_over_their_sum_not_percent_of_issues(verdict):
+    # 12 warps wait for each issue: 1200 "percent", but 60 % of the time.
+    share = verdict().findings[0].evidence[0]
+    assert (share.value, share.unit) == (pytest.approx(60), "%")
+
+
+def test_no_reason_that_dominates(verdict):
+    stalls = {"long_scoreboard": 0.25, "wait": 0.2, "barrier": 0.2, "mio_throttle": 0.2}
+    found = verdict(stalls=stalls)
+    assert (found.verdict.id, found.verdict.confidence) == ("latency_mixed", "low")
+
+
+def test_a_short_kernel_is_diagnosed_with_low_confidence(verdict):
+    found = verdict(gpu__time_duration___sum=4_000.0)
+    assert (found.verdict.id, found.verdict.confidence) == ("latency_long_scoreboard", "low")
+    assert "4 µs" in found.findings[0].against
+
+
+def test_a_communication_kernel_cannot_be_diagnosed(verdict):
+    found = verdict(
+        name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    )
+    assert found.verdict.id == "cannot_tell"
+    assert "alone" in found.verdict.claim
+    assert "latency_long_scoreboard" in [one.id for one in found.suppressed]
+
+
+def test_counters_that_contradict_each_other_give_no_verdict(verdict):
+    sm = SM.replace(".", "___")
+    found = verdict({TENSOR: 90.0}, **{sm: 40.0})
+    assert (found.verdict.id, "contradict" in found.verdict.claim) == ("cannot_tell", True)
+    assert verdict({"dram__cycles_active": 130.0}).verdict.id == "cannot_tell"
+
+
+def test_only_zeros_give_no_verdict(verdict, counter_launches):
+    assert verdict(dict.fromkeys(counter_launches.UNITS, 0.0)).verdict.id == "cannot_tell"
+
+
+def test_without_units_stalls_alone_give_no_verdict(counter_launches):
+    values = counter_launches.metrics()
+    only = {name: v for name, v in values.items() if name.startswith(("smsp__av", "gpu__time"))}
+    found = diagnose(counter_launches.launch(only))
+    assert found.verdict.id == "cannot_tell"
+    assert "--section ComputeWorkloadAnalysis" in found.findings[0].collect
+    assert [one.confidence for one in found.findings[1:]] == ["low"]
+
+
+def test_without_stalls_the_section_that_has_them_is_named(counter_launches):
+    values = counter_launches.metrics()
+    rest = {name: v for name, v in values.items() if not name.startswith("smsp__average")}
+    found = diagnose(counter_launches.launch(rest))
+    assert found.verdict.id == "cannot_tell"
+    assert found.findings[0].collect == "--section WarpStateStats"
+
+
+def test_an_unknown_pipe_that_may_be_at_its_limit_leaves_the_verdict_open(verdict):
+    gone = {(TENSOR + SUFFIX).replace(".", "___"): math.nan}
+    assert verdict(**gone).verdict.id == "latency_long_scoreboard"  # SM throughput is low
+    found = verdict({"sm__pipe_fma_cycles_active": 90.0}, **gone)
+    assert found.verdict.id == "cannot_tell"
+    assert "tensor pipe" in found.verdict.claim
+
+
+def test_a_busy_unit_that_is_not_listed(counter_launches):
+    values = counter_launches.metrics()
+    values["sm__new_pipe_cycles_active" + SUFFIX] = values[SM] = 91.0
+    launch = counter_launches.launch(values)
+    assert diagnose(launch).verdict.id == "cannot_tell"
+    launch.table.texts["breakdown:" + SM] = ["sm__new_pipe_cycles_active" + SUFFIX]
+    assert diagnose(launch).verdict.id == "other_roof"
+
+
+def test_an_unknown_chip_is_diagnosed_by_the_metrics_it_has(counter_launches):
+    values = counter_launches.metrics({"dram__cycles_active": 90.0})
+    found = diagnose(counter_launches.launch(values, capability="77.7", device=""))
+    assert found.verdict.id == "dram_roof"
+
+
+def test_an_empty_report_gives_no_verdict(counter_launches):
+    found = diagnose(counter_launches.launch({}))
+    assert found.verdict.id == "cannot_tell"
+    assert found.findings[0].collect
+
+
+SCENARIOS = {
+    "tensor": ({TENSOR: 92.0}, {}, {}),
+    "dram": ({"dram__cycles_active": 92.0, "lts__t_sectors": 70.0}, {}, {}),
+    "near": ({"lts__t_sectors": 75.0}, {}, {}),
+    "naive": ({"l1tex__lsuin_requests": 90.0}, {"lg_throttle": 0.7, "long_scoreboard": 0}, {}),
+    "issue": ({"sm__issue_active": 95.0}, {}, {}),
+    "latency": ({}, {}, {}),
+    "gmma": ({}, {"gmma": 0.7, "long_scoreboard": 0.1}, {}),
+    "tail": ({}, {}, {"launch__waves_per_multiprocessor": 1.1, "sm__cycles_active___avg": 55e3}),
+    "one": ({}, {}, {"launch__grid_size": 1.0, "sm__cycles_active___avg": 1e3}),
+    "spills": ({}, {}, {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld___sum": 9e6,
+                        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld___sum": 1e6}),
+}  # fmt: skip
+_CONFIDENT = (Confidence.HIGH, Confidence.MEDIUM)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_removing_a_metric_never_gives_another_confident_verdict(scenario, counter_launches):
+    units, stalls, others = SCENARIOS[scenario]
+    values = counter_launches.metrics(units, stalls, **others)
+    whole = diagnose(counter_launches.launch(values)).verdict
+    assert whole.confidence in _CONFIDENT
+    for name in values:
+        rest = {key: value for key, value in values.items() if key != name}
+        found = diagnose(counter_launches.launch(rest)).verdict
+        _check_weaker(found, whole, name)
+
+
+@settings(max_examples=100, deadline=None)
+@given(scenario=st.sampled_from(sorted(SCENARIOS)), data=st.data())
+def test_removing_metrics_never_gives_another_confident_verdict(counter_launches, scenario, data):
+    units, stalls, others = SCENARIOS[scenario]
+    values = counter_launches.metrics(units, stalls, **others)
+    whole = diagnose(counter_launches.launch(values)).verdict
+    gone = data.draw(st.sets(st.sampled_from(sorted(values)), max_size=len(values)))
+    rest = {key: value for key, value in values.items() if key not in gone}
+    _check_weaker(diagnose(counter_launches.launch(rest)).verdict, whole, gone)
+
+
+def test_removing_a_metric_of_the_recorded_launch(h200, counter_launches):
+    values = h200.metrics()
+    ours = [
+        name for name in values
+        if name.endswith(SUFFIX) or name.startswith(("launch__", "smsp__average", "sm__", "gpu__"))
+    ]  # fmt: skip
+    kept = {name: value for name, value in values.items() if name in ours}
+    whole = diagnose(counter_launches.launch(kept, h200.name)).verdict
+    for name in [SM, MEMORY, TOTAL, *map(metric_of, REASONS), TENSOR + SUFFIX]:
+        rest = {key: value for key, value in kept.items() if key != name}
+        _check_weaker(diagnose(counter_launches.launch(rest, h200.name)).verdict, whole, name)
+
+
+def _check_weaker(found, whole, gone):
+    if found.id in (whole.id, "cannot_tell"):
+        return
+    assert found.confidence not in _CONFIDENT, (found, gone)
+
+
+def test_the_document_has_the_documented_keys(h200):
+    document = launch_document(diagnose(h200))
+    assert set(document) >= {
+        "kernel", "device", "duration_ns", "work_check", "verdict", "findings", "suppressed",
+    }  # fmt: skip
+    assert set(document["work_check"][0]) == {
+        "quantity", "measured", "expected", "verdict", "reason",
+    }  # fmt: skip
+    assert set(document["verdict"]) == {"id", "claim", "confidence"}
+    assert set(document["findings"][0]) == {
+        "id", "claim", "evidence", "threshold", "threshold_source", "confidence", "against",
+        "remedy", "ceiling", "collect",
+    }  # fmt: skip
+    assert set(document["findings"][0]["evidence"][0]) == {"metric", "value", "unit", "source"}
+    assert set(document["suppressed"][0]) == {"id", "claim", "reason"}
