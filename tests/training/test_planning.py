@@ -9,7 +9,7 @@ from gemmetry.training import planning
 from gemmetry.training.planning import plan_sweep
 from gemmetry.training.requests import make_request
 
-TINY = {"config": "tiny", "threads": ["256"]}
+TINY = {"config": "tiny", "threads": [256]}
 
 
 def plan(**options):
@@ -17,14 +17,14 @@ def plan(**options):
 
 
 def test_notes_on_settings_that_have_no_effect():
-    assert [note.partition(":")[0] for note in plan(**TINY, channels=["1"]).notes] == [
+    assert [note.partition(":")[0] for note in plan(**TINY, channels=[1]).notes] == [
         "channels", "threads"
     ]  # fmt: skip
 
 
 def test_values_beyond_the_limits_of_nccl_are_named():
     notes = plan(
-        command="true", library="nccl", channels=["56,70,128"], threads=["32,256,1024"]
+        command="true", library="nccl", channels=[56, 70, 128], threads=[32, 256, 1024]
     ).notes
     assert notes == (
         "channels 70, 128: NCCL uses 64 channels at most",
@@ -33,13 +33,13 @@ def test_values_beyond_the_limits_of_nccl_are_named():
 
 
 def test_values_beyond_the_limits_of_rccl_are_named():
-    notes = plan(command="true", library="rccl", channels=["70"], threads=["256,512"]).notes
+    notes = plan(command="true", library="rccl", channels=[70], threads=[256, 512]).notes
     assert notes == ("threads 512: RCCL uses 256 threads at most",)
 
 
 def test_variables_of_the_user_that_the_sweep_replaces_are_named(monkeypatch):
     monkeypatch.setenv("NCCL_NTHREADS", "64")
-    (note,) = plan(command="true", library="nccl", threads=["256"]).notes
+    (note,) = plan(command="true", library="nccl", threads=[256]).notes
     assert note.startswith("NCCL_NTHREADS in your environment")
 
 
@@ -48,18 +48,19 @@ def test_variables_of_the_user_that_the_sweep_replaces_are_named(monkeypatch):
     [
         ({"config": "tiny", "path": "copy_engine"}, "requires NCCL"),
         ({"config": "tiny", "path": "quick"}, "unknown path"),
-        ({"config": "tiny", "axes": ["path=kernel,quick"]}, "unknown path"),
-        ({"config": "tiny", "axes": ["path=kernel,symmetric"]}, "requires NCCL"),
-        ({"command": "true", "axes": ["path=kernel"], "path": "symmetric"}, "exclude each other"),
-        ({"config": "tiny", "axes": ["distributed.backend=gloo,nccl"]}, "one backend"),
+        ({"config": "tiny", "axes": {"path": ["kernel", "quick"]}}, "unknown path"),
+        ({"config": "tiny", "axes": {"path": ["kernel", "symmetric"]}}, "requires NCCL"),
+        ({"command": "true", "axes": {"path": ["kernel"]}, "path": "symmetric"},
+         "exclude each other"),
+        ({"config": "tiny", "axes": {"distributed.backend": ["gloo", "nccl"]}}, "one backend"),
         ({"config": "none.yaml", "nproc": 1}, "none.yaml"),
         ({"command": "no-such-program-anywhere x"}, "no-such-program-anywhere"),
         ({"command": "true", "rocprof": True}, "rocprofv3"),
         ({"command": "true", "rocprof_input": Path("no.yaml")}, r"no\.yaml"),
         ({"command": "true", "nnodes": 2}, "--rdzv-endpoint"),
         ({"command": "true", "nnodes": 2, "rdzv_endpoint": "a:1"}, "--launcher"),
-        ({"command": "true", "library": "nccl", "channels": ["8"],
-          "axes": ["NCCL_MAX_CTAS=8"]}, "NCCL_MAX_CTAS"),
+        ({"command": "true", "library": "nccl", "channels": [8],
+          "axes": {"NCCL_MAX_CTAS": ["8"]}}, "NCCL_MAX_CTAS"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_before_anything_does(options, message, monkeypatch):
@@ -70,7 +71,7 @@ def test_what_cannot_run_is_refused_before_anything_does(options, message, monke
 
 def test_a_configuration_is_checked_with_every_value_of_the_axes():
     with pytest.raises(SpecError, match=r"training\.batch_size"):
-        plan(config="tiny", axes=["training.batch_size=4,lots"])
+        plan(config="tiny", axes={"training.batch_size": ["4", "lots"]})
 
 
 def test_a_workload_for_gpus_on_a_machine_without_one(monkeypatch):

@@ -37,6 +37,13 @@ def test_ranks_by_default(monkeypatch):
     assert make_request(config="document", nproc=4).launch.nproc == 4
 
 
+def test_a_command_as_a_text_or_as_words():
+    words = ("train", "--name", "a b")
+    for given in ("train --name 'a b'", words):
+        assert make_request(command=given).launch.command == words
+    assert make_request(command=["train"], ncu=[]).launch.ncu == ()
+
+
 def test_an_input_implies_rocprofv3():
     assert make_request(command="train").launch.rocprof is None
     found = make_request(command="train", rocprof_input=Path("x")).launch.rocprof

@@ -23,7 +23,7 @@ from gemmetry.training.requests import make_request
 from gemmetry.training.sweep import ended_points, run_sweep, succeeded
 
 FOLDER = Path("sweep")
-SMALL = {"threads": ["256,512"], "channels": ["8"], "library": "nccl", "order": "given"}
+SMALL = {"threads": [256, 512], "channels": [8], "library": "nccl", "order": "given"}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def point(folder="256thread/nccl_8channels"):
 
 
 def test_every_point_is_described_in_its_folder(run):
-    _, outcomes = run(axes=["NCCL_ALGO=Ring"], repeats=2)
+    _, outcomes = run(axes={"NCCL_ALGO": ["Ring"]}, repeats=2)
     folder = "256thread/nccl_8channels/NCCL_ALGO=Ring/repeat_02"
     assert len(outcomes) == 4
     assert set(outcomes.values()) == {"ok"}
@@ -120,7 +120,7 @@ def test_a_point_whose_traces_are_gone_runs_again(run):
 
 def test_a_sweep_grows(run):
     run()
-    events, outcomes = run(channels=["8", "16"], repeats=2)
+    events, outcomes = run(channels=[8, 16], repeats=2)
     assert events[0] == JobsPlanned(total=8, kept=2)
     assert "256thread/nccl_8channels" in outcomes
     assert "256thread/nccl_8channels/repeat_02" in outcomes
@@ -131,7 +131,7 @@ def test_a_sweep_grows(run):
 
 
 def test_how_bytes_move_as_an_axis(run):
-    _, outcomes = run(axes=["path=kernel,copy_engine"], threads=["256"])
+    _, outcomes = run(axes={"path": ["kernel", "copy_engine"]}, threads=[256])
     assert set(outcomes.values()) == {"ok"}
     kernel = point("256thread/nccl_8channels/path=kernel")
     copies = point("256thread/nccl_8channels/path=copy_engine")

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
 from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from gemmetry.analysis.sweeps.comparison.model import LabelledSweep, SweepComparison
     from gemmetry.analysis.sweeps.products.model import ProductSweep
     from gemmetry.analysis.sweeps.ranks.parallel import Progress
+    from gemmetry.api.sweep_runs import SweepRun
+    from gemmetry.engine.opaque.running import JobListener
     from gemmetry.reports.sweeps.products import WrittenProducts
+    from gemmetry.training.requests import SweepOptions
 
 PAGE = "report.html"
 
@@ -280,6 +283,35 @@ def analyze(
         progress=progress,
     )  # fmt: skip
     return AnalyzedSweep(found, target)
+
+
+def run_sweep(
+    output: str | PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    fresh: bool = False,
+    listener: JobListener | None = None,
+    **options: Unpack[SweepOptions],
+) -> SweepRun:
+    """Train once for each combination of communication settings, and trace every run::
+
+        run_sweep("sweep", channels=[4, 8], repeats=3, config="tiny").analyze()
+
+    Points that succeeded in an earlier run into the same folder are kept.
+
+    Args:
+        output, resume, fresh, options: like those of :func:`gemmetry.api.sweep_runs.plan`, which
+            plans it first.
+        listener: like that of :meth:`gemmetry.api.sweep_runs.SweepPlan.run`.
+
+    Raises:
+        RequestError: the request is wrong, this machine cannot carry it out, or the folder belongs
+            to something else.
+        StorageError: a file cannot be written; what is there is kept.
+    """
+    from gemmetry.api.sweep_runs import plan
+
+    return plan(output, resume=resume, fresh=fresh, **options).run(listener=listener)
 
 
 class ComparedSweeps:

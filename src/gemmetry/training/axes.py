@@ -1,10 +1,10 @@
-"""The axes of a sweep as a command line gives them: numbers of channels and threads, and further
+"""The axes of a sweep: numbers of channels and threads, and further
 axes of environment variables, configuration keys, or placeholders in a command."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from gemmetry.domain.errors import RequestError, UnknownNameError
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _PLACEHOLDER = re.compile(r"\{(\w[\w.]*)\}")
 PATH_AXIS = "path"
-_FORM = "Write --axis NAME=VALUE,VALUE, as in --axis NCCL_ALGO=Ring,Tree."
+AXIS_FORM = "Write --axis NAME=VALUE,VALUE, as in --axis NCCL_ALGO=Ring,Tree."
 
 
 class AxisKind(StrEnum):
@@ -38,46 +38,42 @@ class SweepAxis:
     values: tuple[str, ...]
 
 
-def parse_counts(texts: Iterable[str], option: str) -> tuple[int, ...]:
-    """Numbers, separated by commas or given one by one; each once.
+def check_counts(values: Sequence[int], option: str) -> tuple[int, ...]:
+    """The values of an axis of numbers.
 
     Raises:
-        RequestError: one of them is not a positive whole number, or occurs twice.
+        RequestError: one of them is not positive, or occurs twice.
     """
-    values = []
-    for part in _parts(texts):
-        if not part.isdecimal() or int(part) < 1:
+    for value in values:
+        if value < 1:
             raise RequestError(
-                f"{option}: {part!r} is not a positive whole number",
+                f"{option}: {value} is not a positive whole number",
                 hint=f"Write {option} 256,512.",
             )
-        values.append(int(part))
     _check_once([str(value) for value in values], option)
     return tuple(values)
 
 
-def parse_axes(
-    texts: Iterable[str], *, command: Sequence[str] | None, keys: Sequence[str]
+def make_axes(
+    axes: Mapping[str, Sequence[object]], *, command: Sequence[str] | None, keys: Sequence[str]
 ) -> tuple[SweepAxis, ...]:
-    """Axes of the form ``NAME=VALUE,VALUE``.
+    """The further axes of a sweep, from the values of each.
 
     Args:
         command: the user's own command, None for the workload.
         keys: the names of the workload's configuration keys.
 
     Raises:
-        RequestError: one is not of that form, occurs twice, or changes nothing.
+        RequestError: one has no values, or the same twice, or changes nothing.
     """
-    axes = []
-    for text in texts:
-        name, equals, values = text.partition("=")
-        name, parts = name.strip(), list(_parts([values]))
-        if not equals or not name or not parts:
-            raise RequestError(f"--axis {text}: not of the form NAME=VALUE,VALUE", hint=_FORM)
-        _check_once(parts, f"--axis {name}")
-        axes.append(SweepAxis(name, _kind(name, command, keys), tuple(parts)))
-    _check_once([axis.name for axis in axes], "--axis")
-    return tuple(axes)
+    found = []
+    for name, values in axes.items():
+        texts = tuple(map(str, values))
+        if not texts:
+            raise RequestError(f"--axis {name} has no values", hint=AXIS_FORM)
+        _check_once(texts, f"--axis {name}")
+        found.append(SweepAxis(name, _kind(name, command, keys), texts))
+    return tuple(found)
 
 
 def placeholders(command: Sequence[str]) -> set[str]:
@@ -101,10 +97,6 @@ def _kind(name: str, command: Sequence[str] | None, keys: Sequence[str]) -> Axis
     if name in keys:
         return AxisKind.KEY
     raise UnknownNameError("configuration key or environment variable", name, keys, where="--axis")
-
-
-def _parts(texts: Iterable[str]) -> Iterable[str]:
-    return (part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def _check_once(values: Sequence[str], option: str) -> None:

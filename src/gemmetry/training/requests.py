@@ -1,23 +1,24 @@
-"""Texts of a command line -> a request for a sweep, and the folder that it is for."""
+"""Options -> a request for a sweep, and the folder that it is for."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
 from gemmetry.hardware.topology import gpu_count
 from gemmetry.store.manifest import plan_differences
 from gemmetry.store.places import DEFAULT_FOLDER
-from gemmetry.training.axes import parse_axes, parse_counts
+from gemmetry.training.axes import check_counts, make_axes
 from gemmetry.training.config import DOCUMENT, load_config
 from gemmetry.training.keys import config_keys
 from gemmetry.training.launching import PointLaunch, RocprofLaunch
 from gemmetry.training.manifest import MANIFEST, read_sweep_manifest
 from gemmetry.training.planning import SweepRequest, sweep_identity
-from gemmetry.training.settings import CommunicationLibrary, library_of
+from gemmetry.training.settings import PATHS, CommunicationLibrary, library_of
 
 RANKS_ON_A_CPU = 2
 """By default: the fewest that communicate."""
@@ -25,69 +26,94 @@ RANKS_ON_A_CPU = 2
 _ORDERS = ("random", "given")
 
 
-def make_request(
-    *,
-    channels: Sequence[str] = (),
-    threads: Sequence[str] = (),
-    axes: Sequence[str] = (),
-    repeats: int = 1,
-    order: str = "random",
-    seed: int = 0,
-    config: str | None = None,
-    overrides: Sequence[str] = (),
-    nproc: int | None = None,
-    path: str = "kernel",
-    command: str | None = None,
-    library: str | None = None,
-    nnodes: int = 1,
-    rdzv_endpoint: str = "",
-    launcher: str = "",
-    rocprof: bool = False,
-    rocprof_input: Path | None = None,
-    stats: bool = False,
-    ncu: str | None = None,
-    timeout_s: float | None = None,
-) -> SweepRequest:
-    """The request of the options of ``gemmetry sweep run``, by their names.
+class SweepOptions(TypedDict, total=False):
+    """The options of ``gemmetry sweep run``, by their names; none is required."""
+
+    channels: Sequence[int]
+    """Channels of NCCL or RCCL; by default the library's choice, like `threads`."""
+    threads: Sequence[int]
+    axes: Mapping[str, Sequence[object]]
+    """Further axes with their values: variables of the environment, keys of the configuration,
+    placeholders of `command`, or ``path``."""
+    repeats: int
+    """Runs of each point; by default 1."""
+    order: str
+    """``random`` (the default): shuffled anew for each repeat; ``given``: that of the axes."""
+    seed: int
+    """Of the random order; by default 0."""
+    config: str | None
+    """Configuration of the workload: a YAML file, ``document`` (the default) or ``tiny``."""
+    overrides: Sequence[str]
+    """``KEY=VALUE`` that replace those of the configuration."""
+    nproc: int | None
+    """Ranks per node; by default the number of GPUs, or 2 on a CPU."""
+    path: str
+    """How bytes move: ``kernel`` (the default), ``symmetric`` or ``copy_engine``."""
+    command: str | Sequence[str] | None
+    """Your own training command in place of the workload, like `launcher` and `ncu` as words, or as
+    you would write it in a shell."""
+    library: str | None
+    """``nccl``, ``rccl`` or ``gloo``; by default the one that this machine's devices use."""
+    nnodes: int
+    rdzv_endpoint: str
+    """``HOST:PORT`` at which torchrun's agents of several nodes meet."""
+    launcher: str | Sequence[str]
+    """What starts the command that follows it on every node."""
+    rocprof: bool
+    rocprof_input: Path | None
+    stats: bool
+    ncu: str | Sequence[str] | None
+    """Arguments of Nsight Compute, under which each rank runs then."""
+    timeout_s: float | None
+    """A point that takes longer is ended; None: no limit."""
+
+
+def make_request(**options: Unpack[SweepOptions]) -> SweepRequest:
+    """The request of these options.
 
     Raises:
         RequestError: a value is wrong, or two do not go together.
     """
-    words = None if command is None else _words(command, "--command")
+    config, overrides = options.get("config"), tuple(options.get("overrides", ()))
+    words = _words(options.get("command"), "--command")
+    stats, source = options.get("stats", False), options.get("rocprof_input")
+    wants_rocprof = options.get("rocprof", False) or source is not None
+    order = options.get("order", _ORDERS[0])
     if words is not None and (config is not None or overrides):
         raise RequestError(
             "--config and --override are the workload's, and --command replaces it",
             hint="Leave them out, or write them into the command.",
         )
-    if stats and not (rocprof or rocprof_input):
+    if stats and not wants_rocprof:
         raise RequestError("--stats requires --rocprof", hint="Add --rocprof, or leave it out.")
     if order not in _ORDERS:
         raise RequestError(f"unknown order {order!r}", hint=f"Known: {', '.join(_ORDERS)}.")
-    wants_rocprof = rocprof or rocprof_input is not None
-    source = None if rocprof_input is None else rocprof_input.absolute()
     launch = PointLaunch(
-        nproc=nproc or (1 if words is not None else _default_ranks(config, overrides)),
-        nnodes=nnodes,
-        rdzv_endpoint=rdzv_endpoint,
-        launcher=_words(launcher, "--launcher") if launcher else (),
+        nproc=options.get("nproc")
+        or (1 if words is not None else _default_ranks(config, overrides)),
+        nnodes=options.get("nnodes", 1),
+        rdzv_endpoint=options.get("rdzv_endpoint", ""),
+        launcher=_words(options.get("launcher") or None, "--launcher") or (),
         config="" if words is not None else config or DOCUMENT,
-        overrides=tuple(overrides),
+        overrides=overrides,
         command=words,
-        path=path,
-        rocprof=RocprofLaunch(input=source, stats=stats) if wants_rocprof else None,
-        ncu=None if ncu is None else (_words(ncu, "--ncu") if ncu.strip() else ()),
+        path=options.get("path", PATHS[0]),
+        rocprof=RocprofLaunch(input=None if source is None else source.absolute(), stats=stats)
+        if wants_rocprof
+        else None,
+        ncu=_words(options.get("ncu"), "--ncu", may_be_empty=True),
     )
     keys = [key.name for key in config_keys() if key.is_used]
     return SweepRequest(
         launch=launch,
-        threads=parse_counts(threads, "--threads"),
-        channels=parse_counts(channels, "--channels"),
-        axes=parse_axes(axes, command=words, keys=keys),
-        repeats=repeats,
-        is_shuffled=order == "random",
-        seed=seed,
-        library=_library(library),
-        timeout_s=timeout_s or None,
+        threads=check_counts(options.get("threads", ()), "--threads"),
+        channels=check_counts(options.get("channels", ()), "--channels"),
+        axes=make_axes(options.get("axes", {}), command=words, keys=keys),
+        repeats=options.get("repeats", 1),
+        is_shuffled=order == _ORDERS[0],
+        seed=options.get("seed", 0),
+        library=_library(options.get("library")),
+        timeout_s=options.get("timeout_s") or None,
     )
 
 
@@ -143,13 +169,18 @@ def _library(name: str | None) -> CommunicationLibrary | None:
     return None if name is None else CommunicationLibrary(name)
 
 
-def _words(text: str, option: str) -> tuple[str, ...]:
+def _words(
+    given: str | Sequence[str] | None, option: str, *, may_be_empty: bool = False
+) -> tuple[str, ...] | None:
+    """The words of a command; None where it is not given."""
+    if given is None:
+        return None
     try:
-        words = tuple(shlex.split(text))
+        words = tuple(shlex.split(given) if isinstance(given, str) else given)
     except ValueError as error:
         raise RequestError(
-            f"{option}: {error} in {text!r}", hint="Write it as you would in a shell."
+            f"{option}: {error} in {given!r}", hint="Write it as you would in a shell."
         ) from None
-    if not words:
+    if not words and not may_be_empty:
         raise RequestError(f"{option} is empty", hint="Give a command.")
     return words

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,46 @@ def parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
             hint=f"Write {option} 28,42,56,70.",
         )
     return tuple(map(int, parts))
+
+
+def parse_counts(texts: Iterable[str], option: str) -> tuple[int, ...]:
+    """Numbers, separated by commas or given one by one.
+
+    Raises:
+        RequestError: one of them is not a whole number.
+    """
+    parts = list(_parts(texts))
+    for part in parts:
+        if not part.isdecimal():
+            raise RequestError(
+                f"{option}: {part!r} is not a positive whole number",
+                hint=f"Write {option} 256,512.",
+            )
+    return tuple(map(int, parts))
+
+
+def parse_axes(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Axes of the form ``NAME=VALUE,VALUE``.
+
+    Raises:
+        RequestError: one is not of that form, or occurs twice.
+    """
+    from gemmetry.training.axes import AXIS_FORM
+
+    axes: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name, parts = name.strip(), tuple(_parts([values]))
+        if not equals or not name or not parts:
+            raise RequestError(f"--axis {text}: not of the form NAME=VALUE,VALUE", hint=AXIS_FORM)
+        if name in axes:
+            raise RequestError(f"--axis: {name} is given twice", hint="Give each value once.")
+        axes[name] = parts
+    return axes
+
+
+def _parts(texts: Iterable[str]) -> Iterator[str]:
+    return (part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def parse_steps(text: str | None) -> tuple[str, ...]:

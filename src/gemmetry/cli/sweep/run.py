@@ -13,8 +13,7 @@ from gemmetry.cli.console import command_line, note, print_json, stderr_console
 from gemmetry.cli.options import DryRun, Json
 
 if TYPE_CHECKING:
-    from gemmetry.engine.opaque.job import JobEnd
-    from gemmetry.training.planning import PlannedSweep, SweepRequest
+    from gemmetry.api.sweep_runs import SweepPlan
 
 _AXES = "What varies"
 _TRAINING = "What trains"
@@ -245,12 +244,16 @@ def run(
 
     Without --command, gemmetry's own workload trains: a transformer with DDP or FSDP2.
     """  # fmt: skip
-    from gemmetry.training.requests import make_request, sweep_folder
+    from gemmetry.api.sweep_runs import plan
+    from gemmetry.cli.sweep.arguments import parse_axes, parse_counts
 
-    request = make_request(
-        channels=channels or (),
-        threads=threads or (),
-        axes=axis or (),
+    planned = plan(
+        output,
+        resume=resume,
+        fresh=fresh,
+        channels=parse_counts(channels or (), "--channels"),
+        threads=parse_counts(threads or (), "--threads"),
+        axes=parse_axes(axis or ()),
         repeats=repeats,
         order=order,
         seed=seed,
@@ -269,81 +272,56 @@ def run(
         ncu=ncu,
         timeout_s=timeout,
     )
-    folder = sweep_folder(request, output, resume=resume, fresh=fresh)
     if no_aggregate:
         note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
-    raise typer.Exit(_run_or_show(request, folder, fresh=fresh, dry_run=dry_run, json=json))
-
-
-def _run_or_show(
-    request: SweepRequest, folder: Path, *, fresh: bool, dry_run: bool, json: bool
-) -> int:
-    from gemmetry.training.planning import plan_sweep
-
-    sweep = plan_sweep(request, folder, fresh=fresh)
-    for text in sweep.notes:
+    for text in planned.notes:
         note(f"note: {text}")
     if dry_run:
-        _show(sweep, as_json=json)
-        return 0
-    return _run(sweep, fresh=fresh, as_json=json)
+        _show(planned, as_json=json)
+    else:
+        raise typer.Exit(_run(planned, fresh=fresh, as_json=json))
 
 
-def _run(sweep: PlannedSweep, *, fresh: bool, as_json: bool) -> int:
+def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.domain.errors import InterruptedRunError
+    from gemmetry.domain.units import counted
     from gemmetry.reports.job_progress import JobProgress
-    from gemmetry.training.sweep import ended_points, run_sweep, succeeded
 
-    folder = shlex.quote(str(sweep.folder))
+    folder = shlex.quote(str(planned.folder))
     again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
+    count = len(planned.plan.points)
     try:
-        with JobProgress("points", str(sweep.folder), stderr_console()) as listener:
-            ends = run_sweep(sweep, listener=listener, fresh=fresh, command=command_line())
+        with JobProgress("points", str(planned.folder), stderr_console()) as listener:
+            found = planned.run(listener=listener, command=command_line())
     except KeyboardInterrupt:
-        done = sum(map(succeeded, ended_points(sweep).values()))
         raise InterruptedRunError(
-            f"{done} of {len(sweep.points)} points have their traces in {sweep.folder}",
+            f"{planned.succeeded} of {count} points have their traces in {planned.folder}",
             hint=f"Continue it: {again}.",
         ) from None
     if as_json:
-        points = [{**point.document(), "folder": point.folder, **_as_json(ends[point.folder])}
-                  for point in sweep.points]  # fmt: skip
-        print_json({"schema_version": 1, "sweep": str(sweep.folder), "points": points}, indent=1)
-    failed = sum(not succeeded(ends[point.folder]) for point in sweep.points)
+        print_json(found.document(), indent=1)
+    failed = len(found.failed)
     if failed:
-        noun = "point" if len(sweep.points) == 1 else "points"
-        note(f"{failed} of {len(sweep.points)} {noun} failed; to run again what failed: {again}")
-    note(f"sweep: {sweep.folder}")
-    if failed < len(sweep.points):
+        note(f"{failed} of {counted(count, 'point')} failed; to run again what failed: {again}")
+    note(f"sweep: {planned.folder}")
+    if failed < count:
         note("analyse it:", command=f"gemmetry sweep analyze {folder}")
     return 1 if failed else 0
 
 
-def _as_json(end: JobEnd) -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(end)
-    return found
-
-
-def _show(sweep: PlannedSweep, *, as_json: bool) -> None:
+def _show(planned: SweepPlan, *, as_json: bool) -> None:
     """Print the points in the order in which they would run, and the command of the first."""
-    from gemmetry.training.sweep import plan_jobs
-
-    jobs = plan_jobs(sweep)
     if as_json:
-        points = [{**point.document(), "folder": point.folder, "command": list(job.argv),
-                   "environment": dict(job.environment)}
-                  for point, job in zip(sweep.points, jobs, strict=True)]  # fmt: skip
-        print_json({"schema_version": 1, "sweep": str(sweep.folder), "points": points}, indent=1)
+        print_json(planned.document(), indent=1)
         return
-    noun = "point" if len(jobs) == 1 else "points"
-    typer.echo(f"{len(jobs)} {noun} would run, in this order:")
-    for job in jobs:
+    from gemmetry.domain.units import counted
+
+    first = planned.jobs[0]
+    typer.echo(f"{counted(len(planned.jobs), 'point')} would run, in this order:")
+    for job in planned.jobs:
         typer.echo(f"  {job.name}")
-    first = jobs[0]
     typer.echo(f"environment of {first.name}:")
     for name, value in first.environment.items():
         typer.echo(f"  {name}={value}")
     typer.echo(f"command:\n  {shlex.join(first.argv)}")
-    typer.echo(f"sweep: {sweep.folder}")
+    typer.echo(f"sweep: {planned.folder}")
