@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gemmetry.domain import units
@@ -61,18 +61,21 @@ def _texts(value: Any) -> list[str]:
     raise RequestError(f"{_shown(value)} is not a list of names", hint="Write [a, b] or 'a, b'.")
 
 
+def _items(value: Any, what: str, hint: str, kind: type = object) -> list[Any]:
+    """The items of a list, each of a `kind`, or the one text that stands for them."""
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
+        raise RequestError(f"{_shown(value)} is not {what}", hint=hint)
+    return list(items)
+
+
 _KERNEL = re.compile(r"[\s,]*(.+?:[A-Za-z_]\w*)(?=[\s,]|$)")
 """``file.py:function`` in a list; the path may hold spaces and commas."""
 
 
 def _kernels(value: Any) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise RequestError(
-            f"{_shown(value)} is not a list of kernels", hint="Write path/to/file.py:function."
-        )
     found: list[str] = []
-    for item in items:
+    for item in _items(value, "a list of kernels", "Write path/to/file.py:function.", str):
         found += _KERNEL.findall(item)
         rest = _KERNEL.sub("", item).strip(" ,")
         found += [rest] if rest else []
@@ -124,11 +127,9 @@ def canonical_dtypes(value: Any) -> str:
 
 
 def _dtypes(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(dict.fromkeys(canonical_dtypes(part) for part in split_list(value)))
-    if isinstance(value, list | tuple):
-        return tuple(dict.fromkeys(canonical_dtypes(item) for item in value))
-    raise RequestError(f"{_shown(value)} is not a list of dtypes", hint="Write [f16, f32].")
+    items = split_list(value) if isinstance(value, str) else value
+    items = _items(items, "a list of dtypes", "Write [f16, f32].")
+    return tuple(dict.fromkeys(map(canonical_dtypes, items)))
 
 
 def _formats(value: Any) -> tuple[str, ...]:
@@ -150,10 +151,8 @@ def _one_of(what: str, known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...
 
 def _epilogues(value: Any) -> tuple[str, ...]:
     items = split_list(value) if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
-        raise RequestError(f"{_shown(value)} is not a list of epilogues", hint="Write bias+relu.")
     found = []
-    for item in items:
+    for item in _items(items, "a list of epilogues", "Write bias+relu."):
         steps = item.split("+") if isinstance(item, str) else list(item)
         steps = [str(step).strip().lower() for step in steps]
         for step in steps:
@@ -169,11 +168,8 @@ def _epilogues(value: Any) -> tuple[str, ...]:
 
 
 def _shapes(value: Any) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
-        raise RequestError(f"{_shown(value)} is not a list of shapes", hint="Write [256x256x256].")
     found: list[str] = []
-    for item in items:
+    for item in _items(value, "a list of shapes", "Write [256x256x256]."):
         if isinstance(item, str):
             parts = split_list(item)
             _refuse_one_shape_or_squares(item, parts)
@@ -208,9 +204,7 @@ def _refuse_one_shape_or_squares(text: str, parts: list[str]) -> None:
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise RequestError(f"{_shown(value)} is not a pattern", hint="Write a name, with * or re:.")
+    items = _items(value, "a pattern", "Write a name, with * or re:.", str)
     patterns = [pattern for item in items for pattern in split_patterns(item)]
     for pattern in patterns:
         parse_pattern(pattern)
@@ -279,15 +273,15 @@ def known_names(what: str, known: tuple[str, ...]) -> Any:
     return Annotated[tuple[str, ...], _read_by(parse), _LIST] if known else Names
 
 
-def known_name(what: str, known: Collection[str]) -> AfterValidator:
-    """Refuses a text that is none of the `known` names of `what`."""
+def check_known(what: str, known: Collection[str]) -> Callable[[Any], Any]:
+    """A validator that refuses a text that is none of the `known` names of `what`."""
 
     def check(value: str) -> str:
         if value not in known:
             raise UnknownNameError(what, value, known)
         return value
 
-    return AfterValidator(as_validation_error(check))
+    return as_validation_error(check)
 
 
 Kernels = Annotated[tuple[str, ...], _read_by(_kernels), _LIST]

@@ -20,21 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from gemmetry.domain.errors import UnknownNameError
 from gemmetry.specs import fields as f
-from gemmetry.specs.fields import as_validation_error
 from gemmetry.specs.keys import KEYS
 from gemmetry.specs.operations.ranges import split_files
 from gemmetry.specs.run_keys import run_fields
-
-
-def _known(what: str, name: str, known: Any) -> str:
-    def check(value: str) -> str:
-        if value not in known:
-            raise UnknownNameError(what, value, known)
-        return value
-
-    return str(as_validation_error(check)(name))
 
 
 def _key(name: str, **limits: Any) -> Any:
@@ -61,7 +50,7 @@ class ProviderSpec(BaseModel):
     @classmethod
     def _known_name(cls, value: str, info: ValidationInfo) -> str:
         known = (info.context or {}).get("providers")
-        return value if known is None else _known("provider", value, known)
+        return value if known is None else str(f.check_known("provider", known)(value))
 
 
 def _provider_list(value: Any) -> Any:
@@ -182,7 +171,7 @@ class ProfileSpec(_WithRunKeys):
         known = (info.context or {}).get("columns")
         if known is not None:
             for name in value:
-                _known("column", name, known)
+                f.check_known("column", known)(name)
         return value
 
     @model_validator(mode="after")

@@ -90,7 +90,7 @@ def make_plan(
     applies = not (expansion.has_shapes or entries)
     selection = _selection(spec, defaults if applies else None, targets)
     settings = run_settings(spec)
-    document = _document(spec, expansion.document, requests, targets, selection, settings, base)
+    document = _document(spec, expansion.document, requests, targets, selection, settings)
     if entries:
         document["generated"] = reused.document()
     return Planned(
@@ -236,7 +236,6 @@ def _document(
     targets: Sequence[Target],
     selection: PatternSelection,
     settings: RunSettings,
-    base: Path | None,
 ) -> dict[str, Any]:
     return {
         "name": spec.name,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gemmetry.domain.settings import Key, RunSettings
 from gemmetry.specs import fields as f
@@ -39,7 +39,7 @@ def _type_of(key: Key, hint: Any) -> Any:
     if key.choices:
         kind = Literal[key.choices]
     elif key.names:
-        kind = Annotated[kind, f.known_name(key.name, key.names)]
+        kind = Annotated[kind, AfterValidator(f.check_known(key.name, key.names))]
     if key.limits:
         kind = Annotated[kind, Field(**key.limits)]
     return kind | None if is_optional else kind

@@ -6,10 +6,10 @@ aside only when the new one is complete.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -20,13 +20,7 @@ import msgspec
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
-from gemmetry.store.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    now,
-    sync_folder,
-    write_manifest,
-)
+from gemmetry.store.manifest import MANIFEST_NAME, Manifest, now, sync, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
 
@@ -61,8 +55,7 @@ def create_filled(
     temporary = folder / _NEW_JOURNAL
     temporary.unlink(missing_ok=True)
     try:
-        connection = create_journal(temporary)
-        try:
+        with closing(create_journal(temporary)) as connection:
             connection.execute("BEGIN")
             meta = {
                 "format_version": str(FORMAT_VERSION),
@@ -72,15 +65,13 @@ def create_filled(
             connection.executemany("INSERT INTO meta VALUES(?, ?)", meta.items())
             fill(connection)
             connection.execute("COMMIT")
-        finally:
-            connection.close()
-        _flush(temporary)
+        sync(temporary)
         _set_aside(folder)
         temporary.replace(folder / JOURNAL_NAME)
     finally:
         temporary.unlink(missing_ok=True)
     write_manifest(folder, manifest)
-    sync_folder(folder)
+    sync(folder)
 
 
 def complete_manifest(head: Manifest, command: str, *, created: str) -> Manifest:
@@ -129,14 +120,6 @@ def lane_row(lane: Lane) -> tuple[int, str, str, str]:
     """The row of the table ``lanes``."""
     options = msgspec.json.encode(lane.options).decode()
     return (lane.id, lane.provider, options, msgspec.json.encode(lane.target).decode())
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _set_aside(folder: Path) -> None:

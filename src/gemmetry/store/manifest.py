@@ -114,9 +114,9 @@ def write_durably(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush the folder itself, so that a rename in it survives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Flush a file, or a folder, so that a rename in it survives a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

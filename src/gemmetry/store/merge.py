@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,10 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
     """
     if len(paths) < 2:
         raise RequestError("merging needs two experiments or more", hint="Name their folders.")
-    sources = [Experiment.open(path) for path in paths]
-    heads = [source.manifest for source in sources]
-    for source in sources:
-        source.close()
+    heads = []
+    for path in paths:
+        with Experiment.open(path) as source:
+            heads.append(source.manifest)
     if (into / JOURNAL_NAME).exists():
         raise RequestError(
             f"{into} already contains an experiment", hint="Name a folder that does not exist yet."
@@ -74,8 +75,7 @@ def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, in
     newest: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     seen = 0
     for index, path in enumerate(paths):
-        connection = connect_reader(path / JOURNAL_NAME)
-        try:
+        with closing(connect_reader(path / JOURNAL_NAME)) as connection:
             rows = connection.execute(
                 "SELECT target, device, provider, dispatch, environment, distribution, seed,"
                 " finished_ns, id FROM records ORDER BY id"
@@ -86,8 +86,6 @@ def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, in
                 known = newest.get(tuple(key))
                 if known is None or candidate > known:
                     newest[tuple(key)] = candidate
-        finally:
-            connection.close()
     return newest, seen - len(newest)
 
 
@@ -99,8 +97,7 @@ def _copy(
     next_id = 1
     for index, path in enumerate(paths):
         wanted = sorted(row_id for _, source, row_id in winners.values() if source == index)
-        old = connect_reader(path / JOURNAL_NAME)
-        try:
+        with closing(connect_reader(path / JOURNAL_NAME)) as old:
             new.executemany(
                 "INSERT OR IGNORE INTO environments VALUES(?, ?)",
                 old.execute("SELECT id, document FROM environments"),
@@ -118,5 +115,3 @@ def _copy(
                     ((next_id, *row) for row in rounds),
                 )
                 next_id += 1
-        finally:
-            old.close()

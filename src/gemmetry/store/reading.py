@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,11 @@ class StoredResults:
 
     def numbered_records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
         """Like :meth:`records`, with the number of each dispatch; only numbers above `after`."""
-        last = after
-        while True:
-            rows = self._query(
-                "SELECT id, document FROM records WHERE id > ? ORDER BY id LIMIT ?", (last, _PAGE)
-            )
-            for number, document in rows:
-                yield number, self._decode_record(document)
-            if len(rows) < _PAGE:
-                return
-            last = rows[-1][0]
+        statement = "SELECT id, document FROM records WHERE id > ? ORDER BY id LIMIT ?"
+        for number, document in self._pages(statement, after):
+            with self._decoding("a record"):
+                record = without_unfounded_interval(_RECORD_DECODER.decode(document))
+            yield number, record
 
     def samples(self, record: Record) -> list[float]:
         """Raw samples of `record` in ns per launch, in the order they were taken."""
@@ -85,10 +81,8 @@ class StoredResults:
     def environments(self) -> dict[str, Environment]:
         """Every environment that records reference, by id."""
         rows = self._query("SELECT id, document FROM environments")
-        try:
+        with self._decoding("an environment"):
             return {key: msgspec.json.decode(text, type=Environment) for key, text in rows}
-        except msgspec.MsgspecError as error:
-            raise damaged(self.path, f"an environment cannot be read: {error}") from error
 
     def result_set(self) -> ResultSet:
         """All results, loaded; samples stay in the journal until they are needed."""
@@ -129,9 +123,7 @@ class StoredResults:
 
     def remaining(self, lanes: Sequence[int] | None = None) -> Iterator[PlannedDispatch]:
         """Dispatches of `lanes` without a record, in plan order, read page by page."""
-        of_lanes = (
-            "" if lanes is None else f"AND p.lane IN ({','.join(str(int(i)) for i in lanes)})"
-        )
+        of_lanes = "" if lanes is None else f"AND p.lane IN ({','.join(map(str, lanes))})"
         return self._plan_rows(f"r.id IS NULL {of_lanes}")
 
     def planned(self) -> Iterator[PlannedDispatch]:
@@ -139,21 +131,14 @@ class StoredResults:
         return self._plan_rows("TRUE")
 
     def _plan_rows(self, where: str) -> Iterator[PlannedDispatch]:
-        last = 0
-        while True:
-            rows = self._query(
-                "SELECT p.id, o.name, p.lane, c.name FROM plan p"
-                " JOIN operations o ON o.id = p.operation"
-                " JOIN configurations c ON c.id = p.configuration"
-                " LEFT JOIN records r ON r.id = p.id"
-                f" WHERE {where} AND p.id > ? ORDER BY p.id LIMIT ?",
-                (last, _PAGE),
-            )
-            for row in rows:
-                yield PlannedDispatch(*row)
-            if len(rows) < _PAGE:
-                return
-            last = rows[-1][0]
+        rows = self._pages(
+            "SELECT p.id, o.name, p.lane, c.name FROM plan p"
+            " JOIN operations o ON o.id = p.operation"
+            " JOIN configurations c ON c.id = p.configuration"
+            " LEFT JOIN records r ON r.id = p.id"
+            f" WHERE {where} AND p.id > ? ORDER BY p.id LIMIT ?"
+        )
+        return (PlannedDispatch(*row) for row in rows)
 
     def rounds(self, dispatches: Iterable[int]) -> dict[int, list[StoredRound]]:
         """Stored rounds of the dispatches that have any, in order."""
@@ -183,7 +168,8 @@ class StoredResults:
                 (dispatch, *self._alike),
             )
             if rows:
-                found[dispatch] = self._decode_verdict(rows[0][0])
+                with self._decoding("a verdict"):
+                    found[dispatch] = msgspec.json.decode(rows[0][0], type=Verdict)
         return found
 
     def device_losses(self) -> dict[int, int]:
@@ -202,17 +188,22 @@ class StoredResults:
         """The number of the plan's last dispatch; 0 if it has none."""
         return int(self._query("SELECT coalesce(max(id), 0) FROM plan")[0][0])
 
-    def _decode_record(self, document: bytes) -> Record:
-        try:
-            return without_unfounded_interval(_RECORD_DECODER.decode(document))
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise damaged(self.path, f"a record cannot be read: {error}") from error
+    def _pages(self, statement: str, after: int = 0) -> Iterator[tuple[Any, ...]]:
+        """The rows of `statement`, read page by page; its parameters are a number, which the first
+        column of its rows exceeds, and the most rows of a page."""
+        while True:
+            rows = self._query(statement, (after, _PAGE))
+            yield from rows
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1][0]
 
-    def _decode_verdict(self, document: bytes) -> Verdict:
+    @contextmanager
+    def _decoding(self, what: str) -> Iterator[None]:
         try:
-            return msgspec.json.decode(document, type=Verdict)
-        except msgspec.MsgspecError as error:
-            raise damaged(self.path, f"a verdict cannot be read: {error}") from error
+            yield
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise damaged(self.path, f"{what} cannot be read: {error}") from error
 
     def _query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._mutex, storage_errors(self.path):

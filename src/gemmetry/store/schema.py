@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -156,15 +156,11 @@ def check_journal(folder: Path) -> dict[str, str]:
             format.
     """
     path = folder / JOURNAL_NAME
-    with storage_errors(folder):
-        connection = connect_reader(path)
-        try:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise damaged(folder, found)
-            meta = dict(connection.execute("SELECT key, value FROM meta"))
-        finally:
-            connection.close()
+    with storage_errors(folder), closing(connect_reader(path)) as connection:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise damaged(folder, found)
+        meta = dict(connection.execute("SELECT key, value FROM meta"))
     version = meta.get("format_version")
     if version != str(FORMAT_VERSION):
         raise damaged(

@@ -19,7 +19,7 @@ from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal
 from gemmetry.engine.opaque.running import JobListener, JobRun, JobWarning
 from gemmetry.store.lock import FolderLock
-from gemmetry.store.manifest import indented, sync_folder, write_durably
+from gemmetry.store.manifest import indented, sync, write_durably
 from gemmetry.store.schema import os_failure
 from gemmetry.traces.reading import find_traces
 from gemmetry.training.launching import PointLaunch, point_command, point_environment
@@ -141,7 +141,7 @@ class _Work:
             command=command, before=sweep.manifest,
         )  # fmt: skip
         write_durably(folder / MANIFEST, indented(manifest))
-        sync_folder(folder)
+        sync(folder)
         attempt = len(manifest["sessions"])
         self._jobs = {
             point.folder: _point_job(sweep, launch, point, folder, attempt)

@@ -107,7 +107,7 @@ def expand(
             else:
                 blocks.append(OperationBlock(signatures, shapes))
         notes.extend(refused)
-    document = _document(spec, blocks, singles)
+    document = _document(blocks, singles)
     return Expansion(Operations(blocks, singles), document, given.any, notes)
 
 
@@ -211,9 +211,7 @@ def _shapes_of(kind: OperationKind, given: _GivenShapes, defaults: Defaults) -> 
     return found or [tuple(parse_shape(text) for text in defaults.shapes[kind])]
 
 
-def _document(
-    spec: ProfileSpec, blocks: Sequence[OperationBlock], singles: Sequence[Operation]
-) -> dict[str, object]:
+def _document(blocks: Sequence[OperationBlock], singles: Sequence[Operation]) -> dict[str, object]:
     """The axes in canonical form: signatures by name, sizes as they were written."""
     groups = []
     for block in blocks:
