@@ -24,7 +24,7 @@ SECTIONS = (
 _VALUED = (
     "--target-processes", "--kernel-name-base", "--kernel-name", "--launch-skip", "--launch-count",
     "--nvtx-include", "--set", "--section", "--metrics", "--clock-control", "--cache-control",
-    "--replay-mode", "--log-file", "-o",
+    "--replay-mode", "--log-file", "-o", "--profile-from-start",
 )  # fmt: skip
 _FLAGS = ("--nvtx", "-f")
 

@@ -40,6 +40,10 @@ def message(line: str, has_arguments: bool = False) -> list[str]:
         ("--unknown_one=3", "--unknown_one=3"),
         ("-- --problem_m 3", "-- --problem_m 3"),
         ("--seed", "--seed"),
+        ("--counters", "--counters=gemm"),
+        ("--counters --fresh", "--counters=gemm --fresh"),
+        ("--counters quick", "--counters=quick"),
+        ("--counters=full", "--counters=full"),
     ],
 )
 def test_old_ways_of_writing(line, expected):
@@ -49,6 +53,12 @@ def test_old_ways_of_writing(line, expected):
 def test_words_after_a_list_remain_arguments():
     assert message("--columns a b", has_arguments=True) == ["--columns=a", "b"]
     assert message("--append true", has_arguments=True) == ["--append", "true"]
+
+
+def test_an_option_of_another_command_with_the_name_of_a_key_needs_its_value():
+    group = load_command("sweep").get_command(None, "rocprof-input")
+    options = [p for p in group.params if isinstance(p, TyperOption)]
+    assert list(normalize(["--counters"], options)) == ["--counters"]
 
 
 def test_a_flag_is_true_or_false():

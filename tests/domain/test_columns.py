@@ -4,7 +4,15 @@ import pytest
 
 from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, row
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import BuildFacts, Measurement, Record, Telemetry, TraceFacts, Verdict
+from gemmetry.domain.record import (
+    BuildFacts,
+    CounterFacts,
+    Measurement,
+    Record,
+    Telemetry,
+    TraceFacts,
+    Verdict,
+)
 from gemmetry.domain.tables import ColumnType, Direction
 from gemmetry.domain.traits import Trait
 
@@ -140,12 +148,13 @@ def _full_record():
         compiled_for="sm_90", default_configuration="tile", compile_ns=5, compile_command="c",
         run_command="r", declared=(Trait.FLUSHES_SUBNORMALS,),
     )  # fmt: skip
+    counters = CounterFacts(folder="counters/x", metric_set="gemm", summary="SMs 90 %")
     trace = TraceFacts(folder="traces", files=("a", "b"), operators=1, kernels=2,
                        input_sha256={"lhs": "0"}, output_sha256="1")  # fmt: skip
     return _record(
         device="cuda:0", stage=Stage.MEASURE, reason="why", verdict=verdict, facts=facts,
-        measurement=measurement, trace=trace, roofline_fraction=0.5, roofline_source="here",
-        reproduce="gemmetry", environment_id="0", tags={"who": "me"},
+        measurement=measurement, trace=trace, counters=counters, roofline_fraction=0.5,
+        roofline_source="here", reproduce="gemmetry", environment_id="0", tags={"who": "me"},
     )  # fmt: skip
 
 

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.api import profile
 from gemmetry.api.counters import chip_here, collect_counters, plan_counters
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
 from gemmetry.counters.collecting.request import CollectRequest
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 from gemmetry.hardware.profilers import find_profiler, is_restricted
+from gemmetry.store.experiment import Experiment
 
 pytestmark = pytest.mark.gpu
 
@@ -87,3 +90,23 @@ def test_launches_are_chosen_by_range_and_by_default_all_but_collectives(tmp_pat
 def test_a_name_that_matches_nothing_is_explained(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="no_such_kernel"):
         collected(tmp_path, kernel="no_such_kernel", metric_set="document")
+
+
+@pytest.mark.parametrize("provider", ["torch", "triton"])
+def test_counters_of_a_profiles_dispatches_are_of_its_own_kernels(
+    tmp_path: Path, provider: str
+) -> None:
+    profile(
+        shapes=f"{SIZE}x{SIZE}x{SIZE}", dtypes="bf16", providers=provider, device="cuda",
+        default_config=True, counters="gemm", experiment=tmp_path,
+    )  # fmt: skip
+    with Experiment.open(tmp_path) as stored:
+        (record,) = stored.records()
+    assert record.outcome is Outcome.OK and record.counters is not None
+    assert "matrix units" in record.counters.summary
+    table = read_ncu_csv(tmp_path / record.counters.folder / "counters.csv")
+    assert table is not None and len(table) == record.counters.launches
+    # The product, and at most what belongs to it, such as a reduction: no inputs, no warm-up.
+    assert len(table) <= 2
+    operations = [value_of(launch, "tensor_ops_bf16") or 0.0 for launch in table]
+    assert sum(operations) == 2 * SIZE**3

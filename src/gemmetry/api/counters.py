@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,11 +12,8 @@ from gemmetry.counters.collecting import collector
 from gemmetry.counters.collecting.request import CollectRequest, ToolName
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.tables import Column, Table
-from gemmetry.engine.opaque.executor import GRACE_S, LocalJobExecutor
-from gemmetry.engine.opaque.job import OpaqueJob
+from gemmetry.engine.opaque.executor import run_command
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
-
-_POLL_S = 0.5
 
 _COLUMNS = (
     Column("concept", description="what counters show"),
@@ -87,18 +83,4 @@ def collect_counters(
 ) -> collector.Collected:
     """Collect; see :func:`gemmetry.counters.collecting.collector.collect`. The profiler, the
     application and everything that they start end with this process."""
-    return collector.collect(planned, _run, replace=replace)
-
-
-def _run(argv: tuple[str, ...], environment: Mapping[str, str], log: Path) -> int:
-    job = OpaqueJob(
-        name="counters", title=argv[0], argv=argv, environment=environment,
-        working_folder=Path.cwd(), log=log.absolute(), deadline_s=None, lacks=lambda: "",
-    )  # fmt: skip
-    process = LocalJobExecutor().start(job)
-    try:
-        while (status := process.wait(_POLL_S)) is None:
-            pass
-        return status
-    finally:
-        process.end_gently(GRACE_S)
+    return collector.collect(planned, run_command, replace=replace)

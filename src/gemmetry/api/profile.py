@@ -136,6 +136,7 @@ def run_prepared(
             fresh=fresh,
             command=command,
             generated=prepared.generated,
+            counters=prepared.spec.counters,
         )
     except BaseException:
         with contextlib.suppress(StorageError):  # the error that ended the run is more informative

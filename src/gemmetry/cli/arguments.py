@@ -82,6 +82,8 @@ def normalize(
             if value is None and not has_arguments and waiting and _is_truth(waiting[-1]):
                 value = waiting.pop()
             yield _flag(name, value, option)
+        elif value is None and (bare := _bare(name, option, waiting)):
+            yield f"{name}={bare}"
         else:
             yield from _values(name, value, option, waiting, has_arguments)
 
@@ -97,6 +99,15 @@ def canonical_option(name: str, known: Mapping[str, object]) -> str:
         if negated is not None and candidate.startswith("--no-"):
             return negated.replace("--", "--no-", 1)
     return name
+
+
+def _bare(name: str, option: TyperOption, waiting: Sequence[str]) -> str:
+    """The value of a spec's option that may be given without one, if it is; "" otherwise."""
+    key = KEYS.get(name.removeprefix("--").replace("-", "_"))
+    has_value = bool(waiting) and not waiting[-1].startswith("-")
+    # Another command may have an option of its own with this name.
+    is_of_spec = key is not None and option.rich_help_panel == key.panel
+    return key.bare if key is not None and is_of_spec and not has_value else ""
 
 
 def _is_truth(word: str) -> bool:

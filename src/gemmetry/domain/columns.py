@@ -53,6 +53,13 @@ def _traced(attribute: str) -> Callable[[Record, Operation], Any]:
     return lambda r, o: None if r.trace is None else value(r.trace)
 
 
+def _counted(attribute: str) -> Callable[[Record, Operation], Any]:
+    def value(record: Record, _operation: Operation) -> Any:
+        return None if record.counters is None else getattr(record.counters, attribute)
+
+    return value
+
+
 def _accuracy_class(record: Record, _operation: Operation) -> str | None:
     """None for a wrong result, whose errors do not come from rounding."""
     is_right = record.verdict.status in (Verification.PASSED, Verification.WARNED)
@@ -281,6 +288,10 @@ COLUMNS: tuple[RecordColumn, ...] = (
             "traced.", _input_digests, required=True),
     _column("output_sha256", TEXT, "", "SHA-256 of the result's bytes, where traced.",
             _traced("output_sha256")),
+    _column("counters_folder", TEXT, "", "Folder of its hardware counters, relative to the "
+            "experiment's.", _counted("folder")),
+    _column("counters_summary", TEXT, "", "What its hardware counters show.",
+            _counted("summary")),
     _column("reproduce", TEXT, "", "Command that runs this dispatch again.",
             lambda r, o: r.reproduce or None),
     _column("environment_id", TEXT, "", "Hash of the environment it ran in.",

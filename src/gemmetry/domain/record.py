@@ -159,6 +159,22 @@ class TraceFacts:
         return len(self.files) - 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterFacts:
+    """The hardware counters collected of one launch of a dispatch, in a process of its own."""
+
+    folder: str
+    """Folder of the profiler's files, relative to the experiment folder."""
+    metric_set: str
+    """What was collected, such as ``gemm``."""
+    launches: int | None = None
+    """Number of kernels that one launch of the dispatch started; None where that is not known."""
+    passes: int | None = None
+    """How often each kernel was run."""
+    summary: str = ""
+    """What the counters show, in one line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Record:
     """Everything about one dispatch. `measurement` exists only where `outcome` is ok."""
@@ -183,6 +199,7 @@ class Record:
     verdict: Verdict = Verdict(status=Verification.NOT_VERIFIED)
     measurement: Measurement | None = None
     trace: TraceFacts | None = None
+    counters: CounterFacts | None = None
     facts: BuildFacts = BuildFacts()
     roofline_fraction: float | None = None
     roofline_source: str = ""

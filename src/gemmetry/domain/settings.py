@@ -108,6 +108,8 @@ class Key:
     """Limits of a number, as pydantic's ``Field`` takes them: ge, gt, le, lt."""
     choices: tuple[str, ...] = ()
     """The only values of a text; the JSON schema lists them."""
+    bare: str = ""
+    """Its value where the option is given without one."""
     names: tuple[str, ...] = ()
     """The known names of a text, or of the items of a list, in which ``all`` stands for all of
     them. Another name is reported together with those that are similar."""

@@ -57,18 +57,25 @@ def run(
     fresh: bool = False,
     command: str = "",
     generated: Path | None = None,
+    counters: str | None = None,
 ) -> RunSummary:
     """Carry out `plan` and store everything in the folder `experiment`, resuming an earlier run.
 
     Args:
         generated: the folder to which providers write sources and binaries; None: in the
             experiment.
+        counters: the set of hardware counters to collect of each dispatch that is ok; None: none.
 
     Raises:
         RequestError: the plan cannot be run, or the folder belongs to another plan.
+        EnvironmentFailure: the profiler that collects counters is missing.
         StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
+    if counters is not None:
+        from gemmetry.engine.dispatches.counting import check_counters
+
+        check_counters(plan)
     job = job_of(plan.settings)
     lanes = make_lanes(plan, load_provider)
     environment = _environment(plan, lanes)
@@ -103,6 +110,8 @@ def run(
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
             failure = _Run(lanes, context, journal, records, outputs).work()
+            if counters is not None and not failure:
+                failure = _count(counters, context, journal, lanes)
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
@@ -115,6 +124,14 @@ def run(
             failure=failure,
             may_leave_out=job.may_leave_out,
         )
+
+
+def _count(
+    counters: str, context: WorkerContext, journal: Journal, lanes: Sequence[LaneProvider]
+) -> str:
+    from gemmetry.engine.dispatches.counting import Counting
+
+    return Counting(counters, context, journal, {item.lane.id: item for item in lanes}).work()
 
 
 def _context(plan: Plan, experiment: Path, generated: Path) -> WorkerContext:

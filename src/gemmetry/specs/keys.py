@@ -80,6 +80,9 @@ _ROWS = (
     Key("default_config", WHO, _F, "Use only the configuration that leaves every choice to the "
         "provider.", default=False),
     *SETTINGS,
+    Key("counters", RESULTS, _T, "Hardware counters to collect of each dispatch that is ok, in a "
+        "process of its own, on a GPU: quick, gemm or full; the option alone means gemm.",
+        metavar="SET", unset="none", bare="gemm"),
     Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME", default="profile"),
     Key("experiment", RESULTS, _T, "Folder of the experiment. Default: "
         "gemmetry-out/<name>-<hash of the plan>.", metavar="DIR"),

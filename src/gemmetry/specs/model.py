@@ -130,6 +130,7 @@ class ProfileSpec(_WithRunKeys):
     """
 
     # Results
+    counters: Literal["quick", "gemm", "full"] | None = _key("counters")
     experiment: str | None = _key("experiment")
     generated_dir: str | None = _key("generated_dir")
     output: tuple[str, ...] = _key("output")

@@ -227,6 +227,14 @@ class Experiment(StoredResults):
             finished = ((key,) for key in records)
             connection.executemany("DELETE FROM verdicts WHERE dispatch = ?", finished)
 
+    def amend(self, number: int, record: Record) -> None:
+        """Replace the record of a finished dispatch by one with further facts."""
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE records SET document = ? WHERE id = ?",
+                (msgspec.json.encode(record), number),
+            )
+
     def drop_foreign_rounds(self) -> int:
         """Delete rounds of unfinished dispatches from other environments: one measurement must not
         mix samples of two environments. Returns the number of deleted samples."""

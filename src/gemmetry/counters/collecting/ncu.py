@@ -88,6 +88,8 @@ def _kernels(request: CollectRequest) -> list[str]:
         found += ["--launch-skip", str(request.launch_skip)]
     if request.launch_count is not None:
         found += ["--launch-count", str(request.launch_count)]
+    if not request.from_start:
+        found += ["--profile-from-start", "off"]
     return found
 
 

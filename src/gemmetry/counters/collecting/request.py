@@ -33,6 +33,8 @@ class CollectRequest:
         clock_control: ``none`` leaves the clocks alone, ``base`` fixes them while counting.
         cache_control: ``all`` empties caches before each pass, ``none`` does not.
         replay_mode: what is run again for each pass.
+        from_start: profile from the beginning; otherwise the application starts and stops the
+            profiler (``cuProfilerStart``).
     """
 
     command: tuple[str, ...]
@@ -47,6 +49,7 @@ class CollectRequest:
     clock_control: str = "none"
     cache_control: str = "all"
     replay_mode: str = "kernel"
+    from_start: bool = True
 
 
 @dataclass(frozen=True, slots=True)

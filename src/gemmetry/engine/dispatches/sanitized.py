@@ -53,7 +53,7 @@ def main() -> int:
     for name in request.operations:
         operation = parse_operation(name)
         try:
-            executable = _build(provider, operation, request, workspace)
+            executable = build_requested(provider, operation, request, workspace)
         except DispatchError as error:
             reason = error.message
             continue
@@ -67,9 +67,14 @@ def main() -> int:
     return CANNOT
 
 
-def _build(
+def build_requested(
     provider: Provider, operation: Operation, request: SanitizedRequest, workspace: Workspace
 ) -> Executable:
+    """The dispatch of `request` with this operation, ready to be launched.
+
+    Raises:
+        DispatchError: the provider does not support it, or cannot build it.
+    """
     target = request.hello.target
     refusal = provider.supports(operation, target)
     if refusal is not None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from gemmetry.engine.workers.local import LocalProcess, start_guarded
 GRACE_S = 10.0
 """How long a command has to end by itself after SIGTERM: torchrun passes the signal to its ranks,
 ``docker run`` and ``srun`` to theirs elsewhere."""
+
+_POLL_S = 0.5
 
 
 class JobHandle(ProcessHandle, Protocol):
@@ -86,6 +89,26 @@ class LocalJob:
                 self._process.wait(grace_s)
         finally:
             self._process.end()
+
+
+def run_command(argv: tuple[str, ...], environment: Mapping[str, str], log: Path) -> int:
+    """Run a command in the present folder, with its output in `log`, and return its exit status. It
+    and everything that it starts end with this process, and with an exception.
+
+    Raises:
+        RequestError: there is no such program. OSError: it cannot be started.
+    """
+    job = OpaqueJob(
+        name=argv[0], title=argv[0], argv=argv, environment=environment,
+        working_folder=Path.cwd(), log=log.absolute(), deadline_s=None, lacks=lambda: "",
+    )  # fmt: skip
+    process = LocalJobExecutor().start(job)
+    try:
+        while (status := process.wait(_POLL_S)) is None:
+            pass
+        return status
+    finally:
+        process.end_gently(GRACE_S)
 
 
 def resolve_program(program: str, search: str | None = None) -> str:

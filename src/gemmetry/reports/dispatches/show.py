@@ -103,6 +103,7 @@ def _show(result_set: ResultSet, record: Record, console: Console) -> None:
         _section(console, "Measurement", facts)
         _print_histogram(console, result_set.samples(record))
     _section(console, "Traces", _trace_facts(record))
+    _section(console, "Hardware counters", _counter_facts(record))
     _section(console, "Build", _build_facts(record))
     _print_files(console, Path(result_set.path), record)
     if record.tags:
@@ -219,6 +220,22 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
         ("stopped by", m.stop_reason),
         *((name, text) for name, text in telemetry if text not in ("–", "")),
         *(("mark", mark) for mark in m.marks),
+    ]
+
+
+def _counter_facts(record: Record) -> Iterable[tuple[str, str]]:
+    counters = record.counters
+    if counters is None:
+        return ()
+    collected = [f"the set {counters.metric_set}"]
+    if counters.launches is not None:
+        collected.append(units.counted(counters.launches, "kernel"))
+    if counters.passes is not None:
+        collected.append(f"{units.counted(counters.passes, 'pass', 'passes')} each")
+    return [
+        ("summary", counters.summary),
+        ("collected", ", ".join(collected)),
+        ("folder", counters.folder),
     ]
 
 

@@ -1,0 +1,66 @@
+"""The program whose counters are collected: builds one dispatch, and launches it once.
+
+``python -m gemmetry.engine.dispatches.counted FILE`` reads a request from a file, as a profiler may
+keep standard input to itself. Whatever a provider does at a first launch is over before the
+profiler is started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.errors import GemmetryError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import TargetKind
+from gemmetry.engine.dispatches.sanitized import CANNOT, SanitizedRequest, build_requested
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.providers.registry import load_provider
+
+_WARM_UP = 2
+"""Launches before the one that is profiled: libraries choose and load kernels at the first."""
+
+
+def main(path: Path) -> int:
+    """Build, warm up, and launch once under the profiler. Returns the exit status."""
+    request = msgspec.msgpack.decode(path.read_bytes(), type=SanitizedRequest)
+    hello = request.hello
+    operation = parse_operation(request.operations[0])
+    try:
+        provider = load_provider(hello.provider, hello.options)
+        workspace = Workspace(generated=Path(hello.generated))
+        executable = build_requested(provider, operation, request, workspace)
+        device, settings = executable.device, hello.settings
+        arrays = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
+        buffers = [
+            device.upload(array, spec) for array, spec in zip(arrays, operation.inputs, strict=True)
+        ]
+        output = device.allocate(operation.output)
+        for _ in range(_WARM_UP):
+            executable.run(buffers, output)
+        device.synchronize()
+        cuda = _cuda() if hello.target.kind is TargetKind.CUDA else None
+        if cuda is not None:
+            cuda.cuProfilerStart()
+        executable.run(buffers, output)
+        device.synchronize()
+        if cuda is not None:
+            cuda.cuProfilerStop()
+        executable.close()
+    except GemmetryError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return CANNOT
+    return 0
+
+
+def _cuda() -> ctypes.CDLL:
+    """The driver, whose calls the profiler watches."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,153 @@
+"""Collects hardware counters of dispatches that are ok, each in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gemmetry.counters.catalogue import value_of
+from gemmetry.counters.collecting.collector import Collected, collect, plan
+from gemmetry.counters.collecting.request import CollectRequest, ToolName
+from gemmetry.domain.dispatch import Plan
+from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
+from gemmetry.domain.events import Message
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import CounterFacts, Record
+from gemmetry.domain.target import TargetKind
+from gemmetry.domain.units import counted
+from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.dispatches.candidates import Resolver
+from gemmetry.engine.dispatches.evidence_folders import path_of
+from gemmetry.engine.dispatches.sanitized import SanitizedRequest
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.opaque.executor import run_command
+from gemmetry.engine.planning import LaneProvider
+from gemmetry.engine.workers.process import WorkerContext
+from gemmetry.formats.counters.launches import DURATION
+from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+
+COUNTERS = "counters"
+"""Subfolder of an experiment."""
+
+TOOLS: Mapping[TargetKind, ToolName] = {TargetKind.CUDA: "ncu", TargetKind.HIP: "rocprofv3"}
+
+PROGRAM = "gemmetry.engine.dispatches.counted"
+
+_SHOWN = (
+    ("tensor_pipe_percent", "matrix units"),
+    ("compute_percent", "SMs"),
+    ("dram_percent", "memory bandwidth"),
+    ("l2_percent", "L2"),
+)
+"""Concepts of the summary, with the words for them."""
+
+
+def check_counters(chosen: Plan) -> None:
+    """Check, before anything runs, that counters can be collected of a plan.
+
+    Raises:
+        RequestError: it runs nothing, or nothing on a GPU with counters.
+        EnvironmentFailure: the profiler is missing.
+    """
+    kinds = {target.kind for target in chosen.targets}
+    if not (chosen.settings.measure or chosen.settings.verify) or not kinds & TOOLS.keys():
+        raise RequestError(
+            "hardware counters are collected of dispatches that run on an NVIDIA or AMD GPU, and "
+            f"this plan has none: it is for {', '.join(map(str, chosen.targets))}",
+            hint="Leave out --counters, or give --device cuda.",
+        )
+    for kind in kinds & TOOLS.keys():
+        plan(CollectRequest(command=(sys.executable,)), Path(COUNTERS), tool=TOOLS[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Collects counters into the experiment of a run, after its dispatches are finished."""
+
+    metric_set: str
+    context: WorkerContext
+    journal: Journal
+    lanes: Mapping[int, LaneProvider]
+
+    def work(self) -> str:
+        """Collect of every ok dispatch on a GPU that has none of this set. Returns why that ended
+        early; "" if it did not. A dispatch whose counters cannot be collected is reported."""
+        store = self.journal.experiment
+        lacking = {number: record for number, record in store.numbered_records()
+                   if self._lacks(record)}  # fmt: skip
+        rows = (row for row in store.planned() if row.id in lacking)
+        done = 0
+        for candidate in Resolver(self.lanes).candidates(rows):
+            record = lacking[candidate.id]
+            try:
+                facts = self._collect(candidate, record)
+            except EnvironmentFailure as error:
+                return f"counters of {record.dispatch}: {error}"
+            except GemmetryError as error:
+                self.journal.warn(f"no counters of {record.dispatch}: {error.message}")
+                continue
+            store.amend(candidate.id, dataclasses.replace(record, counters=facts))
+            done += 1
+        if done:
+            dispatches = counted(done, "dispatch", "dispatches")
+            self.journal.publish(Message(f"hardware counters of {dispatches} were collected"))
+        return ""
+
+    def _lacks(self, record: Record) -> bool:
+        kept = record.counters
+        if record.outcome is not Outcome.OK or record.target.partition("-")[0] not in TOOLS:
+            return False
+        if kept is None or kept.metric_set != self.metric_set:
+            return True
+        return not (self.journal.experiment.path / kept.folder).is_dir()
+
+    def _collect(self, candidate: Candidate, record: Record) -> CounterFacts:
+        target = candidate.lane.target
+        root = self.journal.experiment.path
+        place = Path(COUNTERS) / path_of(
+            target.device or target.name, record.provider, record.dispatch
+        )
+        folder = (root / place).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        request_file = folder / "request.msgpack"
+        hello = self.context.hello(candidate.lane, jobs=1)
+        request_file.write_bytes(
+            msgspec.msgpack.encode(
+                SanitizedRequest(hello, (candidate.operation_name,), candidate.configuration, 0.0)
+            )
+        )
+        try:
+            planned = plan(
+                CollectRequest(
+                    command=(sys.executable, "-m", PROGRAM, str(request_file)),
+                    metric_set=self.metric_set,
+                    from_start=target.kind is not TargetKind.CUDA,
+                ),
+                folder,
+                tool=TOOLS[target.kind],
+            )
+            collected = collect(planned, run_command, replace=True)
+        finally:
+            request_file.unlink(missing_ok=True)
+        return CounterFacts(
+            folder=place.as_posix(),
+            metric_set=self.metric_set,
+            launches=collected.launches,
+            passes=collected.passes,
+            summary=_summary(collected),
+        )
+
+
+def _summary(collected: Collected) -> str:
+    """The main figures of the kernel that took longest."""
+    table = read_ncu_csv(collected.files.table) if collected.files.table.exists() else None
+    if table is None or not len(table):
+        return ""
+    launch = max(table, key=lambda one: one.value(DURATION) or 0.0)
+    found = ((words, value_of(launch, concept)) for concept, words in _SHOWN)
+    return ", ".join(f"{words} {value:.0f} %" for words, value in found if value is not None)

@@ -1,0 +1,87 @@
+"""``gemmetry profile --counters``, with the simulated device and a stand-in for Nsight Compute."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from gemmetry.domain.target import TargetKind
+from gemmetry.engine.dispatches import counting
+
+RUN = ("profile", "--providers", "null", "--device", "null", "--shapes", "64x64x64",
+       "--experiment", "out", "--default-config")  # fmt: skip
+
+
+@pytest.fixture
+def counted(cli, tmp_path, monkeypatch, ncu):
+    """Runs the command where the simulated device has counters."""
+    ncu.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(counting, "TOOLS", {TargetKind.NULL: "ncu"})
+    return cli
+
+
+@pytest.fixture
+def no_launch(monkeypatch):
+    """The program that launches a dispatch is replaced by one that does nothing."""
+    monkeypatch.setattr(counting, "PROGRAM", "sysconfig")
+
+
+def records(cli) -> list[dict]:
+    return json.loads(cli("report", "out", "--json").stdout)["records"]
+
+
+def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
+    ended = counted(*RUN, "--counters")
+    assert ended.status == 0, ended.stderr
+    assert "hardware counters of 1 dispatch were collected" in ended.stderr
+    (record,) = records(counted)
+    folder = tmp_path / "out" / record["counters_folder"]
+    assert (folder / "counters.ncu-rep").exists()
+    described = json.loads((folder / "counters.json").read_text())
+    assert described["metric_set"] == "gemm" and described["exit_status"] == 0
+    assert not (folder / "request.msgpack").exists()
+    shown = counted("show", "out").stdout
+    assert "Hardware counters" in shown and "the set gemm, 2 kernels, 38 passes each" in shown
+    assert record["counters_folder"] in (tmp_path / "out/report.html").read_text()
+
+
+def test_a_resumed_run_collects_only_what_is_lacking(counted, no_launch):
+    counted(*RUN)
+    assert records(counted)[0]["counters_folder"] is None
+    assert "1 dispatch were collected" in counted(*RUN, "--counters", "quick").stderr
+    assert "collected" not in counted(*RUN, "--counters", "quick").stderr
+    assert records(counted)[0]["median_ns"]
+
+
+def test_without_counters_of_one_dispatch_the_others_have_their_results(
+    counted, no_launch, monkeypatch
+):
+    monkeypatch.setenv("FAKE_NCU", "nothing")
+    ended = counted(*RUN, "--counters")
+    assert ended.status == 0
+    assert "no counters of matmul_64x64x64" in ended.stderr
+    assert records(counted)[0]["outcome"] == "ok"
+
+
+def test_a_lack_of_permission_ends_the_run_with_its_results_kept(counted, no_launch, monkeypatch):
+    monkeypatch.setenv("FAKE_NCU", "permission")
+    ended = counted(*RUN, "--counters")
+    assert ended.status == 3
+    assert "ERR_NVGPUCTRPERM" in ended.stderr and "The same command continues" in ended.stderr
+    assert records(counted)[0]["outcome"] == "ok"
+
+
+def test_what_cannot_be_collected_is_refused_before_anything_runs(
+    counted, cli, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("gemmetry.counters.collecting.collector.find_profiler", lambda name: None)
+    ended = counted(*RUN, "--counters")
+    assert ended.status == 3 and "ncu is not installed" in ended.stderr
+    monkeypatch.setattr(counting, "TOOLS", {TargetKind.CUDA: "ncu"})
+    ended = cli(*RUN, "--counters")
+    assert ended.status == 2 and "NVIDIA or AMD GPU" in ended.stderr
+    assert cli(*RUN, "--counters", "everything").status == 2
+    assert not (tmp_path / "out").exists()
