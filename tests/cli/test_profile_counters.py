@@ -43,6 +43,7 @@ def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
     described = json.loads((folder / "counters.json").read_text())
     assert described["metric_set"] == "gemm" and described["exit_status"] == 0
     assert not (folder / "request.msgpack").exists()
+    assert record["counters_verdict"] and record["counters_summary"]
     shown = counted("show", "out").stdout
     assert "Hardware counters" in shown and "the set gemm, 2 kernels, 38 passes each" in shown
     assert record["counters_folder"] in (tmp_path / "out/report.html").read_text()

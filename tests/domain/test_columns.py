@@ -148,7 +148,8 @@ def _full_record():
         compiled_for="sm_90", default_configuration="tile", compile_ns=5, compile_command="c",
         run_command="r", declared=(Trait.FLUSHES_SUBNORMALS,),
     )  # fmt: skip
-    counters = CounterFacts(folder="counters/x", metric_set="gemm", summary="SMs 90 %")
+    counters = CounterFacts(folder="counters/x", metric_set="gemm", verdict="tensor_roof",
+                            summary="the limit")  # fmt: skip
     trace = TraceFacts(folder="traces", files=("a", "b"), operators=1, kernels=2,
                        input_sha256={"lhs": "0"}, output_sha256="1")  # fmt: skip
     return _record(

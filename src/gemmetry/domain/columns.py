@@ -290,7 +290,9 @@ COLUMNS: tuple[RecordColumn, ...] = (
             _traced("output_sha256")),
     _column("counters_folder", TEXT, "", "Folder of its hardware counters, relative to the "
             "experiment's.", _counted("folder")),
-    _column("counters_summary", TEXT, "", "What its hardware counters show.",
+    _column("counters_verdict", TEXT, "", "What bounds it, by its hardware counters.",
+            _counted("verdict")),
+    _column("counters_summary", TEXT, "", "The same as a sentence.",
             _counted("summary")),
     _column("reproduce", TEXT, "", "Command that runs this dispatch again.",
             lambda r, o: r.reproduce or None),

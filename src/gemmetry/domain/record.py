@@ -171,8 +171,10 @@ class CounterFacts:
     """Number of kernels that one launch of the dispatch started; None where that is not known."""
     passes: int | None = None
     """How often each kernel was run."""
+    verdict: str = ""
+    """Identifier of what bounds the kernel that took longest (docs/diagnosis.md)."""
     summary: str = ""
-    """What the counters show, in one line."""
+    """The same as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

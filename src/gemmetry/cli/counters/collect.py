@@ -184,3 +184,6 @@ def _show(collected: Collected) -> None:
     ):
         if path.exists():
             typer.echo(f"  {path}  {what}")
+    if files.table.exists():
+        command = ["gemmetry", "counters", "diagnose", str(files.table)]
+        note("what bounds them:", command=shlex.join(command))

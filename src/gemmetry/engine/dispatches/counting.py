@@ -10,9 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from gemmetry.counters.catalogue import value_of
 from gemmetry.counters.collecting.collector import Collected, collect, plan
 from gemmetry.counters.collecting.request import CollectRequest, ToolName
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.model import LaunchVerdict
+from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
 from gemmetry.domain.events import Message
@@ -37,14 +39,6 @@ COUNTERS = "counters"
 TOOLS: Mapping[TargetKind, ToolName] = {TargetKind.CUDA: "ncu", TargetKind.HIP: "rocprofv3"}
 
 PROGRAM = "gemmetry.engine.dispatches.counted"
-
-_SHOWN = (
-    ("tensor_pipe_percent", "matrix units"),
-    ("compute_percent", "SMs"),
-    ("dram_percent", "memory bandwidth"),
-    ("l2_percent", "L2"),
-)
-"""Concepts of the summary, with the words for them."""
 
 
 def check_counters(chosen: Plan) -> None:
@@ -134,20 +128,23 @@ class Counting:
             collected = collect(planned, run_command, replace=True)
         finally:
             request_file.unlink(missing_ok=True)
+        verdict = _verdict(collected, candidate)
         return CounterFacts(
             folder=place.as_posix(),
             metric_set=self.metric_set,
             launches=collected.launches,
             passes=collected.passes,
-            summary=_summary(collected),
+            verdict=verdict.id if verdict is not None else "",
+            summary=verdict.claim if verdict is not None else "",
         )
 
 
-def _summary(collected: Collected) -> str:
-    """The main figures of the kernel that took longest."""
+def _verdict(collected: Collected, candidate: Candidate) -> LaunchVerdict | None:
+    """What bounds the kernel that took longest; None where there are no counters of NVIDIA's."""
     table = read_ncu_csv(collected.files.table) if collected.files.table.exists() else None
     if table is None or not len(table):
-        return ""
+        return None
     launch = max(table, key=lambda one: one.value(DURATION) or 0.0)
-    found = ((words, value_of(launch, concept)) for concept, words in _SHOWN)
-    return ", ".join(f"{words} {value:.0f} %" for words, value in found if value is not None)
+    # Of several kernels, such as a product and a reduction, none does all of the work.
+    work = gemm_work(candidate.operation) if len(table) == 1 else None
+    return diagnose(launch, work).verdict

@@ -233,7 +233,7 @@ def _counter_facts(record: Record) -> Iterable[tuple[str, str]]:
     if counters.passes is not None:
         collected.append(f"{units.counted(counters.passes, 'pass', 'passes')} each")
     return [
-        ("summary", counters.summary),
+        ("verdict", ": ".join(filter(None, (counters.verdict, counters.summary)))),
         ("collected", ", ".join(collected)),
         ("folder", counters.folder),
     ]
