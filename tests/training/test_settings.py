@@ -47,7 +47,7 @@ def test_rccl():
 def test_gloo_has_no_settings_and_says_so():
     found = requested_settings(POINT, AXES, CommunicationLibrary.GLOO, "kernel")
     assert [(one.name, one.environment) for one in found[:2]] == [("channels", {}), ("threads", {})]
-    assert all(one.note.startswith("not applicable") for one in found[:2])
+    assert all(one.note.startswith("gloo has no such setting") for one in found[:2])
     assert not any(one.note for one in found[2:])
 
 

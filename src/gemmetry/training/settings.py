@@ -120,6 +120,6 @@ def _counted(
     name: str, value: int, variables: tuple[str, ...], library: CommunicationLibrary
 ) -> RequestedSetting:
     if library is CommunicationLibrary.GLOO:
-        note = "not applicable, as gloo has no such setting: points differ in name only"
+        note = "gloo has no such setting, so that points differ in name only"
         return RequestedSetting(name, str(value), note=note)
     return RequestedSetting(name, str(value), dict.fromkeys(variables, str(value)))

@@ -116,7 +116,7 @@ def _check_files(folder):
     assert len(point["losses"]) == 4
     assert point["requested"][0] == {
         "name": "channels", "value": str(point["channels"]), "environment": {},
-        "note": "not applicable, as gloo has no such setting: points differ in name only",
+        "note": "gloo has no such setting, so that points differ in name only",
     }  # fmt: skip
     for rank in (0, 1):
         (trace,) = (folder / "torch_profiler" / f"rank{rank}").iterdir()

@@ -91,6 +91,8 @@ def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compa
     )
     assert sections_of(compared_page)[:2] == ["environment", "changes-0"]
     assert "B compared with A" in compared_page
+    assert "<h3>Steps and their parts</h3>" in compared_page
+    assert "<h3>GEMMs and collectives</h3>" in compared_page
     figures = data_of(compared_page)["figures"]
     steps = figures[0]
     assert [trace["name"] for trace in steps["traces"]] == ["slower"]

@@ -94,6 +94,17 @@ def test_the_effect_of_a_setting(analysis_of, sweeps, verdict, start):
     assert sentence.startswith(start)
 
 
+@pytest.mark.parametrize(("verdict", "count"), [("undecided", 0), ("slower", 1)])
+def test_the_effect_of_a_setting_that_changed_nothing_is_left_out_unless_shown(verdict, count):
+    setting = {"name": "channels", "verdict": "no effect", "reason": "channels had no effect."}
+    effect = {"name": "channels", "before": "4", "after": "8", "pairs": 2, "ratio": 1.0,
+              "ratio_ci_low": 0.9, "ratio_ci_high": 1.1, "verdict": verdict}  # fmt: skip
+    found = sentences({"points": [], "best": {"step_ms": None}, "pooled_gemms": [],
+                       "settings": [setting], "effects": [effect]})  # fmt: skip
+    assert "channels had no effect." in found
+    assert sum("depend" in text for text in found) == count
+
+
 def test_one_of_anything_is_singular():
     lost = {"verdict": "no control group", "slowdown_ci_low": None}
     best = {"step_ms": None}

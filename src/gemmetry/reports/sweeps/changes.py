@@ -27,10 +27,10 @@ from gemmetry.statistics.comparison import Difference
 _MOST_LISTED = 4
 
 _ENDS = {
-    Difference.SLOWER: "which is shown",
-    Difference.FASTER: "which is shown",
-    Difference.NONE_SHOWN: "no difference is shown",
-    Difference.UNDECIDED: "which is undecided",
+    Difference.SLOWER: ", which is shown",
+    Difference.FASTER: ", which is shown",
+    Difference.NONE_SHOWN: "; no difference is shown",
+    Difference.UNDECIDED: ", which is undecided",
 }
 
 
@@ -94,7 +94,7 @@ def _end(row: SweepRow) -> str:
 def _mean(row: SweepRow, first: str, other: str) -> str:
     return (
         f"Over all points that both have, the step changes by {change_text(row)} on average from "
-        f"{first} to {other}, {_end(row)}."
+        f"{first} to {other}{_end(row)}."
     )
 
 
@@ -103,7 +103,7 @@ def _best(row: SweepRow, first: str, other: str) -> str:
     where = row.other_configuration.label if row.other_configuration else "the same point"
     return (
         f"Best point: {row.before:.2f} ms in {first} with {row.configuration.label}, "
-        f"{row.after:.2f} ms in {other} with {where}: {change_text(row)}, {_end(row)}."
+        f"{row.after:.2f} ms in {other} with {where}: {change_text(row)}{_end(row)}."
     )
 
 

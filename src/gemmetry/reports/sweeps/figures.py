@@ -18,7 +18,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepRow,
 )
 from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.reports.palette import SCALE, colour_at, ink_on
 from gemmetry.reports.sweeps.values import (
     MEASURES,
@@ -258,7 +258,7 @@ def _forest(rows: Sequence[Mapping[str, Any]], title: str) -> Figure | None:
     room = 0.04 * (max(ends) - min(ends)) or 0.01
     left, right = min(ends) - room, max(ends) + room
     is_clipped = any((row["low"] or left) < left or (row["high"] or right) > right for row in rows)
-    notes = [f"{hidden} more are in the table."] if hidden else []
+    notes = [f"{hidden} more {noun_for(hidden, 'is', 'are')} in the table."] if hidden else []
     notes += ["Intervals of undecided rows may continue beyond the chart."] if is_clipped else []
     traces = []
     for verdict in dict.fromkeys(row["verdict"] for row in rows):

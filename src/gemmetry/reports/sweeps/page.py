@@ -51,6 +51,7 @@ _ABOUT = {
     "step": "The step of the slowest rank, divided into its parts. Slowed compute is what GEMMs "
     "took longer than alone; exposed communication is communication during which nothing is "
     "computed.",
+    "map": "The median step, over the repeats of a point; the shortest is bold.",
     "counters": "Medians over the dispatches of a kernel with one grid on one rank; percentages "
     "are of the kernel's time. While counters are collected, kernels run one after the other: "
     "times marked as serialised are not those of the training.",
@@ -108,7 +109,7 @@ def comparison_page(comparison: SweepComparison, sweeps: Sequence[LabelledSweep]
     sections = [
         _section(
             "environment", "Environment", "How the environments differ",
-            sheets=[tables.environments_of(comparison)], file="the JSON document",
+            sheets=[("", tables.environments_of(comparison))], file="the JSON document",
         ),
         *_changes(comparison),
         *_sections(sweeps, "analysis.json of each sweep"),
@@ -146,8 +147,8 @@ def _changes(comparison: SweepComparison) -> list[dict[str, Any]]:
             f"changes-{number}", f"{one.label} / {comparison.label}", f"What changed: {ratio}",
             about=_ABOUT["changes"],
             figures=[("Steps", steps), ("GEMMs and collectives", others)],
-            sheets=[tables.changes_of(one, groups, f"steps {number}"),
-                    tables.changes_of(one, kinds, f"changes {number}")],
+            sheets=[("Steps and their parts", tables.changes_of(one, groups, f"steps {number}")),
+                    ("GEMMs and collectives", tables.changes_of(one, kinds, f"changes {number}"))],
             file="the JSON document",
         ))  # fmt: skip
     return found
@@ -159,22 +160,23 @@ def _sections(sweeps: Sequence[LabelledSweep], file: str) -> list[dict[str, Any]
         _section("step", "Step", "Where the time of a step goes", _ABOUT["step"],
                  [("The whole step", split_figure(sweeps)),
                   ("What is added to computing", split_figure(sweeps, without=["compute_ms"]))],
-                 [tables.points_of(sweeps)], file),
-        _section("map", "Map", "Step by threads and channels, in ms",
+                 [("", tables.points_of(sweeps))], file),
+        _section("map", "Map", "Step by threads and channels, in ms", _ABOUT["map"],
                  figures=[("", one) for one in maps(sweeps)]),
         _section("gemms", "GEMMs", "What communication costs each GEMM", _ABOUT["gemms"],
-                 [("", slowdown_forest(sweeps))], [tables.gemms_of(sweeps)], file),
+                 [("", slowdown_forest(sweeps))], [("", tables.gemms_of(sweeps))], file),
         _section("dose", "Overlap", "Slowdown by overlapped share", _ABOUT["dose"],
                  [("", dose_figure(sweeps))]),
         _section("settings", "Settings", "Whether settings took effect", _ABOUT["settings"],
-                 sheets=[tables.settings_of(sweeps)], file=file),
+                 sheets=[("", tables.settings_of(sweeps))], file=file),
         _section("stragglers", "Stragglers", "Who is waited for", _ABOUT["stragglers"],
-                 sheets=[tables.stragglers_of(sweeps)], file=file),
+                 sheets=[("", tables.stragglers_of(sweeps))], file=file),
         _section("collectives", "Collectives", "Collectives by size", _ABOUT["collectives"],
                  [("", collective_figure(sweeps))],
-                 [tables.collectives_of(sweeps), tables.records_of(sweeps)], file),
+                 [("", tables.collectives_of(sweeps)),
+                  ("NCCL's own records", tables.records_of(sweeps))], file),
         _section("counters", "Counters", "Kernels under rocprofv3", _ABOUT["counters"],
-                 sheets=[tables.counters_of(sweeps)], file=file),
+                 sheets=[("", tables.counters_of(sweeps))], file=file),
     ]  # fmt: skip
 
 
@@ -184,7 +186,7 @@ def _section(
     heading: str,
     about: str = "",
     figures: Sequence[tuple[str, Figure | None]] = (),
-    sheets: Sequence[Table] = (),
+    sheets: Sequence[tuple[str, Table]] = (),
     file: str = "",
 ) -> dict[str, Any]:
     shown = [
@@ -198,7 +200,11 @@ def _section(
         "heading": heading,
         "about": about,
         "figures": shown,
-        "tables": [tables.page_table(table, file) for table in sheets if table.rows],
+        "tables": [
+            {**tables.page_table(table, file), "title": title}
+            for title, table in sheets
+            if table.rows
+        ],
         "images": [],
     }
 

@@ -59,10 +59,10 @@ _POINTS = (
     _number("step ms", 2, "median step: the longest window of any rank"),
     _number("low", 2, "lower end of its 95 % interval"), _number("high", 2, "upper end"),
     _whole("steps", "steps that all ranks recorded"),
-    _number("compute", 2, "computing, as if nothing were slowed, ms"),
-    _number("slowed", 2, "by how much communication lengthened GEMMs, ms"),
-    _number("exposed comm.", 2, "communication while nothing is computed, ms"),
-    _number("exposed copies", 2, "ms"), _number("idle", 2, "ms"),
+    _number("compute ms", 2, "computing, as if nothing were slowed"),
+    _number("slowed ms", 2, "by how much communication lengthened GEMMs"),
+    _number("exposed comm. ms", 2, "communication while nothing is computed"),
+    _number("exposed copies ms", 2, "copies while nothing else runs"), _number("idle ms", 2),
 )  # fmt: skip
 _GEMMS = (
     _SWEEP, _POINT, _text("GEMM", "M x N x K"), _text("kernel"),
@@ -92,7 +92,7 @@ _COLLECTIVES = (
            absent="–"),
     _whole("ranks"), _whole("count"),
     _number("latency µs", 1, "median, from the last rank's start to the last end"),
-    _number("bus bandwidth", 1, "median, 10⁹ B/s"),
+    _number("bus GB/s", 1, "median bus bandwidth, in 10⁹ bytes per second"),
     _number("duration µs", 1, "median of the kernels, waits included"),
 )  # fmt: skip
 _COUNTERS = (
@@ -110,7 +110,7 @@ _RECORDS = (
            absent="–"),
     _whole("ranks"), _whole("channels"), _whole("count"),
     _number("latency µs", 1, "median, as NCCL Inspector recorded it"),
-    _number("bus bandwidth", 1, "median, 10⁹ B/s"),
+    _number("bus GB/s", 1, "median bus bandwidth, in 10⁹ bytes per second"),
     _number("latency in traces µs", 1, "median of the same collectives in the traces"),
 )  # fmt: skip
 _CHANGES = (

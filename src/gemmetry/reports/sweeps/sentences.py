@@ -11,6 +11,7 @@ from gemmetry.reports.sweeps.values import (
     gemm_label,
     interval_text,
     left_out_text,
+    longer,
     percent,
     point_label,
 )
@@ -18,12 +19,14 @@ from gemmetry.reports.sweeps.values import (
 Entry = Mapping[str, Any]
 
 _VERDICTS = {
-    "faster": "which is shown",
-    "slower": "which is noise",
-    "no difference shown": "no difference is shown",
-    "undecided": "which is undecided",
+    "faster": ", which is shown",
+    "slower": ", which is noise",
+    "no difference shown": "; no difference is shown",
+    "undecided": ", which is undecided",
 }
 """Verdict of the best point against the next one -> the end of the sentence."""
+
+_SHOWN = ("slower", "faster")
 
 
 def sentences(document: Entry) -> list[str]:
@@ -44,7 +47,7 @@ def answers(document: Entry) -> list[tuple[str, str]]:
         "Cost of overlap": _overlap(document["pooled_gemms"]),
         "Stragglers": _stragglers(points),
         "Settings": _settings(document.get("settings", [])),
-        "Effect on the step": _effects(document.get("effects", [])),
+        "Effect on the step": _effects(document.get("effects", []), document.get("settings", [])),
     }
     return [(topic, text) for topic, texts in by_topic.items() for text in texts]
 
@@ -62,10 +65,10 @@ def _best(best: Entry) -> list[str]:
     second = best["next"]
     if second is None:
         return [f"{start}, the only configuration with steps."]
-    rest = f"the next, {configuration_of(second).label}, takes {percent(second['ratio'])}"
+    rest = f"the next best, {configuration_of(second).label}, takes {longer(second['ratio'])}"
     rest += interval_text(second["ratio_ci_low"], second["ratio_ci_high"])
     note = f": {second['note']}" if second["note"] else ""
-    return [f"{start}; {rest}, {_VERDICTS[best['verdict']]}{note}."]
+    return [f"{start}; {rest}{_VERDICTS[best['verdict']]}{note}."]
 
 
 def _left_out(best: Entry) -> list[str]:
@@ -158,17 +161,19 @@ def _settings(settings: Sequence[Entry]) -> list[str]:
     return found
 
 
-def _effects(effects: Sequence[Entry]) -> list[str]:
+def _effects(effects: Sequence[Entry], settings: Sequence[Entry]) -> list[str]:
     """One sentence for each setting: its largest effect that is shown, else that there is none, or
-    that it is undecided."""
+    that it is undecided. The latter two are left out of a setting that changed nothing."""
+    without = {one["name"] for one in settings if one["verdict"] == "no effect"}
     by_name: dict[str, list[Entry]] = {}
     for one in effects:
-        by_name.setdefault(one["name"], []).append(one)
+        if one["name"] not in without or one["verdict"] in _SHOWN:
+            by_name.setdefault(one["name"], []).append(one)
     return [_effect(name, found) for name, found in by_name.items()]
 
 
 def _effect(name: str, effects: Sequence[Entry]) -> str:
-    shown = [one for one in effects if one["verdict"] in ("slower", "faster")]
+    shown = [one for one in effects if one["verdict"] in _SHOWN]
     undecided = [one for one in effects if one["verdict"] == "undecided"]
     chosen = shown or undecided or effects
     one = max(chosen, key=lambda effect: max(effect["ratio"], 1 / effect["ratio"]))

@@ -32,6 +32,9 @@ MEASURES = {
 }
 """Key of a compared figure -> its name."""
 
+_MOST_PERCENT = 11
+"""Ratios from here on are not given in percent, as an interval of two pairs may be thousands."""
+
 Entry = Mapping[str, Any]
 
 _MOST_LEFT_OUT = 3
@@ -68,7 +71,7 @@ def gemm_label(entry: Entry) -> str:
 
 
 def collective_label(entry: Entry) -> str:
-    """``all-gather of 384.1 MiB``."""
+    """``all-gather of 384 MiB``."""
     name = (entry["op"] or "unknown operation").replace("_", "-")
     size = "unknown size" if entry["bytes"] is None else format_memory(entry["bytes"])
     return f"{name} of {size}"
@@ -82,8 +85,17 @@ def row_label(row: SweepRow) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """``+3.1 %`` of the ratio 1.031; "?" of None."""
-    return "?" if ratio is None else f"{100 * (ratio - 1):+z.1f} %"
+    """``+3.1 %`` of the ratio 1.031, ``×24`` of 24; "?" of None."""
+    if ratio is None:
+        return "?"
+    return f"×{ratio:,.0f}" if ratio >= _MOST_PERCENT else f"{100 * (ratio - 1):+z.1f} %"
+
+
+def longer(ratio: float) -> str:
+    """``3.1 % longer`` of the ratio 1.031, ``3.1 % less`` of 0.969."""
+    if ratio >= _MOST_PERCENT:
+        return f"{ratio:,.0f} times as long"
+    return f"{abs(100 * (ratio - 1)):.1f} % {'longer' if ratio >= 1 else 'less'}"
 
 
 def interval_text(low: float | None, high: float | None) -> str:

@@ -129,7 +129,9 @@ def test_rccl(verdict, launch):
 def test_gloo(verdict, launch):
     for name in ("channels", "threads"):
         host = [launch("gloo:all_reduce", op="all_reduce", grid=0, block=0)]
-        assert verdict(name, host, on_gpu=False).verdict == "not applicable"
+        found = verdict(name, host, on_gpu=False)
+        assert found.verdict == "not applicable"
+        assert "settings of NCCL do not apply" in found.reason, "whatever the setting is"
 
 
 def test_no_communication(verdict):

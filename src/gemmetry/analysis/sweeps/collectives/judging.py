@@ -81,7 +81,9 @@ def judge_least_channels(kind: CollectiveKind, value: str, run: Run) -> Judgemen
 def _other_library(kind: CollectiveKind) -> Judgement | None:
     """The judgement of kinds that no setting of NCCL concerns."""
     if kind.library == HOST:
-        return Judgement(NOT_APPLICABLE, None, "the host communicates, which has no channels")
+        return Judgement(
+            NOT_APPLICABLE, None, "the host communicates, to which settings of NCCL do not apply"
+        )
     if kind.library == COPY:
         return Judgement(NOT_APPLICABLE, None, "copy engines communicate, without a kernel")
     if kind.library not in _OF_NCCL:
