@@ -14,11 +14,12 @@ import torch
 from gemmetry.devices.torch import (
     TorchDevice,
     open_device,
+    stored_shape,
     to_host,
     torch_dtype,
 )
 from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, StressDevice, ThreadDevice
-from gemmetry.domain.dtypes import BF16, DTYPES, F32, DType
+from gemmetry.domain.dtypes import BF16, DTYPES, E2M1, E8M0, F32, DType
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import Layout, TensorSpec
 from gemmetry.domain.target import Target, TargetKind
@@ -33,14 +34,25 @@ def device() -> TorchDevice:
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_a_round_trip_keeps_every_bit(device: TorchDevice, dtype: DType) -> None:
-    spec = TensorSpec("lhs", (3, 5), dtype, Layout.COLUMN)
+    spec = TensorSpec("lhs", (4, 5), dtype, Layout.COLUMN)
     rng = np.random.default_rng(1)
-    raw = rng.integers(0, 256, size=(5, 3 * dtype.itemsize), dtype=np.uint8)
+    largest = 15 if dtype is E2M1 else 255
+    raw = rng.integers(0, largest + 1, size=(5, 4 * dtype.itemsize), dtype=np.uint8)
     array = raw.view(numpy_dtype(dtype))
     array.flags.writeable = False
     buffer = device.upload(array, spec)
     assert buffer.dtype == torch_dtype(dtype)
     assert device.download(buffer, spec).view(np.uint8).tolist() == raw.tolist()
+
+
+def test_e2m1_is_stored_in_pairs_with_the_first_in_the_lower_half(device: TorchDevice) -> None:
+    spec = TensorSpec("lhs", (2, 4), E2M1)
+    array = np.array([[0.5, 1, 1.5, 2], [-6, 0, 0, 3]]).astype(numpy_dtype(E2M1))
+    buffer = device.upload(array, spec)
+    assert buffer.tolist() == [[0x21, 0x43], [0x0F, 0x50]]
+    odd = TensorSpec("lhs", (2, 3), E2M1)
+    with pytest.raises(LaunchError, match="3 contiguous numbers of e2m1"):
+        device.allocate(odd)
 
 
 def test_upload_and_download_copy(device: TorchDevice) -> None:
@@ -137,11 +149,12 @@ def test_buffers_with_red_zones_hold_what_is_written(
     device: TorchDevice, dtype: DType, offset: int
 ):
     assert isinstance(device, RedZoneDevice)
-    spec = TensorSpec("lhs", (3, 5), dtype)
+    spec = TensorSpec("lhs", (3, 6), dtype)
     buffer = device.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=offset)
     assert buffer.data_ptr() % 256 == offset
-    assert buffer.is_contiguous() and tuple(buffer.shape) == (3, 5)
-    array = np.arange(15, dtype=np.float64).reshape(3, 5).astype(numpy_dtype(dtype))
+    assert buffer.is_contiguous() and tuple(buffer.shape) == stored_shape(spec)
+    assert buffer.nbytes == spec.bytes
+    array = np.arange(18, dtype=np.float64).reshape(3, 6).astype(numpy_dtype(dtype))
     array.flags.writeable = False
     device.write(buffer, array, spec)
     assert device.download(buffer, spec).tobytes() == array.tobytes()
@@ -196,8 +209,9 @@ def test_float64_product_of_any_format_and_order(
     device = TorchDevice("cpu")
     monkeypatch.setattr(device, "free_memory_bytes", lambda: room)
     rng = np.random.default_rng(1)
-    lhs = rng.integers(-4, 5, (2, 37, 23)).astype(numpy_dtype(dtype))
-    rhs = rng.integers(-4, 5, (2, 11, 23)).astype(numpy_dtype(dtype)).swapaxes(-1, -2)
+    numbers = [1, 2, 4] if dtype is E8M0 else [-4, -3, -2, -1, 0, 1, 2, 3, 4]
+    lhs = rng.choice(numbers, (2, 37, 23)).astype(numpy_dtype(dtype))
+    rhs = rng.choice(numbers, (2, 11, 23)).astype(numpy_dtype(dtype)).swapaxes(-1, -2)
     lhs.flags.writeable = False
     expected = to_float64(lhs) @ to_float64(rhs)
     assert (device._float64_product(lhs, rhs) == expected).all()

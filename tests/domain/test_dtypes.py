@@ -42,7 +42,7 @@ def test_the_nearest_formats_are_suggested():
     ("name", "bits", "largest"),
     [("f64", 53, 2**1024 - 2**971), ("f32", 24, 2**128 - 2**104), ("tf32", 11, 2**128 - 2**117),
      ("f16", 11, 65504), ("bf16", 8, 2**128 - 2**120), ("e4m3", 4, 448), ("e5m2", 3, 57344),
-     ("e4m3fnuz", 4, 240), ("e5m2fnuz", 3, 57344)],
+     ("e4m3fnuz", 4, 240), ("e5m2fnuz", 3, 57344), ("e2m1", 2, 6), ("e8m0", 1, 2**127)],
 )  # fmt: skip
 def test_significand_and_largest_value(name, bits, largest):
     """Largest = (2 - 2^(1-p))·2^emax of each definition, written as a difference of powers."""
@@ -56,7 +56,7 @@ def test_sizes_in_memory():
     sizes = {name: dtype.itemsize for name, dtype in DTYPES.items()}
     assert sizes == {
         "f64": 8, "f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1,
-        "e4m3fnuz": 1, "e5m2fnuz": 1, "s8": 1, "s32": 4,
+        "e4m3fnuz": 1, "e5m2fnuz": 1, "e2m1": 1, "e8m0": 1, "s8": 1, "s32": 4,
     }  # fmt: skip
 
 

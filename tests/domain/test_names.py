@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.block_scaling import SCALE_FORMATS, BlockScaling, parse_block_scaling
 from gemmetry.domain.dtypes import DTYPES, F32, parse_dtype
 from gemmetry.domain.errors import NameSyntaxError, RequestError
 from gemmetry.domain.names import (
@@ -28,6 +29,7 @@ from gemmetry.domain.operation import (
     Scaling,
     Signature,
     check_shape,
+    parse_scaling,
 )
 
 PAGE = (Path(__file__).parents[2] / "docs" / "names.md").read_text(encoding="utf-8")
@@ -53,9 +55,11 @@ def test_the_page_has_enough_examples_of_everything():
     assert {row[1] for row in EXAMPLES} == set(OperationKind)
     operations = [parse_operation(row[0]) for row in EXAMPLES]
     used = {t for o in operations for t in (o.signature.lhs, o.signature.rhs, o.signature.result)}
-    assert used == set(DTYPES.values())
+    factors = {o.signature.blocks.dtype for o in operations if o.signature.blocks}
+    assert used | factors == set(DTYPES.values())
     assert {step for o in operations for step in o.signature.epilogue} == set(EpilogueStep)
-    assert {o.signature.scaling for o in operations} == set(Scaling)
+    assert {o.signature.scaling for o in operations} > set(Scaling)
+    assert factors == set(SCALE_FORMATS)
     assert {o.signature.layout_pair for o in operations} >= {"tt", "tn", "nt", "nn"}
     assert len({row[0] for row in EXAMPLES}) == len(EXAMPLES)
 
@@ -91,7 +95,7 @@ def test_examples_are_printed_as_the_page_says(row):
         *(Layout(text) for text in re.split(r", | → ", layouts)),
         accumulator=parse_dtype(accumulator),
         split_k_slices=int(words.get("slices", "1")),
-        scaling=Scaling(words.get("scaling", "none")),
+        scaling=parse_scaling(words.get("scaling", "none")),
         alpha=float(words.get("alpha", "1")),
         beta=float(words.get("beta", "0")),
         epilogue=tuple(EpilogueStep(s) for s in words.get("then", "").split(", ") if s),
@@ -117,12 +121,23 @@ def test_refused_names_say_why(name, why):
 def test_every_dtype_and_layout_of_the_grammar_exists():
     grammar = PAGE.split("```ebnf")[1].split("```")[0]
     dtypes = grammar.split("dtype         =")[1].split(";")[0]
-    assert set(re.findall(r'"(\w+)"', dtypes)) == set(DTYPES)
+    assert {*re.findall(r'"(\w+)"', dtypes), "e8m0"} == set(DTYPES)
+    factors = grammar.split("factors       =")[1].split(";")[0]
+    assert set(re.findall(r'"(\w+)"', factors)) == set(map(str, SCALE_FORMATS))
     layouts = grammar.split("layout        =")[1].split(";")[0]
     assert set(re.findall(r'"(\w+)"', layouts)) == set(Layout)
 
 
 # Any operation
+
+
+_EXTENT = st.sampled_from([1, 16, 32, 128]) | st.integers(1, 999_999)
+_BLOCKS = st.builds(BlockScaling, _EXTENT, st.sampled_from(SCALE_FORMATS), _EXTENT, _EXTENT)
+
+
+@given(_BLOCKS)
+def test_blocks_parse_back(blocks):
+    assert parse_block_scaling(str(blocks)) == blocks == parse_scaling(str(blocks))
 
 
 def _signatures() -> st.SearchStrategy[Signature]:
@@ -148,7 +163,7 @@ def _signatures() -> st.SearchStrategy[Signature]:
             layouts,
             st.none() | st.sampled_from([DTYPES[name] for name in ("f64", "f32", "f16", "bf16")]),
             slices,
-            st.just(Scaling.NONE) if conv else st.sampled_from(list(Scaling)),
+            st.just(Scaling.NONE) if conv else st.sampled_from(list(Scaling)) | _BLOCKS,
             st.just(1.0) if conv else finite | st.just(1.0),
             st.just(0.0) if conv else finite | st.just(0.0),
             steps,
@@ -161,6 +176,10 @@ def _signature_or_none(kind, dtypes, layouts, accumulator, slices, scaling, alph
     if dtypes[0].is_integer:
         accumulator, scaling, alpha, beta = None, Scaling.NONE, 1.0, float(beta != 0)
         steps = tuple(step for step in steps if step is not EpilogueStep.GELU)
+    if isinstance(scaling, BlockScaling) and not dtypes[0].is_integer:
+        narrow = {64: "e2m1", 32: "e4m3", 16: "e5m2"}
+        lhs, rhs = (DTYPES[narrow.get(d.storage_bits, "e2m1")] for d in dtypes[:2])
+        dtypes = (lhs, rhs, dtypes[2])
     try:
         return Signature(
             kind, *dtypes, *layouts, accumulator=accumulator, split_k_slices=slices,
@@ -219,7 +238,7 @@ def test_flops_and_bytes_are_sums_over_the_tensors(operation):
     m, n, k, batch = operation.matmul_shape
     assert operation.flops == 2 * batch * m * n * k
     tensors = (*operation.inputs, operation.output)
-    assert operation.bytes == sum(t.elements * t.dtype.itemsize for t in tensors)
+    assert operation.bytes == sum(-(-t.elements * t.dtype.storage_bits // 8) for t in tensors)
 
 
 # Hostile names
@@ -227,7 +246,8 @@ def test_flops_and_bytes_are_sums_over_the_tensors(operation):
 _PIECES = st.sampled_from(
     ["matmul", "batch_matmul", "matmul_splitk", "conv2d", "_", "x", "1x2x3", "4x1x2x3", "3x3x8",
      "f16t", "f32n", "s8t", "s32t", "bf16nhwc", "f32hwcf", "slices2", "accf16", "scalerow",
-     "alpha", "alpha1e999", "betam0p5", "bias", "relu", "stride2x2", "pad1x1", "0", "-1", "٣",
+     "vs16", "vs1x128", "vs0", "e8m0", "alpha", "alpha1e999",
+     "betam0p5", "bias", "relu", "stride2x2", "pad1x1", "0", "-1", "٣",
      "９" * 3, "\n", "\x00", "9" * 5000, "slices" + "9" * 5000, "<script>", "../..", "é"]
 )  # fmt: skip
 

@@ -53,8 +53,8 @@ def test_only_the_plain_one_cannot_edit(device):
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
 def test_an_edit_writes_its_part_when_it_is_called(device, dtype):
     spec = TensorSpec("lhs", (6, 4), dtype)
-    if type(device).__name__ == "IreeHostDevice" and dtype.name == "tf32":
-        pytest.skip("IREE has no tf32")
+    if type(device).__name__ == "IreeHostDevice" and dtype.name in ("tf32", "e2m1", "e8m0"):
+        pytest.skip(f"IREE has no {dtype}")
     buffer = device.allocate(spec)
     device.fill_bytes(buffer, 0x11)
     before = device.download(buffer, spec)
@@ -86,7 +86,7 @@ def test_fills_differ_from_element_to_element_and_time_to_time(device, shape):
     assert shape[1] < 2 or not (fills[0][:-1] == fills[0][1:]).any()
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.name != "e8m0"], ids=str)
 def test_fills_are_finite_in_every_format(dtype):
     device, spec = HostDevice(), TensorSpec("result", (64, 64), dtype)
     buffer = device.allocate(spec)

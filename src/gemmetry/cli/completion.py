@@ -84,7 +84,9 @@ COMPLETERS: dict[str, Callable[[str], list[str]]] = {
     "columns": _list(_columns),
     "device": _list(_fixed("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan")),
     "format": _list(_fixed("table", "block", "csv", "md", "none")),
-    "scaling": _list(_fixed("none", "tensor", "row")),
+    "scaling": _list(
+        _fixed("none", "tensor", "row", "vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128")
+    ),
     "result_layout": _list(_fixed("t", "n")),
     "verification_providers": _list(_fixed("numpy", "device")),
 }

@@ -22,10 +22,12 @@ from gemmetry.devices.torch_timing import StreamTimer, time_on_host
 from gemmetry.domain.contracts import Buffer, HostArray
 from gemmetry.domain.dtypes import (
     BF16,
+    E2M1,
     E4M3,
     E4M3FNUZ,
     E5M2,
     E5M2FNUZ,
+    E8M0,
     F16,
     F32,
     F64,
@@ -43,6 +45,8 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_bytes
+from gemmetry.numerics.block_scaling import pack_pairs, unpack_pairs
+from gemmetry.numerics.storage import to_float32
 
 _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
     # dtype -> torch's type, numpy's type, and the integer type of the same size for exchanging
@@ -56,12 +60,18 @@ _FORMATS: dict[DType, tuple[torch.dtype, type[Any], torch.dtype, type[Any]]] = {
     E5M2: (torch.float8_e5m2, ml_dtypes.float8_e5m2, torch.uint8, np.uint8),
     E4M3FNUZ: (torch.float8_e4m3fnuz, ml_dtypes.float8_e4m3fnuz, torch.uint8, np.uint8),
     E5M2FNUZ: (torch.float8_e5m2fnuz, ml_dtypes.float8_e5m2fnuz, torch.uint8, np.uint8),
+    # Two numbers in each byte: see `_stored`.
+    E2M1: (torch.uint8, ml_dtypes.float4_e2m1fn, torch.uint8, np.uint8),
+    E8M0: (torch.float8_e8m0fnu, ml_dtypes.float8_e8m0fnu, torch.uint8, np.uint8),
     S8: (torch.int8, np.int8, torch.int8, np.int8),
     S32: (torch.int32, np.int32, torch.int32, np.int32),
 }
 
 _BY_STORAGE = {np.dtype(numpy_type): dtype for dtype, (_, numpy_type, _, _) in _FORMATS.items()}
 """A format stored as the numpy type (tf32 is stored as float32, whose values include it)."""
+
+_WIDENED_ON_HOST = frozenset(np.dtype(_FORMATS[dtype][1]) for dtype in (E2M1, E8M0))
+"""Formats that torch stores, and does not convert."""
 
 TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
 """Exceptions that torch raises for failed launches, invalid arguments and exhausted memory."""
@@ -85,9 +95,31 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return _FORMATS[dtype][0]
 
 
+def stored_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """The shape of the tensor that holds `spec`: its storage shape, but half of the last axis for
+    e2m1, as two numbers share a byte.
+
+    Raises:
+        LaunchError: an odd number of e2m1 is contiguous.
+    """
+    *lead, last = spec.storage_shape
+    if spec.dtype is not E2M1:
+        return (*lead, last)
+    if last % 2:
+        raise LaunchError(f"{spec.role} has {last} contiguous numbers of e2m1, which is odd")
+    return (*lead, last // 2)
+
+
+def _stored(array: HostArray, dtype: DType) -> HostArray:
+    """The host array as it is stored: e2m1 in pairs."""
+    return pack_pairs(np.ascontiguousarray(array)) if dtype is E2M1 else array
+
+
 def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
-    """A CPU tensor that holds a copy of the host array `array` of `dtype`, with the same shape."""
+    """A CPU tensor that holds a copy of the host array `array` of `dtype`, with the same shape (for
+    e2m1 half of the last axis)."""
     torch_type, _, torch_int, numpy_int = _FORMATS[dtype]
+    array = _stored(array, dtype)
     tensor = torch.empty(array.shape, dtype=torch_type)
     if tensor.numel():
         np.copyto(tensor.view(torch_int).numpy(), np.ascontiguousarray(array).view(numpy_int))
@@ -97,7 +129,7 @@ def to_tensor(array: HostArray, dtype: DType) -> torch.Tensor:
 def _host_bits(array: HostArray, dtype: DType) -> torch.Tensor:
     """The bytes of a host array as a CPU tensor of integers, without a copy where possible."""
     _, _, torch_int, numpy_int = _FORMATS[dtype]
-    bits = np.ascontiguousarray(array).view(numpy_int)
+    bits = np.ascontiguousarray(_stored(array, dtype)).view(numpy_int)
     if bits.flags.writeable:
         return torch.from_numpy(bits)
     # torch has no read-only tensors, and warns about read-only arrays.
@@ -117,7 +149,25 @@ def to_host(tensor: torch.Tensor, dtype: DType) -> HostArray:
             hint="Return a tensor of the result's dtype.",
         )
     on_host = tensor.detach().contiguous().view(torch_int).to("cpu", copy=True)
+    if dtype is E2M1:
+        return unpack_pairs(on_host.numpy(), np.dtype(numpy_type))
     return on_host.numpy().view(numpy_type)
+
+
+def _bytes_of_pairs(
+    index: tuple[slice, ...], array: HostArray, row_bytes: int
+) -> tuple[tuple[slice, ...], HostArray, HostArray]:
+    """The index of the bytes that hold the e2m1 numbers at `index`, what is written to them, and
+    the bits of them that stay, both as s8."""
+    *lead, last = [*index, *[slice(None)] * (array.ndim - len(index))]
+    start, stop, _ = last.indices(2 * row_bytes)
+    first, end = start // 2, -(-stop // 2)
+    codes = np.zeros((*array.shape[:-1], 2 * (end - first)), np.uint8)
+    keeps = np.full_like(codes, 15)
+    at = (..., slice(start - 2 * first, stop - 2 * first))
+    codes[at], keeps[at] = array.view(np.uint8) & 15, 0
+    packed, kept = (pack_pairs(bits).view(np.int8) for bits in (codes, keeps))
+    return (*lead, slice(first, end)), packed, kept
 
 
 class TorchDevice:
@@ -196,7 +246,7 @@ class TorchDevice:
     def allocate(self, spec: TensorSpec) -> Buffer:
         with self.errors(f"allocating {spec.bytes} bytes for {spec.role}"):
             return torch.empty(
-                spec.storage_shape, dtype=torch_dtype(spec.dtype), device=self.torch_device
+                stored_shape(spec), dtype=torch_dtype(spec.dtype), device=self.torch_device
             )
 
     def allocate_with_red_zones(
@@ -212,7 +262,7 @@ class TorchDevice:
             memory[:start].fill_(_ZONE_PATTERN)
             memory[start + spec.bytes :].fill_(_ZONE_PATTERN)
             inner = memory[start : start + spec.bytes]
-            return inner.view(torch_dtype(spec.dtype)).view(spec.storage_shape)
+            return inner.view(torch_dtype(spec.dtype)).view(stored_shape(spec))
 
     def red_zones_intact(self, buffer: Buffer) -> bool:
         """Whether the zones around the buffer still hold what :meth:`allocate_with_red_zones` wrote
@@ -278,17 +328,26 @@ class TorchDevice:
         wait either, as rounds are queued one after the other."""
         dtype = _BY_STORAGE[array.dtype]
         with self.errors("preparing a change in place"):
+            kept = None
+            if dtype is E2M1:
+                index, array, keeps = _bytes_of_pairs(index, array, buffer.shape[-1])
+                kept = self._sent(torch.from_numpy(keeps))
+                dtype = S8
             part = buffer.data.view(_FORMATS[dtype][2])[index]
-            contents = _host_bits(np.array(array), dtype)
-            if self.is_gpu:
-                # A copy from pageable memory would wait for all queued work.
-                contents = contents.pin_memory().to(self.torch_device, non_blocking=True)
+            contents = self._sent(_host_bits(np.array(array), dtype))
 
         def edit() -> None:
             with self.errors("changing a buffer in place"):
-                part.copy_(contents)
+                part.copy_(contents if kept is None else part & kept | contents)
 
         return edit
+
+    def _sent(self, contents: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor on the device, without waiting: a copy from pageable memory would wait for
+        all queued work."""
+        if not self.is_gpu:
+            return contents
+        return contents.pin_memory().to(self.torch_device, non_blocking=True)
 
     def fill_repeating(self, buffer: Buffer, values: HostArray) -> None:
         """See :class:`gemmetry.domain.contracts.EditableDevice`."""
@@ -307,10 +366,10 @@ class TorchDevice:
             return same_bits(left, right)
 
     def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
-        if tuple(buffer.shape) != spec.storage_shape:
+        if tuple(buffer.shape) != stored_shape(spec):
             raise LaunchError(
                 f"the {spec.role} has the shape {tuple(buffer.shape)}, "
-                f"the operation requires {spec.storage_shape}",
+                f"the operation requires {stored_shape(spec)}",
                 hint="Return the result as it is stored: a column-major C is an (N, M) array.",
             )
         with self.errors(f"downloading {spec.role}"):
@@ -412,6 +471,8 @@ class TorchDevice:
         memory order."""
         if array.flags.f_contiguous and not array.flags.c_contiguous:
             return self._as_float64(array.T).T
+        if array.dtype in _WIDENED_ON_HOST:
+            array = to_float32(array)
         narrow = to_tensor(array, _BY_STORAGE[array.dtype]).to(self.torch_device)
         if narrow.dtype.itemsize == 1 and narrow.dtype.is_floating_point:
             narrow = narrow.to(torch.float32)  # fp8 converts to float32 everywhere.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from gemmetry.domain.block_scaling import SCALE_FORMATS
 from gemmetry.domain.dtypes import DTYPES, DType
 from gemmetry.domain.errors import NameSyntaxError, RequestError
 from gemmetry.domain.operation import (
@@ -18,9 +19,9 @@ from gemmetry.domain.operation import (
     MatmulShape,
     Operation,
     OperationKind,
-    Scaling,
     Signature,
     check_shape,
+    parse_scaling,
 )
 from gemmetry.domain.operation import operation_name as operation_name
 from gemmetry.domain.operation import operation_namer as operation_namer
@@ -31,11 +32,16 @@ _OPERAND = re.compile(rf"({_DTYPE_PATTERN})(nhwc|hwcf|t|n)")
 _NUMBER = r"m?\d+(?:p\d+)?(?:e(?:m?\d+))?"
 _MODIFIER = re.compile(
     rf"slices(?P<slices>\d{{1,12}})|acc(?P<acc>{_DTYPE_PATTERN})|scale(?P<scale>tensor|row)"
+    rf"|(?P<block>vs\d{{1,6}}(?:x\d{{1,6}})?)|(?P<factors>{'|'.join(map(str, SCALE_FORMATS))})"
     rf"|alpha(?P<alpha>{_NUMBER})|beta(?P<beta>{_NUMBER})"
     rf"|(?P<step>{'|'.join(EpilogueStep)})",
     re.ASCII,
 )
-_RANK = {"slices": 0, "acc": 1, "scale": 2, "alpha": 3, "beta": 4, "step": 5}
+_RANK = {
+    "slices": 0, "acc": 1, "scale": 2, "block": 2, "factors": 3, "alpha": 4, "beta": 5, "step": 6,
+}  # fmt: skip
+_REPEATED = ("block", "step")
+"""Modifiers that may follow one of their kind: blocks of B, fused steps."""
 _SIZES = {
     OperationKind.MATMUL: "MxNxK",
     OperationKind.MATMUL_SPLITK: "MxNxK",
@@ -112,11 +118,12 @@ def _signature(
     modifiers: _Modifiers,
 ) -> Signature:
     values = {key: text for key, text in modifiers if key != "step"}
+    blocks = "_".join(text for key, text in modifiers if key in ("block", "factors"))
     return Signature(
         kind, lhs, rhs, result, lhs_layout, rhs_layout, result_layout,
         accumulator=DTYPES[values["acc"]] if "acc" in values else None,  # type: ignore[arg-type]
         split_k_slices=int(values.get("slices", "1")),
-        scaling=Scaling(values.get("scale", "none")),
+        scaling=parse_scaling(blocks or values.get("scale", "none")),
         alpha=parse_number(values.get("alpha", "1")),
         beta=parse_number(values.get("beta", "0")),
         epilogue=tuple(EpilogueStep(text) for key, text in modifiers if key == "step"),
@@ -157,7 +164,10 @@ def _parse_modifiers(name: str, parts: list[str], used: int) -> tuple[_Modifiers
     rank = -1
     while used < len(parts) and (match := _MODIFIER.fullmatch(parts[used])):
         key = str(match.lastgroup)
-        if _RANK[key] < rank or (_RANK[key] == rank and key != "step"):
+        if key == "factors" and not (found and found[-1][0] == "block"):
+            break  # Only the word after a block is a format of factors.
+        repeats = _RANK[key] == rank and not (key in _REPEATED and found[-1][0] == key)
+        if _RANK[key] < rank or repeats:
             raise _syntax(name, f"{parts[used]!r} is out of order or appears twice")
         rank = _RANK[key]
         found.append((key, match[key]))

@@ -2,6 +2,7 @@
 
     C = epilogue(alpha · scale_a · scale_b · A @ B + beta · C)
 
+where factors of blocks (:mod:`gemmetry.domain.block_scaling`) apply to the elements of A and B.
 FLOPs and bytes follow the field's convention: 2·M·N·K multiply-adds, and *compulsory* traffic,
 each input read once and the output written once.
 """
@@ -15,8 +16,20 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from gemmetry.domain.dtypes import BF16, F16, F32, F64, S32, TF32, DType, default_accumulator
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.block_scaling import BlockScaling, parse_block_scaling
+from gemmetry.domain.dtypes import (
+    BF16,
+    E2M1,
+    E8M0,
+    F16,
+    F32,
+    F64,
+    S32,
+    TF32,
+    DType,
+    default_accumulator,
+)
+from gemmetry.domain.errors import RequestError, UnknownNameError
 
 
 class OperationKind(StrEnum):
@@ -50,13 +63,28 @@ class EpilogueStep(StrEnum):
 
 
 class Scaling(StrEnum):
-    """Factors that dequantise narrow inputs, in f32."""
+    """Factors that dequantise narrow inputs, in f32; those of blocks are a
+    :class:`~gemmetry.domain.block_scaling.BlockScaling`."""
 
     NONE = "none"
     TENSOR = "tensor"
     """One factor for A, one for B."""
     ROW = "row"
     """One factor per row of A and per column of B."""
+
+
+def parse_scaling(text: str) -> Scaling | BlockScaling:
+    """``none``, ``tensor``, ``row``, or blocks as in names (``vs32_e8m0``, ``vs1x128``).
+
+    Raises:
+        UnknownNameError: none of these.
+    """
+    name = text.strip().lower()
+    blocks = parse_block_scaling(name)
+    if blocks is None and name not in tuple(Scaling):
+        examples = ("vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128")
+        raise UnknownNameError("scaling", text, [*Scaling, *examples])
+    return Scaling(name) if blocks is None else blocks
 
 
 class MatmulShape(NamedTuple):
@@ -123,7 +151,8 @@ class TensorSpec:
 
     @property
     def bytes(self) -> int:
-        return self.elements * self.dtype.itemsize
+        """As the formats define them: two elements of e2m1 share a byte."""
+        return -(-self.elements * self.dtype.storage_bits // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +168,7 @@ class Signature:
     result_layout: Layout = Layout.ROW
     accumulator: DType = field(default=None)  # type: ignore[assignment]  # None: the default one
     split_k_slices: int = 1
-    scaling: Scaling = Scaling.NONE
+    scaling: Scaling | BlockScaling = Scaling.NONE
     alpha: float = 1.0
     beta: float = 0.0
     epilogue: tuple[EpilogueStep, ...] = ()
@@ -149,6 +178,11 @@ class Signature:
             accumulator = default_accumulator(self.lhs, self.rhs, self.result)
             object.__setattr__(self, "accumulator", accumulator)
         _check_signature(self)
+
+    @property
+    def blocks(self) -> BlockScaling | None:
+        """The blocks that have scale factors, if that is how the operands are scaled."""
+        return self.scaling if isinstance(self.scaling, BlockScaling) else None
 
     @property
     def layout_pair(self) -> str:
@@ -173,6 +207,12 @@ def _check_signature(signature: Signature) -> None:
         problem = "integer products accumulate in s32 and return it (s8 would wrap around)"
     elif not s.lhs.is_integer and s.accumulator not in (F64, F32, F16, BF16):
         problem = f"{s.accumulator} is not an accumulator format; use f64, f32, f16 or bf16"
+    elif E8M0 in (s.lhs, s.rhs, s.result) or s.result is E2M1:
+        problem = "e8m0 is a format of scale factors, and e2m1 one of inputs"
+    elif s.blocks is not None and s.blocks.problem:
+        problem = s.blocks.problem
+    elif s.blocks is not None and max(s.lhs.storage_bits, s.rhs.storage_bits) > 8:
+        problem = "blocks with scale factors have elements of 8 or 4 bits"
     elif s.result is TF32:
         problem = "tf32 is an input format; the result of a tf32 product is f32"
     elif s.split_k_slices < 1 or (s.split_k_slices > 1) != (s.kind is OperationKind.MATMUL_SPLITK):
@@ -251,14 +291,31 @@ class Operation:
             if s.beta != 0:
                 tensors.append(TensorSpec("addend", self.output.shape, s.result, s.result_layout))
             if s.scaling is not Scaling.NONE:
-                rowwise = s.scaling is Scaling.ROW
-                tensors.append(TensorSpec("scale_a", (*lead, m, 1) if rowwise else (1,), F32))
-                tensors.append(TensorSpec("scale_b", (*lead, 1, n) if rowwise else (1,), F32))
+                tensors += self._factors(m, n, k)
         if EpilogueStep.BIAS in s.epilogue:
             tensors.append(TensorSpec("bias", (channels,), s.result))
         if EpilogueStep.RESIDUAL in s.epilogue:
             tensors.append(TensorSpec("residual", self.output.shape, s.result, s.result_layout))
         return tuple(tensors)
+
+    def _factors(self, m: int, n: int, k: int) -> tuple[TensorSpec, TensorSpec]:
+        """scale_a and scale_b. Factors of blocks are contiguous along K, except f32 factors of
+        blocks of one row or column, which are contiguous along M and N, as cuBLAS requires."""
+        blocks, lead = self.signature.blocks, self._lead
+        if blocks is None:
+            rowwise = self.signature.scaling is Scaling.ROW
+            return (
+                TensorSpec("scale_a", (*lead, m, 1) if rowwise else (1,), F32),
+                TensorSpec("scale_b", (*lead, 1, n) if rowwise else (1,), F32),
+            )
+        depth = -(-k // blocks.depth)
+        shape_a = (*lead, -(-m // blocks.rows), depth)
+        shape_b = (*lead, depth, -(-n // blocks.columns))
+        along_m, along_n = (blocks.dtype is F32 and of == 1 for of in (blocks.rows, blocks.columns))
+        return (
+            TensorSpec("scale_a", shape_a, blocks.dtype, Layout.COLUMN if along_m else Layout.ROW),
+            TensorSpec("scale_b", shape_b, blocks.dtype, Layout.ROW if along_n else Layout.COLUMN),
+        )
 
     @cached_property
     def output(self) -> TensorSpec:
@@ -324,7 +381,9 @@ def _suffix(signature: Signature) -> str:
     plain = Signature(OperationKind.MATMUL, s.lhs, s.rhs, s.result)
     if s.accumulator is not plain.accumulator:
         parts.append(f"acc{s.accumulator}")
-    if s.scaling is not Scaling.NONE:
+    if s.blocks is not None:
+        parts.append(str(s.blocks))
+    elif s.scaling is not Scaling.NONE:
         parts.append(f"scale{s.scaling}")
     if s.alpha != 1:
         parts.append(f"alpha{print_number(s.alpha)}")

@@ -19,7 +19,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _load_tile(
+def load_tile(
     pointers, rows_inside, columns_inside, EVEN_ROWS: tl.constexpr, EVEN_COLUMNS: tl.constexpr
 ):
     """A tile of A or B; elements outside the matrix are zero."""
@@ -47,6 +47,72 @@ def _apply_step(value, STEP: tl.constexpr, bias, residual_pointers, columns, n, 
     if STEP == "residual":
         value += tl.load(residual_pointers, mask=inside, other=0.0).to(value.dtype)
     return value
+
+
+@triton.jit
+def place_of_tile(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """The matrix of the batch, the first row and the first column of this program's tile."""
+    tiles_m = tl.cdiv(m, BLOCK_M)
+    tiles_n = tl.cdiv(n, BLOCK_N)
+    program = tl.program_id(0)
+    batch = (program // (tiles_m * tiles_n)).to(tl.int64)
+    tile = program % (tiles_m * tiles_n)
+    group = tile // (GROUP_M * tiles_n)
+    group_height = min(tiles_m - group * GROUP_M, GROUP_M)
+    in_group = tile % (GROUP_M * tiles_n)
+    first_row = (group * GROUP_M + in_group % group_height) * BLOCK_M
+    first_column = (in_group // group_height) * BLOCK_N
+    return batch, first_row, first_column
+
+
+@triton.jit
+def finish_tile(
+    value,
+    c,
+    addend,
+    bias,
+    residual,
+    batch,
+    first_row,
+    first_column,
+    m,
+    n,
+    ldc,
+    stride_c,
+    C_ROW_MAJOR: tl.constexpr,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    STEP_1: tl.constexpr,
+    STEP_2: tl.constexpr,
+    STEP_3: tl.constexpr,
+    STEP_4: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Alpha, beta·addend and the epilogue's steps on a tile of the product, and its store to C."""
+    rows = first_row + tl.arange(0, BLOCK_M)
+    columns = first_column + tl.arange(0, BLOCK_N)
+    if ALPHA != 1:
+        value *= ALPHA
+    if C_ROW_MAJOR:
+        offsets = rows[:, None].to(tl.int64) * ldc + columns[None, :]
+    else:
+        offsets = rows[:, None] + columns[None, :].to(tl.int64) * ldc
+    offsets += batch * stride_c
+    inside = (rows < m)[:, None] & (columns < n)[None, :]
+    if addend is not None:
+        present = tl.load(addend + offsets, mask=inside, other=0.0).to(value.dtype)
+        if BETA != 1:
+            present *= BETA
+        value += present
+    residual_pointers = residual
+    if residual is not None:
+        residual_pointers = residual + offsets
+    value = _apply_step(value, STEP_1, bias, residual_pointers, columns, n, inside)
+    value = _apply_step(value, STEP_2, bias, residual_pointers, columns, n, inside)
+    value = _apply_step(value, STEP_3, bias, residual_pointers, columns, n, inside)
+    value = _apply_step(value, STEP_4, bias, residual_pointers, columns, n, inside)
+    tl.store(c + offsets, value.to(c.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -98,16 +164,7 @@ def matmul_kernel(
     products Hopper's tensor cores may add in their short accumulator before the sum is carried over
     to f32 (None: other types).
     """
-    tiles_m = tl.cdiv(m, BLOCK_M)
-    tiles_n = tl.cdiv(n, BLOCK_N)
-    program = tl.program_id(0)
-    batch = (program // (tiles_m * tiles_n)).to(tl.int64)
-    tile = program % (tiles_m * tiles_n)
-    group = tile // (GROUP_M * tiles_n)
-    group_height = min(tiles_m - group * GROUP_M, GROUP_M)
-    in_group = tile % (GROUP_M * tiles_n)
-    first_row = (group * GROUP_M + in_group % group_height) * BLOCK_M
-    first_column = (in_group // group_height) * BLOCK_N
+    batch, first_row, first_column = place_of_tile(m, n, BLOCK_M, BLOCK_N, GROUP_M)
 
     row = tl.arange(0, BLOCK_M)
     column = tl.arange(0, BLOCK_N)
@@ -139,8 +196,8 @@ def matmul_kernel(
         accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(0, k, BLOCK_K):
         depth_inside = depth < k - start
-        a_tile = _load_tile(a_pointers, rows_inside, depth_inside[None, :], EVEN_M, EVEN_K)
-        b_tile = _load_tile(b_pointers, depth_inside[:, None], columns_inside, EVEN_K, EVEN_N)
+        a_tile = load_tile(a_pointers, rows_inside, depth_inside[None, :], EVEN_M, EVEN_K)
+        b_tile = load_tile(b_pointers, depth_inside[:, None], columns_inside, EVEN_K, EVEN_N)
         accumulator = tl.dot(
             a_tile,
             b_tile,
@@ -164,24 +221,7 @@ def matmul_kernel(
             value *= factors_a[:, None] * factors_b[None, :]
         else:
             value *= tl.load(scale_a) * tl.load(scale_b)
-    if ALPHA != 1:
-        value *= ALPHA
-    if C_ROW_MAJOR:
-        offsets = rows[:, None].to(tl.int64) * ldc + columns[None, :]
-    else:
-        offsets = rows[:, None] + columns[None, :].to(tl.int64) * ldc
-    offsets += batch * stride_c
-    inside = rows_inside & columns_inside
-    if addend is not None:
-        present = tl.load(addend + offsets, mask=inside, other=0.0).to(value.dtype)
-        if BETA != 1:
-            present *= BETA
-        value += present
-    residual_pointers = residual
-    if residual is not None:
-        residual_pointers = residual + offsets
-    value = _apply_step(value, STEP_1, bias, residual_pointers, columns, n, inside)
-    value = _apply_step(value, STEP_2, bias, residual_pointers, columns, n, inside)
-    value = _apply_step(value, STEP_3, bias, residual_pointers, columns, n, inside)
-    value = _apply_step(value, STEP_4, bias, residual_pointers, columns, n, inside)
-    tl.store(c + offsets, value.to(c.dtype.element_ty), mask=inside)
+    finish_tile(
+        value, c, addend, bias, residual, batch, first_row, first_column, m, n, ldc, stride_c,
+        C_ROW_MAJOR, ALPHA, BETA, STEP_1, STEP_2, STEP_3, STEP_4, BLOCK_M, BLOCK_N,
+    )  # fmt: skip

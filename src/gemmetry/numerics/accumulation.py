@@ -25,6 +25,10 @@ the unit roundoff of the accumulator. Sources:
   so inputs add no term. Inputs of tf32 operations are already tf32 numbers. A kernel that rounds
   f32 inputs to tf32 does not compute an f32 operation unless it declares so
   (:func:`tf32_input_error`).
+* Products of blocks are exact too before their factors apply; a kernel may round three times where
+  they do (the product of both factors, that of a block's sum or of an element with it, the sum):
+  n grows by :data:`BLOCK_FACTOR_ROUNDINGS`, because each term of the result passes through them
+  once. M contains the factors.
 * Partial sums of a split reduction are rounded once more where they are stored in an accumulator
   narrower than f32: S roundings of partials whose magnitudes sum to at most M.
 """
@@ -58,6 +62,10 @@ FP8_PROMOTION_INTERVAL = 128
 FP8_DOUBT = 3.0
 """Factor of the fail tier over the warn tier for promoted sums, which makes it 4.5 times the
 measured error. Sums that are never promoted were measured too; they exceed it from K = 512 on."""
+
+BLOCK_FACTOR_ROUNDINGS = 4
+"""Roundings of a term where the factors of its block apply: of the factors' product, of the product
+with it, of the sum, and one more where each element is multiplied by its own factor."""
 
 MEANINGLESS = 0.5
 """No tier allows E above this: an error of half of M leaves nothing of a result. It binds only for
@@ -128,6 +136,8 @@ def rounding_count(operation: Operation) -> int:
     count = operation.matmul_shape.k + s.split_k_slices - 1
     if s.split_k_slices > 1 and s.accumulator.significand_bits < F32.significand_bits:
         count += s.split_k_slices  # Each partial sum is rounded as it is stored.
+    if s.blocks is not None:
+        count += BLOCK_FACTOR_ROUNDINGS
     return count
 
 
@@ -219,6 +229,7 @@ def normwise_error(operation: Operation) -> AccumulationError:
 
 def _epilogue_roundings(operation: Operation) -> int:
     s = operation.signature
-    roundings = (s.alpha != 1) + 2 * (s.beta != 0) + 2 * (s.scaling is not Scaling.NONE)
+    roundings = (s.alpha != 1) + 2 * (s.beta != 0)
+    roundings += 2 * (s.scaling is not Scaling.NONE and s.blocks is None)
     roundings += sum(step in (EpilogueStep.BIAS, EpilogueStep.RESIDUAL) for step in s.epilogue)
     return roundings + GELU_ROUNDINGS * (EpilogueStep.GELU in s.epilogue)

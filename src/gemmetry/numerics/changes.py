@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.dtypes import E8M0
 from gemmetry.domain.operation import Conv2dShape, Layout, MatmulShape, Operation, TensorSpec
 from gemmetry.numerics.references import (
     Matmul,
@@ -25,7 +26,7 @@ from gemmetry.numerics.references import (
     to_logical,
     to_storage,
 )
-from gemmetry.numerics.storage import Array
+from gemmetry.numerics.storage import Array, numpy_dtype
 
 Index = tuple[slice, ...]
 """Index of the part of an array that is written."""
@@ -101,7 +102,10 @@ class Edit:
 
 
 def negative(array: Array) -> Array:
-    """``-array``; for integers ``-array - 1``, as -128 has no counterpart in 8 bits."""
+    """``-array``; for integers ``-array - 1``, as -128 has no counterpart in 8 bits; a
+    neighbouring power of two for e8m0, which has no sign."""
+    if array.dtype == numpy_dtype(E8M0):
+        return np.asarray((array.view(np.uint8) ^ np.uint8(1)).view(array.dtype))
     is_integer = np.issubdtype(array.dtype, np.integer)
     return np.asarray(np.invert(array) if is_integer else np.negative(array))
 
@@ -187,7 +191,14 @@ def part_with_lines(
         assert isinstance(shape, MatmulShape)
         shape = shape._replace(n=len(lines)) if axis == -1 else shape._replace(m=len(lines))
     followers = _BY_COLUMN if axis == -1 else _BY_ROW
-    part = Operation(operation.signature, shape)
+    signature, per_factor = operation.signature, 1
+    if signature.blocks is not None:
+        # A factor that several lines share becomes one of each line.
+        blocks = signature.blocks
+        per_factor = blocks.columns if axis == -1 else blocks.rows
+        blocks = replace(blocks, columns=1) if axis == -1 else replace(blocks, rows=1)
+        signature = replace(signature, scaling=blocks)
+    part = Operation(signature, shape)
     taken = []
     for i, (spec, small, array) in enumerate(
         zip(operation.inputs, part.inputs, inputs, strict=True)
@@ -195,6 +206,9 @@ def part_with_lines(
         if i == place:
             contents = np.concatenate([change.contents for change in changes], axis)
             taken.append(to_storage(contents, small))
+        elif spec.role in followers and spec.role in _SINGLE and per_factor > 1:
+            shared = [line // per_factor for line in lines]
+            taken.append(to_storage(lines_of(to_logical(array, spec), shared, axis), small))
         elif spec.role in followers and _has_lines(spec, operation.output, axis):
             taken.append(to_storage(lines_of(to_logical(array, spec), lines, axis), small))
         else:

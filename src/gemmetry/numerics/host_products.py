@@ -21,6 +21,7 @@ from gemmetry.domain.operation import (
     TensorSpec,
 )
 from gemmetry.numerics.gelu import gelu
+from gemmetry.numerics.references import factors_of_product
 from gemmetry.numerics.storage import numpy_dtype, to_float32, to_float64
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,7 +51,8 @@ def evaluate(
     transposed = operation.signature.result_layout is Layout.COLUMN
     scratch = output if output.dtype == compute_dtype else np.empty(output.shape, compute_dtype)
     with np.errstate(all="ignore"):
-        _contract(operation, views["lhs"], views["rhs"], scratch, transposed=transposed)
+        lhs, rhs = factors_of_product(operation, views)
+        _contract(operation, lhs, rhs, scratch, transposed=transposed)
         _apply_epilogue(operation, scratch.swapaxes(-1, -2) if transposed else scratch, views)
         if scratch is not output:
             _round_into(operation, scratch, output)
@@ -146,7 +148,7 @@ def _image_columns(image: Array, shape: Conv2dShape) -> Array:
 def _apply_epilogue(operation: Operation, product: Array, views: dict[str, Array]) -> None:
     """Scaling, alpha, beta and the fused steps, in place on the logical product."""
     signature, dtype = operation.signature, product.dtype
-    if signature.scaling is not Scaling.NONE:
+    if signature.scaling is not Scaling.NONE and signature.blocks is None:
         product *= _widen(views["scale_a"], dtype)
         product *= _widen(views["scale_b"], dtype)
     if signature.alpha != 1:

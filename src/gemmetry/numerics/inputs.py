@@ -28,7 +28,7 @@ from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.dtypes import F64, DType
+from gemmetry.domain.dtypes import E2M1, F64, DType
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.settings import DISTRIBUTIONS
@@ -39,12 +39,16 @@ from gemmetry.numerics.storage import (
     numpy_dtype,
     quantize,
     smallest_normal,
+    smallest_subnormal,
 )
 
 GENERATOR_VERSION = 1
 """Incremented whenever the same arguments give other bits; part of a cached reference's key."""
 
 _ROLES = ("lhs", "rhs", "addend", "scale_a", "scale_b", "bias", "residual")
+_SCALE_RANGE = (-2, 1)
+"""Smallest and largest power of two of a scale factor."""
+
 _CHUNK = 1 << 22
 """Elements drawn at a time: bounds the float32 intermediate at 16 MiB."""
 
@@ -97,6 +101,9 @@ def exact_integer_limit(operation: Operation) -> int:
     1)/6 (the fraction is the mean square of ±[1, r]), stay finite in the result format. fp8
     products are limited to 2¹³, because Hopper's fp8 accumulator keeps 14 bits (PyTorch blog, "Some
     Matrix Multiplication Engines Are Not As Accurate As We Thought").
+
+    Products in blocks differ by up to 2⁶ in their factors, the sums of one block do not: kernels
+    promote fp8 sums at the end of each block, so that the limit of 2¹³ applies to one block of K.
     """
     s = operation.signature
     k = operation.matmul_shape.k
@@ -105,8 +112,13 @@ def exact_integer_limit(operation: Operation) -> int:
     bits = s.accumulator.significand_bits
     if s.lhs.is_fp8 or s.rhs.is_fp8:
         bits = min(bits, 13)
-    limit = math.isqrt(2**bits // k)
-    if limit == 0 and 8 * math.sqrt(k) <= 2**bits:
+    if s.blocks is not None:
+        span = 2 * (_SCALE_RANGE[1] - _SCALE_RANGE[0])
+        wide = s.accumulator.significand_bits - span
+        limit = math.isqrt(min(2**wide // k, 2**bits // min(k, s.blocks.depth)))
+    else:
+        limit = math.isqrt(2**bits // k)
+    if limit == 0 and s.blocks is None and 8 * math.sqrt(k) <= 2**bits:
         limit = 1
     limit = min(limit, 2**s.lhs.significand_bits, 2**s.rhs.significand_bits)
     room = s.result.maximum / math.sqrt(k) / max(1.0, abs(s.alpha))
@@ -157,8 +169,9 @@ def _draw_floats(
 
 def _without_zeros(values: Floats, dtype: DType) -> Floats:
     """Raise magnitudes below the format's smallest normal number to that number, so that none
-    rounds to zero."""
-    return cast(Floats, np.copysign(np.maximum(np.abs(values), smallest_normal(dtype)), values))
+    rounds to zero; e2m1, whose smallest normal number is 1, keeps its 0.5."""
+    least = smallest_subnormal(dtype) if dtype is E2M1 else smallest_normal(dtype)
+    return cast(Floats, np.copysign(np.maximum(np.abs(values), least), values))
 
 
 def _draw_integers(
@@ -183,8 +196,8 @@ def _signed_integers(rng: np.random.Generator, count: int, limit: int) -> Array:
 
 
 def _scales(rng: np.random.Generator, operation: Operation, spec: TensorSpec) -> Array:
-    exponents = rng.integers(-2, 1, spec.storage_shape, dtype=np.int32, endpoint=True)
+    exponents = rng.integers(*_SCALE_RANGE, spec.storage_shape, dtype=np.int32, endpoint=True)
     if spec.role == "scale_b" and operation.signature.result.is_fp8:
         # Sums of K products of size one must fit into a format whose maximum is 240 or 448.
         exponents -= max(0, math.ceil(math.log2(operation.matmul_shape.k)) - 7)
-    return np.ldexp(np.float32(1), exponents).astype(np.float32)
+    return quantize(np.ldexp(np.float32(1), exponents).astype(np.float32), spec.dtype)

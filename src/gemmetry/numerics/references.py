@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.dtypes import F64
 from gemmetry.domain.operation import (
     Conv2dShape,
     EpilogueStep,
@@ -23,6 +22,7 @@ from gemmetry.domain.operation import (
     Signature,
     TensorSpec,
 )
+from gemmetry.numerics.block_scaling import dequantized
 from gemmetry.numerics.gelu import GELU_LIPSCHITZ, gelu
 from gemmetry.numerics.storage import (
     Array,
@@ -36,6 +36,8 @@ from gemmetry.numerics.storage import (
 REFERENCE_VERSION = 2
 """Incremented whenever the same inputs give another reference; part of the key of cached
 references."""
+
+_SCALES = ("scale_a", "scale_b")
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -132,7 +134,7 @@ def compute_reference(
             :mod:`gemmetry.numerics.accumulation` accounts for.
     """
     tensors = logical_tensors(operation, inputs)
-    lhs, rhs = tensors["lhs"], tensors["rhs"]
+    lhs, rhs = factors_of_product(operation, tensors)
     if matmul is None:
         product = to_float64(_contract(operation, to_float64(lhs), to_float64(rhs), np.matmul))
     else:
@@ -141,9 +143,10 @@ def compute_reference(
     if s.lhs.is_integer:
         value = apply_epilogue(operation, product, tensors)
         return Reference(np.rint(value).astype(np.int64), np.abs(value))
-    ranges = finite_range(lhs), finite_range(rhs)
+    ranges = finite_range(tensors["lhs"]), finite_range(tensors["rhs"])
     sizes = _sizes(s, tensors, *ranges)
-    is_nonnegative = min(low for low, _ in ranges) >= 0
+    scales = [finite_range(tensors[role]) for role in _SCALES if role in tensors]
+    is_nonnegative = min(low for low, _ in (*ranges, *scales)) >= 0
     if s.alpha > 0 and s.beta == 0 and not s.epilogue and is_nonnegative:
         value = apply_epilogue(operation, product, tensors)
         return Reference(value, value, sizes=sizes)
@@ -159,6 +162,21 @@ def logical_tensors(operation: Operation, inputs: Sequence[Array]) -> dict[str, 
     }
 
 
+def factors_of_product(operation: Operation, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
+    """What is multiplied: A and B in logical shape, with the factors of their blocks in float64
+    where they have such factors."""
+    if operation.signature.blocks is None:
+        return tensors["lhs"], tensors["rhs"]
+    return dequantized(operation, tensors)
+
+
+def scales_of_result(operation: Operation, tensors: Mapping[str, Array]) -> list[Float64Array]:
+    """The scale factors that multiply the product, not the elements of A and B."""
+    if operation.signature.blocks is not None:
+        return []
+    return [to_float64(tensors[role]) for role in _SCALES if role in tensors]
+
+
 def to_logical(array: npt.NDArray[Scalar], spec: TensorSpec) -> npt.NDArray[Scalar]:
     """A view of `array`, which has ``spec.storage_shape``, in ``spec.shape``."""
     return np.swapaxes(array, -1, -2) if spec.layout is Layout.COLUMN else array
@@ -170,12 +188,11 @@ def to_storage(array: Array, spec: TensorSpec) -> Array:
 
 
 def exact_product(operation: Operation, inputs: Sequence[Array], matmul: Matmul) -> Float64Array:
-    """A·B in float64, for inputs on which no sum rounds in the operation's accumulator. np.matmul
-    receives float32 arrays where that accumulator is a float of at most 24 bits, which is twice as
-    fast and also exact."""
-    tensors = logical_tensors(operation, inputs)
-    lhs, rhs = tensors["lhs"], tensors["rhs"]
-    if matmul is np.matmul:
+    """A·B in float64, with the factors of blocks, for inputs on which no sum rounds in the
+    operation's accumulator. np.matmul receives float32 arrays where that accumulator is a float of
+    at most 24 bits, which is twice as fast and also exact."""
+    lhs, rhs = factors_of_product(operation, logical_tensors(operation, inputs))
+    if matmul is np.matmul and operation.signature.blocks is None:
         narrow = operation.signature.accumulator.significand_bits in range(1, 25)
         widen = to_float32 if narrow else to_float64
         lhs, rhs = widen(lhs), widen(rhs)
@@ -199,9 +216,8 @@ def _scaled(
     value = product
     if s.alpha != 1:
         value = value * s.alpha
-    for role in ("scale_a", "scale_b"):
-        if role in tensors:
-            value = value * to_float64(tensors[role])
+    for factor in scales_of_result(operation, tensors):
+        value = value * factor
     if "addend" in tensors:
         value = value + s.beta * to_float64(tensors["addend"])
     return value
@@ -228,9 +244,8 @@ def with_epilogue(
     s = operation.signature
     value = _scaled(operation, product, tensors)
     scale = abs(s.alpha) * magnitude
-    for role in ("scale_a", "scale_b"):
-        if role in tensors:
-            scale = scale * np.abs(to_float64(tensors[role]))
+    for factor in scales_of_result(operation, tensors):
+        scale = scale * np.abs(factor)
     extra: Float64Array | None = None
     if "addend" in tensors:
         addend = np.abs(s.beta * to_float64(tensors["addend"]))
@@ -253,10 +268,11 @@ def _magnitude_product(
 ) -> Float64Array:
     """|A||B|. On the host it is computed in float32, which is accurate enough for a scale of
     bounds; the factor compensates for rounding, γ_K(2⁻²⁴) < 2⁻⁶ for K up to 2¹⁸."""
-    lhs, rhs = tensors["lhs"], tensors["rhs"]
+    lhs, rhs = factors_of_product(operation, tensors)
     if matmul is not None:
         return to_float64(_contract(operation, absolute(lhs), absolute(rhs), matmul))
-    if F64 in (operation.signature.lhs, operation.signature.rhs):
+    # Factors of blocks may exceed the range of float32.
+    if lhs.dtype == np.float64 or rhs.dtype == np.float64:
         lhs64, rhs64 = np.abs(to_float64(lhs)), np.abs(to_float64(rhs))
         return to_float64(_contract(operation, lhs64, rhs64, np.matmul))
     lhs32, rhs32 = np.abs(to_float32(lhs)), np.abs(to_float32(rhs))
@@ -279,7 +295,7 @@ def _sizes(
     rhs: tuple[float, float],
 ) -> OperandSizes:
     scale = abs(signature.alpha)
-    for role in ("scale_a", "scale_b"):
+    for role in _SCALES:
         if role in tensors:
             scale *= max(abs(end) for end in finite_range(tensors[role]))
     if EpilogueStep.GELU in signature.epilogue:

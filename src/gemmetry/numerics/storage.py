@@ -1,6 +1,7 @@
 """How the number formats are stored in host memory, and conversions between them.
 
-bf16 and the fp8 formats come from the ml_dtypes package; tf32 has no storage format of its own and
+bf16 and the formats of 8 and 4 bits come from the ml_dtypes package, which stores one number of 4
+bits in each byte; tf32 has no storage format of its own and
 is stored as float32 whose 13 low mantissa bits are zero.
 """
 
@@ -16,10 +17,12 @@ import numpy.typing as npt
 
 from gemmetry.domain.dtypes import (
     BF16,
+    E2M1,
     E4M3,
     E4M3FNUZ,
     E5M2,
     E5M2FNUZ,
+    E8M0,
     F16,
     F32,
     F64,
@@ -44,6 +47,8 @@ _STORAGE: dict[DType, np.dtype[np.generic]] = {
     E5M2: np.dtype(ml_dtypes.float8_e5m2),
     E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
     E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    E2M1: np.dtype(ml_dtypes.float4_e2m1fn),
+    E8M0: np.dtype(ml_dtypes.float8_e8m0fnu),
     S8: np.dtype(np.int8),
     S32: np.dtype(np.int32),
 }
@@ -58,15 +63,20 @@ _SMALLEST_NORMAL_EXPONENT = {
     E5M2: -14,
     E4M3FNUZ: -7,
     E5M2FNUZ: -15,
+    E2M1: 0,
+    E8M0: -127,
 }
 """IEEE 754-2019 table 3.5 (f16, f32, f64); "FP8 Formats for Deep Learning", arXiv 2209.05433,
-table 1 (e4m3, e5m2); the fnuz formats have a bias larger by one (LLVM's APFloat semantics)."""
+table 1 (e4m3, e5m2); the fnuz formats have a bias larger by one (LLVM's APFloat semantics); OCP MX
+1.0, sections 5.3.3 and 5.4.1 (e2m1, e8m0)."""
 
 _ONE_ZERO = frozenset({_STORAGE[E4M3FNUZ], _STORAGE[E5M2FNUZ]})
+_NO_SIGN_BIT = _ONE_ZERO | {_STORAGE[E2M1], _STORAGE[E8M0]}
+"""Formats whose highest bit is not simply a sign: NaN, unused, or of the exponent."""
 _RANGE_PIECE = 1 << 18
 """Elements widened at a time when only their range is needed."""
 
-FORMATS_WITHOUT_INFINITY = frozenset({E4M3, E4M3FNUZ, E5M2FNUZ})
+FORMATS_WITHOUT_INFINITY = frozenset({E4M3, E4M3FNUZ, E5M2FNUZ, E2M1, E8M0})
 """Overflow in these becomes NaN or, where a cast saturates, the largest finite value."""
 
 
@@ -161,8 +171,8 @@ def _table(narrow: np.dtype[Any], wide: np.dtype[Any]) -> Array:
 
 def absolute(array: Array) -> Array:
     """|array| in its own format, by clearing sign bits. A comparison is used for integers and for
-    fnuz formats, whose NaN is the bit pattern of -0."""
-    if array.dtype.kind in "iu" or array.dtype in _ONE_ZERO:
+    formats whose highest bit is not simply a sign."""
+    if array.dtype.kind in "iu" or array.dtype in _NO_SIGN_BIT:
         return cast(Array, np.abs(array))
     unsigned = np.dtype(f"u{array.dtype.itemsize}")
     mask = unsigned.type((1 << (8 * unsigned.itemsize - 1)) - 1)
@@ -190,6 +200,8 @@ def count_zeros(array: Array) -> int:
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind in "iu":
         return int(flat.size - np.count_nonzero(flat))
+    if flat.dtype in _NO_SIGN_BIT - _ONE_ZERO:
+        return int(np.count_nonzero(to_float32(flat) == 0))
     unsigned = flat.view(np.dtype(f"u{flat.dtype.itemsize}"))
     zeros = unsigned.size - np.count_nonzero(unsigned)
     if flat.dtype in _ONE_ZERO:

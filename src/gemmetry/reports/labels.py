@@ -111,7 +111,9 @@ def modifiers_label(signature: Signature) -> str:
     parts = []
     if s.split_k_slices > 1:
         parts.append(f"{s.split_k_slices} slices")
-    if s.scaling is not Scaling.NONE:
+    if s.blocks is not None:
+        parts.append(f"blocks {s.blocks}")
+    elif s.scaling is not Scaling.NONE:
         parts.append(f"scale per {s.scaling}")
     if s.alpha != 1:
         parts.append(f"alpha {s.alpha:g}")

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from gemmetry.domain import units
 from gemmetry.domain.dtypes import parse_dtype
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
-from gemmetry.domain.operation import EpilogueStep, OperationKind
+from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_scaling
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.operations.ranges import parse_sizes, split_list
 from gemmetry.specs.operations.shapes import parse_shape
@@ -316,6 +316,7 @@ Kinds = Annotated[
     _read_by(_one_of("operation kind", (*OperationKind, "all"))),
     _LIST,
 ]
+Scaling = Annotated[str, _read_by(lambda value: str(parse_scaling(str(value))))]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
 Shapes = Annotated[
     tuple[str, ...],

@@ -55,8 +55,9 @@ _ROWS = (
     Key("alpha", WHAT, _T, "Factor of the product.", metavar="NUMBER", default=1.0),
     Key("beta", WHAT, _T, "Factor of C, which is added to the "
         "product.", metavar="NUMBER", default=0.0),
-    Key("scaling", WHAT, _T, "Dequantization factors of A and B: none, tensor (one each) or row "
-        "(one per row).", metavar="NAME", default="none"),
+    Key("scaling", WHAT, _T, "Dequantization factors of A and B: none, tensor (one each), row "
+        "(one per row), or of blocks: vs32_e8m0 (MX formats), vs16_e4m3 (NVFP4), vs1x128, "
+        "vs1x128_vs128x128 (fp8).", metavar="NAME", default="none"),
     Key("split_k_slices", WHAT, _L, "Numbers of slices of a matmul_splitk; those that do not "
         "divide K are left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES",
         unset="2, 4"),

@@ -103,7 +103,7 @@ class _Problem(BaseModel):
     epilogues: f.Epilogues = _key("epilogues")
     alpha: float = _key("alpha", allow_inf_nan=False)
     beta: float = _key("beta", allow_inf_nan=False)
-    scaling: Literal["none", "tensor", "row"] = _key("scaling")
+    scaling: f.Scaling = _key("scaling")
     split_k_slices: f.Sizes = _key("split_k_slices")
     # Who computes it, and where
     providers: Providers = _key("providers")

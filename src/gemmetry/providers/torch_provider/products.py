@@ -171,11 +171,14 @@ def _scaled_product(operation: Operation, device: torch.device) -> Product:
     steps = _epilogue(operation, done=int(bias_now))
     alpha = torch.full((), s.alpha, dtype=torch.float32, device=device)
     one = torch.ones((), dtype=torch.float32, device=device)
+    factors = [(at[role], operation.inputs[at[role]].layout) for role in at if "scale" in role]
 
     def run(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
         a, b = _logical(inputs[0], s.lhs_layout), _logical(inputs[1], s.rhs_layout)
         scale_a, scale_b = alpha, one
-        if s.scaling is not Scaling.NONE:
+        if s.blocks is not None:
+            scale_a, scale_b = (_logical(inputs[i], layout) for i, layout in factors)
+        elif s.scaling is not Scaling.NONE:
             scale_a, scale_b = inputs[at["scale_a"]], inputs[at["scale_b"]]
             scale_a = scale_a if s.alpha == 1 else scale_a * s.alpha
         if transposed:

@@ -29,6 +29,10 @@ _FNUZ_ARCHITECTURES = ("gfx940", "gfx941", "gfx942")
 formats."""
 _FIRST_FP8_CUDA = 89
 """Compute capability 8.9, Ada: PTX ISA, ``mma`` with .e4m3 and .e5m2."""
+_SCALE_BLOCK = 128
+_BLOCK_SCALED_CUDA = (90,)
+"""cuBLAS documentation, "Narrow precisions usage": 128-element and 128x128 block scaling are
+supported on compute capability 9.0."""
 _INT_MM_MIN_ROWS = 17
 _INT_MM_MULTIPLE = 8
 _SCALED_MM_MULTIPLE = 16
@@ -42,7 +46,7 @@ def reason_against(operation: Operation, target: Target) -> str | None:
         return f"torch has no {target.kind} device"
     if target.index is None:
         return "torch does not compile for devices that this machine does not have"
-    if s.scaling is not Scaling.NONE and not s.lhs.is_fp8:
+    if s.scaling is not Scaling.NONE and not (s.lhs.is_fp8 and s.rhs.is_fp8):
         return f"torch scales fp8 operands only (_scaled_mm), not {s.lhs}"
     return _accumulator_reason(s, target) or _product_reason(operation, target)
 
@@ -94,6 +98,8 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
         return f"{target} multiplies {formats[0]} and {formats[1]}, not {s.lhs} with {s.rhs}"
     if s.result not in (BF16, F16, F32):
         return f"without a result scale _scaled_mm returns bf16, f16 or f32, not {s.result}"
+    if s.blocks is not None:
+        return _blocks_reason(operation, target)
     if target.kind is TargetKind.CPU:
         return None
     if target.kind is TargetKind.CUDA and _capability(target) < _FIRST_FP8_CUDA:
@@ -107,6 +113,43 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
     if free_size % _SCALED_MM_MULTIPLE or k % _SCALED_MM_MULTIPLE:
         name = "M" if s.result_layout is Layout.COLUMN else "N"
         return f"_scaled_mm on a GPU takes K and {name} in multiples of {_SCALED_MM_MULTIPLE}"
+    return None
+
+
+def _blocks_reason(operation: Operation, target: Target) -> str | None:
+    """``_scaled_mm`` with scales of blocks: ``get_joint_scaling`` and its callers in ATen's
+    ``cuda/ScaledBlas.cpp``."""
+    s, blocks = operation.signature, operation.signature.blocks
+    assert blocks is not None
+    m, n, k, _ = operation.matmul_shape
+    known = {(1, 1), (1, _SCALE_BLOCK), (_SCALE_BLOCK, 1)}
+    if (
+        blocks.dtype is not F32
+        or blocks.depth != _SCALE_BLOCK
+        or ((blocks.rows, blocks.columns) not in known)
+    ):
+        return (
+            f"_scaled_mm is used with f32 factors of 1x128 and 128x128, not {blocks}: its factors "
+            "of 32 and 16 are Blackwell's and swizzled"
+        )
+    if target.kind is not TargetKind.CUDA or _capability(target) not in _BLOCK_SCALED_CUDA:
+        return f"_scaled_mm takes factors of blocks on sm_90 only, not on {target}"
+    if s.lhs is not E4M3 or s.rhs is not E4M3:
+        return "_scaled_mm takes factors of blocks for e4m3 only"
+    if s.result is F16:
+        return "_scaled_mm with factors of blocks returns bf16 or f32"
+    layouts = (s.lhs_layout, s.rhs_layout, s.result_layout)
+    if layouts != (Layout.ROW, Layout.COLUMN, Layout.ROW):
+        return "_scaled_mm with factors of blocks takes the layouts t, n and returns t"
+    if s.alpha != 1:
+        return "_scaled_mm has no alpha with factors of blocks"
+    # One K of 128 looks like a factor per row; the columns of 128x128 are aligned to 16 bytes.
+    multiple = _SCALE_BLOCK if blocks.rows == blocks.columns else 4 * _SCALE_BLOCK
+    if k % multiple or k == _SCALE_BLOCK or m % _SCALED_MM_MULTIPLE or n % _SCALED_MM_MULTIPLE:
+        return (
+            f"_scaled_mm with factors of blocks takes K above 128 in multiples of {multiple}, M "
+            f"and N in multiples of {_SCALED_MM_MULTIPLE}"
+        )
     return None
 
 

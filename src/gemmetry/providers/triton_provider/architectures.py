@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from gemmetry.domain.dtypes import (
     BF16,
+    E2M1,
     E4M3,
     E4M3FNUZ,
     E5M2,
     E5M2FNUZ,
+    E8M0,
     F16,
     F32,
     S8,
@@ -90,6 +92,8 @@ TRITON_TYPES = {
     E5M2: "fp8e5",
     E4M3FNUZ: "fp8e4b8",
     E5M2FNUZ: "fp8e5b16",
+    E2M1: "u8",
+    E8M0: "u8",
     S8: "i8",
     S32: "i32",
 }

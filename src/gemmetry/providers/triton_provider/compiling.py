@@ -19,9 +19,9 @@ from triton.compiler import ASTSource
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.kernels.triton_matmul import matmul_kernel
 from gemmetry.providers.triton_provider.architectures import Architecture
 from gemmetry.providers.triton_provider.files import output_folder, write_atomically
+from gemmetry.providers.triton_provider.kernels import KERNELS
 from gemmetry.providers.triton_provider.plan import KernelPlan
 
 _INSTRUCTIONS = (
@@ -61,9 +61,10 @@ def compile_kernel(
         StorageError: the files cannot be written.
     """
     os.environ.setdefault("TRITON_CACHE_DIR", str(generated / "triton" / "cache"))
-    names = matmul_kernel.arg_names
+    function = KERNELS[plan.kernel]
+    names = function.arg_names
     source = ASTSource(
-        matmul_kernel, plan.signature(names), dict(plan.constants), plan.attributes(names)
+        function, plan.signature(names), dict(plan.constants), plan.attributes(names)
     )
     options = {"num_warps": plan.warps, "num_stages": plan.stages, "enable_fp_fusion": True}
     before = time.perf_counter_ns()

@@ -13,8 +13,8 @@ from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.kernels.triton_matmul import matmul_kernel
 from gemmetry.providers.triton_provider.compiling import Built, as_compile_error
+from gemmetry.providers.triton_provider.kernels import KERNELS
 from gemmetry.providers.triton_provider.plan import ALIGNMENT, KernelPlan
 
 
@@ -36,7 +36,7 @@ class TritonExecutable:
         self._name = dispatch.name
         self._launch = launch
         self._torch_device = device
-        names = matmul_kernel.arg_names
+        names = KERNELS[plan.kernel].arg_names
         self._arguments: list[Any] = plan.arguments(names)
         self._inputs = [(names.index(name), index) for name, index in plan.inputs.items()]
         self._output = names.index("c")
@@ -82,5 +82,19 @@ def load(dispatch: Dispatch, plan: KernelPlan, built: Built, device: TorchDevice
 def interpreted(dispatch: Dispatch, plan: KernelPlan, device: TorchDevice) -> Executable:
     """The kernel in Triton's interpreter, on CPU tensors."""
     facts = BuildFacts(matrix_instruction="none", notes=("ran in Triton's interpreter",))
-    launch = matmul_kernel[(plan.programs,)]
+    interpret = KERNELS[plan.kernel][(plan.programs,)]
+    types = list(plan.pointers.values())
+
+    def launch(*arguments: Any) -> None:
+        # The interpreter takes types from the tensors, where bytes stand for several formats.
+        given = iter(types)
+        interpret(
+            *(
+                value.view(torch.uint8)
+                if isinstance(value, torch.Tensor) and next(given) == "*u8"
+                else value
+                for value in arguments
+            )
+        )
+
     return TritonExecutable(dispatch, plan, launch, device, facts)

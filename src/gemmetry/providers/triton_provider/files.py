@@ -17,9 +17,9 @@ def output_folder(generated: Path, dispatch: Dispatch) -> Path:
     return generated / "triton" / str(operation.kind) / operation_name(operation)
 
 
-def kernel_source() -> bytes:
-    """The source of gemmetry's kernel, read as a file: importing it would import triton."""
-    return files("gemmetry.kernels").joinpath("triton_matmul.py").read_bytes()
+def kernel_source(module: str = "triton_matmul") -> bytes:
+    """The source of one of gemmetry's kernels, read as a file: importing it would import triton."""
+    return files("gemmetry.kernels").joinpath(f"{module}.py").read_bytes()
 
 
 def write_atomically(path: Path, data: bytes) -> Path:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gemmetry.domain.dtypes import F16, TF32
+from gemmetry.domain.dtypes import F16, F32, TF32
 from gemmetry.domain.operation import Layout, Operation, Scaling
+from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.architectures import TRITON_TYPES
 from gemmetry.providers.triton_provider.tiles import TritonTile
 
@@ -43,6 +44,8 @@ class KernelPlan:
     programs: int
     warps: int
     stages: int
+    kernel: str = "matmul_kernel"
+    """Name of the function; :mod:`~gemmetry.providers.triton_provider.kernels` has them."""
 
     def signature(self, names: Sequence[str]) -> dict[str, str]:
         """Argument -> type for all `names` of the kernel, as ``ASTSource`` requires."""
@@ -73,7 +76,7 @@ class KernelPlan:
     def document(self) -> dict[str, Any]:
         """The plan as readable JSON values."""
         return {
-            "kernel": "matmul_kernel",
+            "kernel": self.kernel,
             "pointers": dict(self.pointers),
             "integers": dict(self.integers),
             "constants": dict(self.constants),
@@ -83,8 +86,8 @@ class KernelPlan:
         }
 
 
-def make_plan(operation: Operation, tile: TritonTile) -> KernelPlan:
-    """The plan of `operation` with `tile`."""
+def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = False) -> KernelPlan:
+    """The plan of `operation` with `tile`, on a GPU or for Triton's interpreter."""
     s = operation.signature
     m, n, k, _ = operation.matmul_shape
     roles = {spec.role: index for index, spec in enumerate(operation.inputs)}
@@ -92,16 +95,10 @@ def make_plan(operation: Operation, tile: TritonTile) -> KernelPlan:
     types = {spec.role: f"*{TRITON_TYPES[spec.dtype]}" for spec in tensors}
     steps = [str(step) for step in s.epilogue]
     constants: dict[str, Any] = {
-        "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
-        "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
         "C_ROW_MAJOR": s.result_layout is Layout.ROW,
         "EVEN_M": m % tile.block_m == 0,
         "EVEN_N": n % tile.block_n == 0,
         "EVEN_K": k % tile.block_k == 0,
-        "INPUT_PRECISION": "tf32" if s.lhs is TF32 else "ieee",
-        "IMPRECISE_STEPS": min(tile.block_k, _IMPRECISE_STEPS) if s.lhs.is_fp8 else None,
-        "ACCUMULATE_F16": s.accumulator is F16,
-        "ROW_SCALING": s.scaling is Scaling.ROW,
         "ALPHA": s.alpha,
         "BETA": s.beta,
         "BLOCK_M": tile.block_m,
@@ -109,6 +106,20 @@ def make_plan(operation: Operation, tile: TritonTile) -> KernelPlan:
         "BLOCK_K": tile.block_k,
         "GROUP_M": tile.group,
     }
+    if s.blocks is None:
+        constants |= {
+            "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
+            "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
+            "INPUT_PRECISION": "tf32" if s.lhs is TF32 else "ieee",
+            "IMPRECISE_STEPS": min(tile.block_k, _IMPRECISE_STEPS) if s.lhs.is_fp8 else None,
+            "ACCUMULATE_F16": s.accumulator is F16,
+            "ROW_SCALING": s.scaling is Scaling.ROW,
+        }
+    else:
+        constants |= block_scaled.constants(s, tile.method, interprets=interprets)
+        # The kernel reinterprets bytes: e2m1 and e8m0 have no type in Triton.
+        factors = "*fp32" if s.blocks.dtype is F32 else "*u8"
+        types |= {"lhs": "*u8", "rhs": "*u8", "scale_a": factors, "scale_b": factors}
     for position in range(4):
         constants[f"STEP_{position + 1}"] = steps[position] if position < len(steps) else None
     for name, role in _POINTERS.items():
@@ -127,9 +138,11 @@ def make_plan(operation: Operation, tile: TritonTile) -> KernelPlan:
             "stride_a": m * k,
             "stride_b": k * n,
             "stride_c": m * n,
+            **({} if s.blocks is None else block_scaled.strides(operation)),
         },
         constants=constants,
         programs=tile.tiles(operation),
         warps=tile.warps,
         stages=tile.stages,
+        kernel="matmul_kernel" if s.blocks is None else "block_scaled_kernel",
     )

@@ -18,7 +18,7 @@ from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.triton_provider import tiles
+from gemmetry.providers.triton_provider import block_scaled, tiles
 from gemmetry.providers.triton_provider.architectures import architecture_of, cross_targets
 from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.support import reason_against
@@ -86,7 +86,9 @@ class TritonProvider(BaseProvider):
             folder = output_folder(workspace.generated, dispatch)
             plan = make_plan(dispatch.operation, self._tile(dispatch))
             text = json.dumps(plan.document(), indent=2) + "\n"
-            written[folder / "triton_matmul.py"] = kernel_source()
+            modules = ["triton_matmul"]
+            modules += ["triton_block_scaled"] * (dispatch.operation.signature.blocks is not None)
+            written |= {folder / f"{name}.py": kernel_source(name) for name in modules}
             stem = f"{dispatch.configuration.name}.{_architecture_name(dispatch)}"
             written[folder / f"{stem}.json"] = text.encode()
         return [write_atomically(path, data) for path, data in written.items()]
@@ -155,16 +157,21 @@ class TritonProvider(BaseProvider):
         built = compile_kernel(
             dispatch, plan, architecture, workspace.generated, force=workspace.force
         )
-        if dispatch.configuration.name != DEFAULT_CONFIGURATION:
-            return built
-        return built._replace(facts=replace(built.facts, default_configuration=tile.name))
+        facts = built.facts
+        signature = dispatch.operation.signature
+        if signature.blocks is not None:
+            how = block_scaled.note(signature, tile.method, architecture)
+            facts = replace(facts, notes=(*facts.notes, how))
+        if dispatch.configuration.name == DEFAULT_CONFIGURATION:
+            facts = replace(facts, default_configuration=tile.name)
+        return built._replace(facts=facts)
 
     def _build_interpreted(self, dispatch: Dispatch) -> Executable:
         _require_interpreter()
         from gemmetry.devices.torch import open_device
         from gemmetry.providers.triton_provider.executable import interpreted
 
-        plan = make_plan(dispatch.operation, self._tile(dispatch))
+        plan = make_plan(dispatch.operation, self._tile(dispatch), interprets=True)
         return interpreted(dispatch, plan, open_device(dispatch.target))
 
 

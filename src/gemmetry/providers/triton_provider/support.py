@@ -5,6 +5,7 @@ from __future__ import annotations
 from gemmetry.domain.dtypes import BF16, F16, F32, S8, S32, TF32, default_accumulator
 from gemmetry.domain.operation import Operation, OperationKind, Signature
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.architectures import Architecture, architecture_of
 
 _RESULTS = (F32, F16, BF16)
@@ -28,6 +29,10 @@ def reason_against(operation: Operation, target: Target, *, interprets: bool) ->
         return f"the Triton kernel runs on NVIDIA from sm_80 and AMD CDNA 2 to 4, not on {target}"
     if s.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
         return f"the Triton kernel does matmul and batch_matmul, not {s.kind}"
+    if s.blocks is not None:
+        if interprets and s.result not in _INTERPRETED:
+            return f"Triton's interpreter stores f32 and f16 correctly, not {s.result}"
+        return block_scaled.reason_against(operation, architecture) or _size_reason(operation)
     if interprets and not {s.lhs, s.result} <= _INTERPRETED:
         return f"Triton's interpreter multiplies f32, f16, s8 correctly, not {s.lhs} to {s.result}"
     return (

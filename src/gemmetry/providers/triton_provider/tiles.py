@@ -1,21 +1,25 @@
 """Tuning configurations of the Triton kernel: names, candidates and validity.
 
-A configuration is called ``tile_<BLOCK_M>x<BLOCK_N>x<BLOCK_K>_warps<W>_stages<S>_group<G>``;
-``default`` leaves the choice to :func:`choose`.
+A configuration is called ``tile_<BLOCK_M>x<BLOCK_N>x<BLOCK_K>_warps<W>_stages<S>_group<G>``, after
+the method and ``_`` where blocks have scale factors
+(:mod:`gemmetry.providers.triton_provider.block_scaled`); ``default`` leaves the choice to
+:func:`choose`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Layout, Operation
+from gemmetry.providers.triton_provider import block_scaled
 from gemmetry.providers.triton_provider.architectures import Architecture
 
 _NAME = re.compile(
+    rf"(?:({'|'.join(block_scaled.METHODS)})_)?"
     r"tile_([1-9]\d*)x([1-9]\d*)x([1-9]\d*)_warps([1-9]\d*)_stages([1-9]\d*)_group([1-9]\d*)"
 )
 _LARGEST_BLOCK = 1024
@@ -39,11 +43,14 @@ class TritonTile:
     warps: int
     stages: int
     group: int = 8
+    method: str = field(default="", kw_only=True)
+    """How blocks with scale factors are multiplied; "" where there are none."""
 
     @property
     def name(self) -> str:
+        lead = f"{self.method}_tile" if self.method else "tile"
         return (
-            f"tile_{self.block_m}x{self.block_n}x{self.block_k}"
+            f"{lead}_{self.block_m}x{self.block_n}x{self.block_k}"
             f"_warps{self.warps}_stages{self.stages}_group{self.group}"
         )
 
@@ -52,8 +59,9 @@ class TritonTile:
         return Configuration(self.name, self.parameters)
 
     @property
-    def parameters(self) -> dict[str, int]:
+    def parameters(self) -> dict[str, Parameter]:
         return {
+            **({"method": self.method} if self.method else {}),
             "block_m": self.block_m,
             "block_n": self.block_n,
             "block_k": self.block_k,
@@ -74,7 +82,8 @@ def parse_tile(name: str) -> TritonTile | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    tile = TritonTile(*(int(text) for text in match.groups()))
+    method, *sizes = match.groups()
+    tile = replace(TritonTile(*map(int, sizes)), method=method or "")
     powers = (tile.block_m, tile.block_n, tile.block_k, tile.warps)
     if any(size & (size - 1) for size in powers) or max(powers[:3]) > _LARGEST_BLOCK:
         return None
@@ -91,6 +100,9 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
     s = operation.signature
     a_tile = tile.block_m * tile.block_k * s.lhs.itemsize
     b_tile = tile.block_k * tile.block_n * s.rhs.itemsize
+    if s.blocks is not None:
+        a_tile = block_scaled.bytes_of_step(s.lhs, tile.block_m * tile.block_k, tile.method)
+        b_tile = block_scaled.bytes_of_step(s.rhs, tile.block_k * tile.block_n, tile.method)
     from_shared = architecture.has_wgmma and tile.block_m >= 64 and s.lhs is not F32
     if from_shared or architecture.name == "gfx950":
         return tile.stages * (a_tile + b_tile)
@@ -99,6 +111,8 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
 
 def why_invalid(tile: TritonTile, operation: Operation, architecture: Architecture) -> str | None:
     """Why `tile` cannot work for `operation` on `architecture`, or None."""
+    if reason := _wrong_method(tile, operation, architecture):
+        return reason
     needed = shared_memory_bytes(tile, operation, architecture)
     if needed > architecture.shared_memory_bytes:
         return (
@@ -114,6 +128,21 @@ def why_invalid(tile: TritonTile, operation: Operation, architecture: Architectu
     smallest = 32 if operation.signature.lhs.itemsize == 1 else 16
     if min(tile.block_m, tile.block_n) < 16 or tile.block_k < smallest:
         return f"{tile.name} is smaller than the matrix instructions (16x16x{smallest})"
+    return None
+
+
+def _wrong_method(
+    tile: TritonTile, operation: Operation, architecture: Architecture | None
+) -> str | None:
+    blocks = operation.signature.blocks
+    if blocks is None:
+        return f"{tile.method} is for blocks with scale factors" if tile.method else None
+    known = block_scaled.methods(operation.signature, architecture)
+    if tile.method not in known:
+        names = ", ".join(f"{name}_{replace(tile, method='').name}" for name in known)
+        return f"{tile.name} is no method for {blocks}; write {names or 'another scaling'}"
+    if not block_scaled.depth_of_step(blocks, tile.method, tile.block_k):
+        return f"steps of {tile.block_k} along K do not fit blocks of {blocks.depth}"
     return None
 
 
@@ -158,11 +187,23 @@ _AMD = _make(
     (32, 64, 128, 4, 2), (16, 64, 128, 4, 2),
 )  # fmt: skip
 _SMALLEST = TritonTile(16, 16, 32, 4, 1)
+# Not measured yet: the tiles of fp8 and those of bf16 with the steps that blocks allow.
+_BLOCKS = _make(
+    (128, 128, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 128, 8, 3), (256, 128, 128, 8, 3),
+    (64, 128, 128, 4, 4), (128, 64, 128, 4, 4), (64, 64, 128, 4, 4), (128, 128, 64, 4, 4),
+    (128, 256, 64, 8, 3), (64, 256, 128, 4, 3), (32, 64, 128, 4, 4), (16, 64, 128, 4, 4),
+)  # fmt: skip
+_INTERPRETED_BLOCKS = _make((32, 32, 128, 4, 1), (16, 32, 64, 4, 1))
 _INTERPRETED = _make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1))
 
 
 def _candidates(operation: Operation, architecture: Architecture | None) -> tuple[TritonTile, ...]:
-    lhs = operation.signature.lhs
+    s = operation.signature
+    lhs = s.lhs
+    if s.blocks is not None:
+        rows = _INTERPRETED_BLOCKS if architecture is None else _BLOCKS
+        methods = block_scaled.methods(s, architecture)
+        return tuple(replace(tile, method=name) for name in methods for tile in rows)
     if architecture is None:
         return _INTERPRETED
     if architecture.is_amd:
@@ -179,7 +220,11 @@ def valid_tiles(operation: Operation, architecture: Architecture | None) -> list
     return [
         tile
         for tile in _candidates(operation, architecture)
-        if architecture is None or why_invalid(tile, operation, architecture) is None
+        if (
+            _wrong_method(tile, operation, None) is None
+            if architecture is None
+            else why_invalid(tile, operation, architecture) is None
+        )
     ]
 
 

@@ -17,9 +17,9 @@ from gemmetry.domain.operation import (
     MatmulShape,
     Operation,
     OperationKind,
-    Scaling,
     Shape,
     Signature,
+    parse_scaling,
 )
 
 
@@ -132,7 +132,7 @@ def make_signatures(
                 Layout.NHWC if is_conv else Layout(axes.result_layout),
                 accumulator=DTYPES.get(accumulator),  # type: ignore[arg-type]
                 split_k_slices=count,
-                scaling=Scaling(axes.scaling), alpha=axes.alpha, beta=axes.beta,
+                scaling=parse_scaling(axes.scaling), alpha=axes.alpha, beta=axes.beta,
                 epilogue=_steps(epilogue),
             )  # fmt: skip
         except RequestError as error:

@@ -39,6 +39,7 @@ from gemmetry.numerics.storage import (
     Array,
     Float64Array,
     Floats,
+    absolute,
     finite_range,
     numpy_dtype,
     quantize,
@@ -103,6 +104,10 @@ PROMOTED = (5, 8)
 """Limits of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats can represent
 them."""
 
+_SPAN_OF_BLOCKS = 64
+"""Ratio of the largest to the smallest product of two scale factors of
+:func:`gemmetry.numerics.inputs.make_inputs`."""
+
 _HIDDEN_BITS = 20
 """Significand bits of a result that remain correct after a few roundings in f32."""
 
@@ -145,7 +150,8 @@ def promoted(
     s = operation.signature
     low, high = PROMOTED
     k = operation.matmul_shape.k
-    largest = high**2 * k * max(1.0, abs(s.alpha))
+    # Sums of blocks, which have factors from 1/16 to 4, are exact in 24 bits of that range.
+    largest = high**2 * k * max(1.0, abs(s.alpha)) * (1 if s.blocks is None else _SPAN_OF_BLOCKS)
     if not (s.lhs.is_fp8 and s.rhs.is_fp8) or s.accumulator.significand_bits < 24:
         return None
     typical = ((low + high) / 2) ** 2 * k
@@ -236,7 +242,7 @@ def _selection(
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
 
     def selected(given: Sequence[Array]) -> Floats:
-        if isinstance(operation.shape, Conv2dShape):
+        if isinstance(operation.shape, Conv2dShape) or s.blocks is not None:
             return exact_product(operation, given, matmul)
         # Sums are exact in the accumulator, and so in float32 where that is no wider.
         widen = to_float32 if s.accumulator.significand_bits in range(1, 25) else to_float64
@@ -244,7 +250,7 @@ def _selection(
         return _gathered(operation.shape, widen(gathered_from), codes)
 
     def sum_of_magnitudes(operation: Operation, given: Sequence[Array]) -> Floats:
-        return selected([np.abs(array) for array in given])
+        return selected([absolute(array) for array in given])
 
     partial = sum_of_magnitudes if ones > 1 else None
     return _case(operation, inputs, selected(inputs), round_once, partial, ones)
@@ -259,6 +265,16 @@ def case_of(
     """The case of integers of either sign on which no sum rounds."""
     product = exact_product(operation, inputs, matmul)
     return _case(operation, inputs, product, round_once, _largest_partial_sum)
+
+
+def summed_case(operation: Operation, inputs: tuple[Array, ...], matmul: Matmul) -> ExactCase:
+    """The case of a few products for each element, whose factors of blocks use every bit: their
+    sum may round."""
+    product = to_float64(exact_product(operation, inputs, matmul))
+    magnitude = to_float64(exact_product(operation, [absolute(x) for x in inputs], matmul))
+    reference = with_epilogue(operation, product, magnitude, logical_tensors(operation, inputs))
+    m, n, k, _ = operation.matmul_shape
+    return ExactCase(inputs, None, reference, 4 + -(-k // min(m, n)))
 
 
 def _case(

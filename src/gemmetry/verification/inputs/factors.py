@@ -12,19 +12,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from gemmetry.domain.dtypes import DType
+from gemmetry.domain.dtypes import E4M3, E8M0, F32, DType
 from gemmetry.domain.operation import EpilogueStep, Operation, Scaling, TensorSpec
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
-from gemmetry.numerics.references import Matmul, exact_product, logical_tensors, to_storage
+from gemmetry.numerics.references import (
+    Matmul,
+    exact_product,
+    logical_tensors,
+    scales_of_result,
+    to_storage,
+)
 from gemmetry.numerics.storage import (
     Array,
     Float64Array,
     Floats,
+    absolute,
     quantize,
     smallest_normal,
     to_float64,
 )
-from gemmetry.verification.inputs.exact import ExactCase, case_of
+from gemmetry.verification.inputs.exact import ExactCase, case_of, selects_lhs, summed_case
 
 WIDEST_PRODUCT = 30
 """Powers of two, up and down, of a product of two scale factors where the result has room: f16 ends
@@ -34,6 +41,9 @@ WIDEST_FACTOR = 20
 """Additional powers of two by which one factor is large and the other small, so that both are
 outside the range of f16."""
 
+_REACH_OF_E4M3 = 5
+"""The same for factors in e4m3, whose normal numbers are 2^-6 to 448."""
+
 _SUMS = frozenset({EpilogueStep.BIAS, EpilogueStep.RESIDUAL, EpilogueStep.GELU})
 
 
@@ -42,8 +52,11 @@ def scaled(
 ) -> ExactCase | None:
     """The integers of :func:`gemmetry.verification.inputs.exact.integers` with scale factors of
     either sign that use every bit of f32 and differ from their neighbours. Factors, and products of
-    two, span the range that the formats of result and accumulator allow. None for operations
-    without scale factors."""
+    two, span the range that the formats of result and accumulator allow. Factors of blocks are
+    applied to a selection of A's integers, as sums over several blocks would round. None for
+    operations without scale factors."""
+    if operation.signature.blocks is not None:
+        return _scaled_blocks(operation, seed, matmul)
     if operation.signature.scaling is Scaling.NONE or exact_integer_limit(operation) == 0:
         return None
     inputs = list(make_inputs(operation, distribution="integers", seed=seed))
@@ -54,6 +67,22 @@ def scaled(
     return case_of(operation, tuple(inputs), matmul, False)
 
 
+def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
+    selection = selects_lhs(operation, seed, matmul, False)
+    if selection is None:
+        return None
+    inputs = list(selection.inputs)
+    unscaled = [
+        np.ones_like(array) if spec.role.startswith("scale_") else array
+        for spec, array in zip(operation.inputs, inputs, strict=True)
+    ]
+    product = exact_product(operation, [absolute(array) for array in unscaled], matmul)
+    for i, spec in enumerate(operation.inputs):
+        if spec.role.startswith("scale_"):
+            inputs[i] = _factors(operation, spec, product, seed)
+    return summed_case(operation, tuple(inputs), matmul)
+
+
 def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int) -> Array:
     s, is_first = operation.signature, spec.role == "scale_a"
     low, high = _room(s.result, product, max(1.0, abs(s.alpha)))
@@ -61,12 +90,17 @@ def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int)
     # Sums of a power of A and one of B range from `low` to `high`; a single pair is at `low`.
     reach = half // 2 if is_first else half - half // 2
     apart = WIDEST_FACTOR if s.accumulator.maximum > 2.0**100 else 0
+    if spec.dtype is E4M3:
+        reach, apart, middle = min(reach, _REACH_OF_E4M3), 0, 0
     center = middle + apart if is_first else -apart
     powers = np.resize(center + np.array([-reach, reach, 0]), spec.storage_shape)
     rng = np.random.default_rng([seed % 2**64, is_first, *spec.shape])
     signs = np.resize([-1.0, 1.0] if is_first else [1.0, 1.0, -1.0], spec.storage_shape)
-    factors = np.ldexp(signs * rng.uniform(1, 2, spec.storage_shape), powers)
-    return factors.astype(np.float32)
+    significands = rng.uniform(1, 2, spec.storage_shape)
+    if spec.dtype is not F32:
+        signs = np.abs(signs)  # Factors of 8 bits have no sign, and those of e8m0 no significand.
+        significands = np.ones_like(signs) if spec.dtype is E8M0 else significands
+    return quantize(np.ldexp(signs * significands, powers), spec.dtype)
 
 
 def _room(result: DType, product: Floats, alpha: float) -> tuple[int, int]:
@@ -119,9 +153,8 @@ def _scaled_product(operation: Operation, inputs: Sequence[Array], matmul: Matmu
     """alpha·A·B of integers, with the scale factors, in logical shape."""
     tensors = logical_tensors(operation, inputs)
     product = to_float64(exact_product(operation, inputs, matmul)) * operation.signature.alpha
-    for role in ("scale_a", "scale_b"):
-        if role in tensors:
-            product = product * to_float64(tensors[role])
+    for factor in scales_of_result(operation, tensors):
+        product = product * factor
     return product
 
 

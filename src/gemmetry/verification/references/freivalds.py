@@ -43,6 +43,7 @@ from gemmetry.domain.dtypes import F64
 from gemmetry.domain.operation import Conv2dShape, EpilogueStep, Operation, OperationKind
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.accumulation import rounding_count
+from gemmetry.numerics.block_scaling import dequantized
 from gemmetry.numerics.bounds import underflow_cost
 from gemmetry.numerics.references import logical_tensors, to_logical
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
@@ -277,12 +278,17 @@ class _ProjectedSums:
         return found
 
     def _of_member(self, member: int) -> dict[str, Array]:
-        """The operands of one matrix of the batch; operands shared by the batch as one row."""
+        """The operands of one matrix of the batch; operands shared by the batch as one row. A and B
+        contain the factors of their blocks, in 8 bytes for each element."""
         is_batched = self.operation.kind is OperationKind.BATCH_MATMUL
-        return {
+        parts = {
             role: array[member] if is_batched and array.ndim == 3 else np.atleast_2d(array)
             for role, array in self.tensors.items()
         }
+        if self.operation.signature.blocks is not None:
+            parts["lhs"], parts["rhs"] = dequantized(self.operation, parts)
+            del parts["scale_a"], parts["scale_b"]
+        return parts
 
     def _signs(self, count: int) -> Vectors:
         signs = self.rng.choice(np.array([-1, 1]), (count, self.vectors))

@@ -29,6 +29,7 @@ from gemmetry.numerics.references import (
     logical_tensors,
     operand_sizes,
     to_logical,
+    to_storage,
 )
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
 from gemmetry.verification.comparison import compare
@@ -163,25 +164,27 @@ class ElementSampler:
     ) -> None:
         """Compare a block of the result with its reference; `axis` runs along the lines."""
         s = self.operation.signature
+        blocks = s.blocks
         kind = s.kind if s.kind is OperationKind.MATMUL_SPLITK else OperationKind.MATMUL
         signature = replace(
-            s, kind=kind, lhs_layout=Layout.ROW, rhs_layout=Layout.ROW, result_layout=Layout.ROW
-        )
+            s, kind=kind, lhs_layout=Layout.ROW, rhs_layout=Layout.ROW, result_layout=Layout.ROW,
+            scaling=s.scaling if blocks is None else blocks.of_lines,
+        )  # fmt: skip
         k = self.operation.matmul_shape.k
         operation = Operation(signature, MatmulShape(rows.size, columns.size, k))
         block = np.ix_(rows, columns)
+        of_rows = rows // (1 if blocks is None else blocks.rows)
+        of_columns = columns // (1 if blocks is None else blocks.columns)
         cut = {
             "lhs": lambda array: array[rows],
             "rhs": lambda array: array[:, columns],
             "bias": lambda array: array[columns],
-            "scale_a": lambda array: array[rows] if array.ndim == 2 else array,
-            "scale_b": lambda array: array[:, columns] if array.ndim == 2 else array,
+            "scale_a": lambda array: array[of_rows] if array.ndim == 2 else array,
+            "scale_b": lambda array: array[:, of_columns] if array.ndim == 2 else array,
             "addend": lambda array: array[block],
             "residual": lambda array: array[block],
         }
-        inputs = [
-            np.ascontiguousarray(cut[spec.role](tensors[spec.role])) for spec in operation.inputs
-        ]
+        inputs = [to_storage(cut[spec.role](tensors[spec.role]), spec) for spec in operation.inputs]
         reference = compute_reference(operation, inputs)
         if self.sizes is not None:
             reference = replace(reference, sizes=self.sizes)

@@ -1,0 +1,146 @@
+"""Blocks with scale factors in Triton: which methods compute an operation, and their arguments.
+
+The methods are those of :mod:`gemmetry.kernels.triton_block_scaled`. The names of configurations
+begin with the method, because it decides what is measured: ``dotscaled_tile_128x128x128_…`` is the
+instruction of Blackwell, or what Triton does without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gemmetry.domain.block_scaling import BlockScaling
+from gemmetry.domain.dtypes import BF16, E2M1, E4M3, E5M2, E8M0, F16, F32, DType
+from gemmetry.domain.operation import Layout, Operation, Signature, TensorSpec
+from gemmetry.providers.triton_provider.architectures import Architecture
+
+PROMOTED, DOT_SCALED, WIDENED = METHODS = ("promoted", "dotscaled", "widened")
+
+_RESULTS = (F32, F16, BF16)
+_DEEPEST_STEP = 128
+"""fp8 products summed before a sum is promoted: the interval that the error bounds assume."""
+_NATIVE = {(E8M0, 32): (E4M3, E5M2, E2M1), (E4M3, 16): (E2M1,)}
+"""Format and depth of factors -> formats that Triton's ``dot_scaled`` takes with them
+(``TritonSemantic.deduce_scale_factor``: 16 for factors in e4m3, 32 for e8m0)."""
+_FIRST_NATIVE = 100
+"""tcgen05.mma with block scaling: PTX ISA, sm_100 and the later ones of that family; the kernels
+that Triton makes for sm_120 are native too."""
+
+
+def reason_against(operation: Operation, architecture: Architecture | None) -> str | None:
+    """None if one of the methods computes `operation`, else the reason; architecture None: the
+    interpreter."""
+    s, k = operation.signature, operation.matmul_shape.k
+    if not methods(s, architecture):
+        return (
+            f"the Triton kernel scales fp8 by f32 factors of blocks that are a multiple of 32 deep "
+            f"({_DEEPEST_STEP} at most in one sum), or e4m3, e5m2 and e2m1 by e8m0 or e4m3 factors "
+            f"of 16 or 32, not {s.lhs} and {s.rhs} by {s.blocks}"
+        )
+    if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
+        return "blocks are read along K: A row-major and B column-major (layouts t, n)"
+    if E2M1 in (s.lhs, s.rhs) and k % 2:
+        return f"two numbers of e2m1 share a byte, and K={k} is odd"
+    if s.accumulator is not F32:
+        return f"blocks are accumulated in f32, not {s.accumulator}"
+    if s.result not in _RESULTS:
+        return f"the Triton kernel stores {', '.join(map(str, _RESULTS))}, not {s.result}"
+    return None
+
+
+def methods(signature: Signature, architecture: Architecture | None) -> tuple[str, ...]:
+    """The methods that compute a signature with blocks, the default one first."""
+    s, blocks = signature, signature.blocks
+    assert blocks is not None
+    formats = {s.lhs, s.rhs}
+    if architecture is not None and architecture.is_amd:
+        return ()
+    if blocks.dtype is F32:
+        fp8 = {E4M3, E5M2} if architecture is None else set(architecture.fp8)
+        return (PROMOTED,) if formats <= fp8 and not blocks.depth % 32 else ()
+    if not formats <= {E4M3, E5M2, E2M1} or blocks.rows != 1 or blocks.columns != 1:
+        return ()
+    if E2M1 not in formats and architecture is not None and not architecture.fp8:
+        return ()  # Triton converts fp8 on processors that have it only.
+    native = formats <= set(_NATIVE.get((blocks.dtype, blocks.depth), ()))
+    if architecture is None and blocks.dtype is not E8M0:
+        native = False  # Triton 3.9's interpreter reads any byte of a factor as an exponent.
+    widened = (WIDENED,) if blocks.depth in (16, 32) else ()
+    return ((DOT_SCALED,) if native else ()) + widened
+
+
+def why_not_native(signature: Signature, architecture: Architecture) -> str:
+    """Why no matrix instruction of `architecture` applies the factors; "" if one does."""
+    s, blocks = signature, signature.blocks
+    assert blocks is not None
+    if blocks.dtype is F32:
+        return ""
+    if not {s.lhs, s.rhs} <= set(_NATIVE.get((blocks.dtype, blocks.depth), ())):
+        return f"dot_scaled has no {blocks.dtype} factors of {blocks.depth} {s.lhs} elements"
+    if architecture.number < _FIRST_NATIVE:
+        return f"{architecture.name} has no instruction with factors of blocks"
+    return ""
+
+
+def note(signature: Signature, method: str, architecture: Architecture) -> str:
+    """What a reader of times has to know about the method."""
+    if method == PROMOTED:
+        return "sums of each block are multiplied by their f32 factors outside the instruction"
+    reason = why_not_native(signature, architecture)
+    if method == DOT_SCALED and not reason:
+        return "the matrix instruction applies the factors"
+    why = f" ({reason})" if reason else ""
+    who = "Triton" if method == DOT_SCALED else "the kernel"
+    return f"decomposed{why}: {who} widens both operands to bf16 before the matrix instruction"
+
+
+def depth_of_step(blocks: BlockScaling, method: str, block_k: int) -> bool:
+    """Whether steps of `block_k` fit the blocks: within one block for sums that are promoted at its
+    end, whole blocks otherwise."""
+    if method == PROMOTED:
+        return block_k <= _DEEPEST_STEP and blocks.depth % block_k == 0
+    return block_k % blocks.depth == 0 and block_k >= 64
+
+
+def bytes_of_step(dtype: DType, elements: int, method: str) -> int:
+    """Shared memory for a tile of `elements`: widened tiles pass through it in bf16."""
+    return 2 * elements if method != PROMOTED else elements * dtype.storage_bits // 8
+
+
+def constants(signature: Signature, method: str, *, interprets: bool) -> dict[str, Any]:
+    """The kernel's constants that depend on the blocks."""
+    blocks = signature.blocks
+    assert blocks is not None
+    # Triton's interpreter multiplies neither fp8 nor bf16.
+    wide = "fp32" if interprets else "bf16" if method == WIDENED else None
+    return {
+        "METHOD": method,
+        "A_FORMAT": str(signature.lhs),
+        "B_FORMAT": str(signature.rhs),
+        "FACTORS": str(blocks.dtype),
+        "ROWS": blocks.rows,
+        "COLUMNS": blocks.columns,
+        "DEPTH": blocks.depth,
+        "WIDE": wide,
+    }
+
+
+def strides(operation: Operation) -> dict[str, int]:
+    """Bytes between two lines and two matrices of A and B, whose lines are contiguous; elements
+    between the factors of two lines, two blocks and two matrices."""
+    s, (m, n, k, _) = operation.signature, operation.matmul_shape
+    lda, ldb = (k * dtype.storage_bits // 8 for dtype in (s.lhs, s.rhs))
+    found = {"lda": lda, "ldb": ldb, "stride_a": m * lda, "stride_b": n * ldb}
+    for spec in operation.inputs:
+        if spec.role in ("scale_a", "scale_b"):
+            side = spec.role[-1]
+            line, block = _line_and_block(spec, lines_first=side == "a")
+            found[f"line_{side}"], found[f"block_{side}"] = line, block
+            found[f"stride_scale_{side}"] = spec.shape[-2] * spec.shape[-1]
+    return found
+
+
+def _line_and_block(spec: TensorSpec, *, lines_first: bool) -> tuple[int, int]:
+    rows, columns = spec.shape[-2:]
+    first, second = (1, rows) if spec.layout is Layout.COLUMN else (columns, 1)
+    return (first, second) if lines_first else (second, first)

@@ -1,0 +1,13 @@
+"""The kernels of this provider by name; importing this module imports triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gemmetry.kernels.triton_block_scaled import block_scaled_kernel
+from gemmetry.kernels.triton_matmul import matmul_kernel
+
+KERNELS: dict[str, Any] = {
+    "matmul_kernel": matmul_kernel,
+    "block_scaled_kernel": block_scaled_kernel,
+}
