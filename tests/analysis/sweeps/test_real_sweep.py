@@ -260,3 +260,23 @@ def test_the_sentence_of_the_page(analysis, recomputed):
     )
     assert sentence in page
     assert f"{np.mean(costs):.2f} ms of each step" in page
+
+
+def test_the_extremes_of_the_page(analysis, recomputed):
+    """Of the output projection, whose kernel has one shape."""
+    page = " ".join((ROOT / "docs" / "sweep-analysis.md").read_text().split())
+    found = [gemm for one in analysis.points for gemm in one.pooled
+             if gemm.kind.shape == "16384x4096x4096" and "TNT" in gemm.kind.kernel]  # fmt: skip
+    assert len(found) == len(POINTS)
+    (kernel,) = {gemm.kind.kernel for gemm in found}
+    longest = {True: 0, False: 0}
+    for own in (rank for of_ranks in recomputed.values() for rank in of_ranks):
+        for start, end, name, *_ in own.gemms:
+            if name == kernel:
+                beneath = own.overlap(start, end) > 0
+                longest[beneath] = max(longest[beneath], end - start)
+    assert (
+        f"the longest instance of 16384x4096x4096 took {longest[True] / 1000:,.0f} µs next to "
+        f"communication, and the longest one alone {longest[False] / 1000:,.0f} µs, but its "
+        f"largest slowdown at any point is {100 * (max(g.slowdown for g in found) - 1):+.1f} %"
+    ) in page

@@ -118,8 +118,18 @@ def test_one_of_anything_is_singular():
 def test_a_straggler_is_named_with_its_kernel(analysis_of, sweeps):
     found = sentences(analysis_of(sweeps.MadePoint(delay_ns={1: 200_000})))
     (sentence,) = [text for text in found if "delays the others" in text]
-    assert sentence.startswith("With 256 threads, 8 channels, rank 1 delays the others: it enters ")
+    assert sentence.startswith(
+        "With 256 threads, 8 channels, rank 1 delays the others: it enters 100.0 % of its 18 "
+        "collectives last, from step 3 on"
+    )
     assert f"in {sweeps.SLEEP.partition('(')[0]}" in sentence
+
+
+def test_a_single_step_leaves_open_whether_a_rank_is_late(analysis_of, sweeps):
+    document = analysis_of(sweeps.MadePoint(steps=1, layers=1, delay_ns={1: 200_000}))
+    assert [one["verdict"] for one in document["points"][0]["stragglers"]] == ["undecided"] * 2
+    text = "No rank is shown to delay the others; at 1 of 1 point it is undecided after 1 step: "
+    assert f"{text}record more." in sentences(document)
 
 
 def test_settings_that_took_effect_and_one_that_did_not(analysis_of, sweeps):
