@@ -119,7 +119,7 @@ def test_a_straggler_is_named_with_its_kernel(analysis_of, sweeps):
     found = sentences(analysis_of(sweeps.MadePoint(delay_ns={1: 200_000})))
     (sentence,) = [text for text in found if "delays the others" in text]
     assert sentence.startswith(
-        "With 256 threads, 8 channels, rank 1 delays the others: it enters 100.0 % of its 18 "
+        "With 256 threads, 8 channels, rank 1 delays the others: it enters 100 % of its 18 "
         "collectives last, from step 3 on"
     )
     assert f"in {sweeps.SLEEP.partition('(')[0]}" in sentence
