@@ -142,8 +142,9 @@ def _tensor_operations() -> tuple[Concept, ...]:
     for kind, expressions in _FORMATS.items():
         amd = (f"512 * {_MOPS}{_AMD_FORMATS[kind]}",) if kind in _AMD_FORMATS else ()
         found.append(
+            # The section with them differs between versions and chips, so they are listed.
             _is(f"tensor_ops_{kind}", "", f"operations on matrix units with inputs in {kind}",
-                *expressions, *amd, section=_TENSOR, source=_COUNTED)
+                *expressions, *amd, source=_COUNTED)
         )  # fmt: skip
     found.append(
         _is("tensor_ops_fp32", "", "operations on matrix units with inputs in fp32",

@@ -21,6 +21,7 @@ from gemmetry.counters.collecting.failures import ProfilerEnd, failure_of
 from gemmetry.counters.collecting.ncu import export_arguments, plan_ncu, sections_in
 from gemmetry.counters.collecting.request import CollectFiles, CollectRequest, ToolName
 from gemmetry.counters.collecting.rocprof import RocprofPlan, plan_rocprof
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import (
     EnvironmentFailure,
     RequestError,
@@ -146,8 +147,8 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
         passes = _passes(table)
         problem = failure_of(_attempt(collection, status, files.report.exists(), launches))
     else:
-        found = any(files.stem.parent.rglob("*counter_collection.csv"))
-        problem = failure_of(_attempt(collection, status, found, None))
+        launches = _counted_launches(files.stem.parent)
+        problem = failure_of(_attempt(collection, status, launches is not None, launches))
     description = _description(collection, started, status, launches, passes, problem)
     _write(files.description, json.dumps(description, indent=1) + "\n")
     if problem is not None and not launches:
@@ -246,6 +247,14 @@ def _exported(collection: Collection) -> LaunchTable | None:
     if done.returncode:
         return None
     return read_ncu_csv(collection.files.table, [_PASSES])
+
+
+def _counted_launches(folder: Path) -> int | None:
+    """The launches that rocprofv3 counted; None if it wrote nothing that can be read."""
+    try:
+        return len(read_counters(folder, ()))
+    except RequestError:
+        return None
 
 
 def _passes(table: LaunchTable | None) -> int | None:

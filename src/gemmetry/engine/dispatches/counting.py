@@ -15,6 +15,7 @@ from gemmetry.counters.collecting.request import CollectRequest, ToolName
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import LaunchVerdict
 from gemmetry.counters.diagnosis.work import gemm_work
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
 from gemmetry.domain.events import Message
@@ -31,7 +32,6 @@ from gemmetry.engine.opaque.executor import run_command
 from gemmetry.engine.planning import LaneProvider
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.formats.counters.launches import DURATION
-from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 
 COUNTERS = "counters"
 """Subfolder of an experiment."""
@@ -140,9 +140,10 @@ class Counting:
 
 
 def _verdict(collected: Collected, candidate: Candidate) -> LaunchVerdict | None:
-    """What bounds the kernel that took longest; None where there are no counters of NVIDIA's."""
-    table = read_ncu_csv(collected.files.table) if collected.files.table.exists() else None
-    if table is None or not len(table):
+    """What bounds the kernel that took longest; None where no launch can be read."""
+    files = collected.files
+    table = read_counters(files.table if files.table.exists() else files.stem.parent)
+    if not len(table):
         return None
     launch = max(table, key=lambda one: one.value(DURATION) or 0.0)
     # Of several kernels, such as a product and a reduction, none does all of the work.
