@@ -80,6 +80,8 @@ class _Library:
 
 def main(wheels: list[Path]) -> None:
     """Write the file from the libraries in `wheels`."""
+    if not wheels:
+        raise SystemExit("give the wheels of CUPTI: the file is not changed")
     found: dict[str, set[tuple[str, str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for wheel in sorted(wheels, key=_version, reverse=True):

@@ -18,7 +18,12 @@ from gemmetry.traces.tracelens.sheets import SHEETS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SCRIPTS = sorted((DOCS / "generate").glob("*.py"))
+SCRIPTS = [
+    script
+    for script in sorted((DOCS / "generate").glob("*.py"))
+    if f"{script.name} > docs/" in script.read_text(encoding="utf-8")
+]
+"""Those that print a page; another one writes data that need files from elsewhere."""
 NEEDS = {"support": ("torch", "triton")}
 """Packages whose absence would change a page."""
 

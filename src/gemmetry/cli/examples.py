@@ -186,6 +186,13 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("Next to the checklist of the document and NVIDIA's rules:",
          "gemmetry counters diagnose my.ncu-rep --beside -o diagnosis.json"),
     ),
+    "counters import": (
+        ("The launches of a report of Nsight Compute:", "gemmetry counters import my.ncu-rep"),
+        ("Some of its metrics:",
+         "gemmetry counters import my.ncu-rep --metric 'dram__bytes*'"),
+        ("Several reports as one table:",
+         "gemmetry counters import a.csv b.ncu-rep -o counters.parquet"),
+    ),
     "counters metrics": (
         ("What counters show on an H200:", "gemmetry counters metrics --chip gh100"),
         ("Reasons for stalls on a Blackwell GPU:",

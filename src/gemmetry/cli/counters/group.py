@@ -12,6 +12,7 @@ from gemmetry.cli.help_text import PlainGroup
 
 COMMANDS: dict[str, str] = {
     "collect": "collect",
+    "import": "import_command",
     "diagnose": "diagnose",
     "metrics": "metrics",
 }

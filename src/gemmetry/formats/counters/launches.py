@@ -149,3 +149,8 @@ class ProfiledLaunch:
         """All numbers that the report has about this launch."""
         found: dict[str, Any] = {name: self.value(name) for name in self.table.values}
         return {name: value for name, value in found.items() if value is not None}
+
+    def texts(self) -> dict[str, str]:
+        """All texts that the report has about this launch."""
+        found = {name: self.text(name) for name in self.table.texts}
+        return {name: text for name, text in found.items() if text}
