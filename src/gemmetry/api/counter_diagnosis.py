@@ -119,7 +119,7 @@ def diagnose(
     """Read reports of hardware counters, and report what bounds each launch.
 
     Args:
-        reports: of Nsight Compute or rocprofv3.
+        reports: of Nsight Compute or rocprofv3, or folders of ``gemmetry counters collect``.
         kernel: a regular expression; only launches whose name contains it.
         shape: ``MxNxK`` or ``BxMxNxK`` (commas are accepted, too): what the GEMMs compute.
         dtype: ``bf16``, or ``bf16:bf16:f32`` for A, B and C.
@@ -135,7 +135,7 @@ def diagnose(
     problems: list[str] = []
     names: dict[str, None] = {}
     for report in reports:
-        table = read_counters(Path(report))
+        table = read_counters(_file(Path(report)))
         problems.extend(table.problems)
         names.update(dict.fromkeys(one.name for one in table.infos))
         launches.extend(one for one in table if pattern is None or pattern.search(one.name))
@@ -148,6 +148,12 @@ def diagnose(
     return CounterDiagnosis(
         launches, [diagnose_launch(one, work) for one in launches], problems, work
     )
+
+
+def _file(report: Path) -> Path:
+    """The report of a folder that ``gemmetry counters collect`` wrote."""
+    found = report / "counters.csv"
+    return found if found.is_file() else report
 
 
 def _pattern(kernel: str | None) -> re.Pattern[str] | None:

@@ -15,7 +15,8 @@ def diagnose(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Reports of Nsight Compute (.ncu-rep, CSV), or counters of rocprofv3.",
+            help="Reports of Nsight Compute (.ncu-rep, CSV), counters of rocprofv3, or folders of "
+            "gemmetry counters collect.",
         ),
     ],
     kernel: Annotated[

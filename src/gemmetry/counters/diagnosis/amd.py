@@ -7,6 +7,7 @@ rocprofiler-compute (ROCm/rocm-systems, commit 1b1610fc).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gemmetry.counters.catalogue import Concept, reading_of
@@ -38,6 +39,13 @@ _VALU = _percent(
 _LDS = _percent(
     "lds_percent", "the use of the LDS", f"100 * SQ_LDS_IDX_ACTIVE / ({_CYCLES} * cu_count)"
 )
+
+
+CONCEPTS: Mapping[str, tuple[str | Concept, ...]] = {
+    "tensor": ("tensor_pipe_percent",), "fma": (_VALU,), "l1": (_LDS,),
+    "dram": ("dram_read_bytes", "dram_write_bytes"),
+}  # fmt: skip
+"""Unit -> what shows how busy it is."""
 
 
 def device_of(facts: Facts) -> DeviceSpec | None:
@@ -73,8 +81,8 @@ def stall_shares(facts: Facts) -> StallShares | None:
     waits, issue = facts.get("wait_percent"), facts.get("issue_wait_percent")
     if waits is None:
         return None
-    shares, metrics = {"any": waits.value / 100}, {"any": waits.source}
+    shares, metrics = {"any": waits.value / 100}, {"any": "SQ_WAIT_ANY"}
     if issue is not None:
         shares["inst_issue"] = issue.value / 100
-        metrics["inst_issue"] = issue.source
+        metrics["inst_issue"] = "SQ_WAIT_INST_ANY"
     return StallShares(shares, metrics, "SQ_WAVE_CYCLES")

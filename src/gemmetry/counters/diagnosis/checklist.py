@@ -77,7 +77,7 @@ def side_by_side(
         rules=[
             RuleRemark(
                 rule=one.identifier,
-                title=one.title or one.message.partition(".")[0],
+                title=one.title or one.message.partition(". ")[0],
                 speedup_percent=one.speedup_percent,
                 speedup_kind=one.speedup_kind or "",
                 remark=_about_rule(one.identifier, reasons),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from gemmetry.counters.catalogue import flags_for, reading_of
+from gemmetry.counters.catalogue import Concept, flags_for, reading_of
 from gemmetry.counters.chips import chip_of
 from gemmetry.counters.diagnosis import amd
 from gemmetry.counters.diagnosis.evidence import COUNTER, evidence_of, term
@@ -21,6 +21,10 @@ REACHED = 80.0
 """Percent of its peak rate from which a unit is at its limit (NVIDIA's rule SOLBottleneck)."""
 NEAR = 60.0
 """Percent of its peak rate from which a unit comes close (the same rule: below it, latency)."""
+
+TENSOR_LEAD = 10.0
+"""Percentage points by which another unit has to be busier than tensor cores to be the nearest
+limit: it works for them."""
 
 _UNKNOWN_CHIP = "GH100"
 """Whose options are shown for a chip that is not listed."""
@@ -71,7 +75,7 @@ class Facts:
         """Those of the concepts that the report does not have."""
         return tuple(name for name in concepts if self.get(name) is None)
 
-    def collect(self, concepts: Iterable[str] = (), sections: Iterable[str] = ()) -> str:
+    def collect(self, concepts: Iterable[str | Concept] = (), sections: Iterable[str] = ()) -> str:
         """The options of the profiler that collect the concepts and sections."""
         flags = flags_for(concepts, self.chip)
         wanted = [] if self.is_amd else [f"--section {name}" for name in dict.fromkeys(sections)]
@@ -101,6 +105,20 @@ class Facts:
             if values:
                 found[unit.id] = max(values, key=lambda one: one.value)
         return found
+
+    @cached_property
+    def processor(self) -> str:
+        """What a multiprocessor is called."""
+        return "compute unit" if self.is_amd else "multiprocessor"
+
+    @cached_property
+    def warps(self) -> str:
+        """What warps are called."""
+        return "Waves" if self.is_amd else "Warps"
+
+    def unit_flags(self, unit: Unit) -> str:
+        """The options of the profiler that show how busy `unit` is."""
+        return self.collect(amd.CONCEPTS.get(unit.id, ()) if self.is_amd else (), [unit.section])
 
     def _limit(self, unit: Unit) -> float:
         """What `unit` cannot exceed, in percent."""
@@ -132,7 +150,8 @@ class Facts:
             if unit.id in self.utilisation or not self._matters(unit):
                 continue
             limit = self._limit(unit)
-            is_busier = limit >= NEAR and limit > top + 1 and (not reached or unit.rank <= rank)
+            lead = TENSOR_LEAD if unit.rank == 0 else -1
+            is_busier = limit >= NEAR and limit + lead > top and (not reached or unit.rank <= rank)
             if is_busier or (limit >= REACHED and unit.rank < rank):
                 found.append(unit)
         return found

@@ -51,20 +51,22 @@ def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiag
     lead = _lead(judged)
     open_rules = _open(judged, lead)
     causes = _causes(judged, lead, facts) if lead is not None else []
+    # Also where the work is another one, stalls mean nothing at a limit.
+    limit = next((claim for _, claim in judged.claims if claim.voids), lead)
     cap, doubts = _doubts(facts, judged, lead)
     found: list[Finding] = []
     suppressed: list[Suppressed] = []
     for rule, claim in [*causes, *_others(judged, lead, causes)]:
-        reason = _void(lead, claim, rule) if not open_rules and claim is not lead else ""
+        reason = _void(limit, claim, rule) if not open_rules and claim is not limit else ""
         if reason:
             suppressed.append(Suppressed(claim.id, claim.claim, reason))
             continue
-        limit = Confidence.LOW if open_rules else cap
+        highest = Confidence.LOW if open_rules else cap
         doubt = doubts if claim is lead else ""
-        found.append(_finding(facts, rule, claim, limit, doubt))
+        found.append(_finding(facts, rule, claim, highest, doubt))
     suppressed.extend(Suppressed(one.id, one.claim, one.reason) for one in judged.dismissed)
     if open_rules or lead is None:
-        verdict, first = _no_verdict(judged, open_rules, lead)
+        verdict, first = _no_verdict(facts, open_rules, lead)
         found.insert(0, first)
     else:
         cause = f". The cause: {_small(causes[0][1].claim)}" if causes else ""
@@ -159,18 +161,17 @@ def _others(
     return sorted(found, key=lambda pair: pair[1] is not lead)
 
 
-def _void(lead: Claim | None, claim: Claim, rule: Rule) -> str:
-    """Why the verdict makes a claim void; "" where it does not."""
-    if lead is None or not lead.voids:
+def _void(limit: Claim | None, claim: Claim, rule: Rule) -> str:
+    """Why a limit makes a claim void; "" where it does not."""
+    if limit is None or not limit.voids:
         return ""
-    if rule.gate in lead.voids:
-        return lead.because
-    if rule.gate is not Gate.COST or claim.units & lead.units:
+    if rule.gate in limit.voids:
+        return limit.because
+    if rule.gate is not Gate.COST or claim.units & limit.units:
         return ""
-    if lead.units:
-        what = "does not load the unit that is at its limit" if claim.units else lead.because
-        return f"it {what}" if claim.units else what
-    return "" if claim.units else lead.because
+    if not claim.units:
+        return limit.because
+    return "it does not load the unit that is at its limit" if limit.units else ""
 
 
 def _finding(facts: Facts, rule: Rule, claim: Claim, cap: Confidence, doubts: str) -> Finding:
@@ -190,7 +191,7 @@ def _finding(facts: Facts, rule: Rule, claim: Claim, cap: Confidence, doubts: st
 
 
 def _no_verdict(
-    judged: _Judged, open_rules: Sequence[NotCounted], lead: Claim | None
+    facts: Facts, open_rules: Sequence[NotCounted], lead: Claim | None
 ) -> tuple[LaunchVerdict, Finding]:
     missing = list(dict.fromkeys(one.missing for one in open_rules))
     flags = dict.fromkeys(flag for one in open_rules for flag in _flags(one.collect))
@@ -205,7 +206,8 @@ def _no_verdict(
         threshold="what a verdict rests on has to be counted",
         threshold_source="order of the gates",
         confidence=Confidence.HIGH,
-        remedy="Collect what is missing.",
+        remedy="Collect what is missing, or export it: ncu --import REPORT --page raw --csv."
+        if not facts.is_amd else "Collect what is missing.",
         collect=" ".join(flags),
     )  # fmt: skip
     return LaunchVerdict(CANNOT_TELL, claim, Confidence.HIGH), finding

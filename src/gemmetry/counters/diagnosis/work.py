@@ -39,7 +39,7 @@ _SECTOR = 32
 
 _NAMED = re.compile(
     r"(?:^|_)matmul(?:_like)?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_(?P<lhs>[a-z]+\d+)x"
-    r"(?P<rhs>[a-z]+\d+))?(?![x\d])"
+    r"(?P<rhs>[a-z]+\d+)(?:x(?P<result>[a-z]+\d+))?)?(?![x\d])"
 )
 """Shapes in the names of IREE's kernels, and of the workbench's dispatches."""
 
@@ -84,9 +84,10 @@ def work_in_name(name: str) -> GemmWork | None:
     found = _NAMED.search(name)
     if found is None:
         return None
-    lhs, rhs = (DTYPES.get(found[one] or "") for one in ("lhs", "rhs"))
+    lhs, rhs, result = (DTYPES.get(found[one] or "") for one in ("lhs", "rhs", "result"))
     return GemmWork(
         m=int(found["m"]), n=int(found["n"]), k=int(found["k"]), lhs=lhs, rhs=rhs,
+        result=result,
         source="the kernel's name",
     )  # fmt: skip
 

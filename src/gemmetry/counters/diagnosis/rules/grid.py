@@ -30,21 +30,21 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         yield Claim(
             id="grid_too_small",
             claim=f"The grid has {counted(int(blocks.value), 'block')} for "
-            f"{counted(int(count.value), 'multiprocessor')}",
+            f"{counted(int(count.value), facts.processor)}",
             evidence=[blocks, count],
             weight=idle,
             confidence=Confidence.HIGH,
             remedy="Split the work into more blocks: smaller tiles, or slices of K.",
             ceiling=f"at most {count.value / blocks.value:.3g}×",
             voids=frozenset({Gate.LATENCY}),
-            because="few multiprocessors have work at all; what their warps wait for comes second",
+            because=f"few {facts.processor}s have work at all; what they wait for comes second",
         )  # fmt: skip
         return
     active = facts.get("sm_active_percent")
     if active is None:
         if blocks is None or count is None or not facts.is_amd:
             yield NotCounted(
-                "tail_wave", "for how long multiprocessors had work",
+                "tail_wave", f"for how long {facts.processor}s had work",
                 facts.collect(["sm_active_percent", "blocks"]),
             )  # fmt: skip
         return
@@ -56,14 +56,14 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             yield Dismissed(
                 "tail_wave",
                 f"the last of {waves.value:.2f} waves leaves {percent(tail)} of the GPU idle",
-                f"multiprocessors had work for {active.value:.1f} % of the time",
+                f"{facts.processor}s had work for {active.value:.1f} % of the time",
             )
         return
     if waves is not None and waves.value > 1 and 2 * tail >= idle:
         yield Claim(
             id="tail_wave",
-            claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: multiprocessors "
-            f"have no work for {percent(idle)} of the time",
+            claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: "
+            f"{facts.processor}s have no work for {percent(idle)} of the time",
             evidence=[waves, active],
             weight=idle,
             confidence=Confidence.HIGH if tail >= _IDLE else Confidence.MEDIUM,
@@ -74,8 +74,8 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         return
     yield Claim(
         id="block_imbalance",
-        claim=f"Blocks take differently long: multiprocessors have no work for {percent(idle)} of "
-        "the time",
+        claim=f"Blocks take differently long: {facts.processor}s have no work for "
+        f"{percent(idle)} of the time",
         evidence=[one for one in (active, waves) if one is not None],
         weight=idle,
         confidence=Confidence.LOW if None in (waves, blocks, count) else Confidence.MEDIUM,

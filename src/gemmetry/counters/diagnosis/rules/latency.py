@@ -74,7 +74,7 @@ def _claim(
     if share < _SHARE:
         return Claim(
             id="latency_mixed",
-            claim=f"Warps wait for several things; the most, {percent(share)} of the time, "
+            claim=f"{facts.warps} wait for several things; the most, {percent(share)} of the time, "
             f"{meaning.meaning}",
             evidence=evidence,
             weight=share,
@@ -89,7 +89,8 @@ def _claim(
         confidence = Confidence.LOW
     return Claim(
         id=f"latency_{name}",
-        claim=f"Warps spend {percent(share)} of their time waiting {what or meaning.meaning}",
+        claim=f"{facts.warps} spend {percent(share)} of their time waiting "
+        f"{what or meaning.meaning}",
         evidence=evidence,
         weight=share,
         confidence=confidence,

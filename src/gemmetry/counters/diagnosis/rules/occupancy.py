@@ -60,7 +60,9 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         claim=claim,
         evidence=[allowed, achieved, *(limits[one] for one in binding)],
         weight=1 - allowed.value / 100,
-        confidence=Confidence.MEDIUM if issue is not None else Confidence.LOW,
+        confidence=Confidence.LOW
+        if issue is None or facts.uses_async_copies is None
+        else Confidence.MEDIUM,
         against="Independent instructions in each warp hide latencies as well as more warps do.",
         remedy=remedy,
         ceiling=f"at most {100 / allowed.value:.3g}×, until a unit is at its limit",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.facts import REACHED, Facts
+from gemmetry.counters.diagnosis.facts import NEAR, REACHED, Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, Gate, NotCounted
 from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, roof_claim
 from gemmetry.counters.diagnosis.rule import Rule
+from gemmetry.counters.diagnosis.units import Unit
 
 _CLEAR = 85.0
 """Percent from which a limit is beyond doubt: the difference of several executions is smaller."""
@@ -16,9 +17,7 @@ _CLEAR = 85.0
 def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
     open_units = facts.open_units()
     for unit in open_units:
-        yield NotCounted(
-            unit.verdict, f"how busy {unit.name} is", facts.collect(sections=[unit.section])
-        )
+        yield NotCounted(unit.verdict, _question(facts, unit), facts.unit_flags(unit))
     reached = facts.busiest(at_least=REACHED)
     unlisted = facts.unlisted
     is_first = not reached or (reached[0][0].rank > 0 and not open_units)
@@ -46,6 +45,16 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
             facts, unit, value, confidence,
             voids=frozenset({Gate.GRID, Gate.NEAR_ROOF, Gate.LATENCY}),
         )  # fmt: skip
+
+
+def _question(facts: Facts, unit: Unit) -> str:
+    """What has to be known; one question for all units of a whole that is known."""
+    top = max((one.value for one in facts.utilisation.values()), default=0.0)
+    for whole in unit.parents:
+        known = facts.metric(whole)
+        if known is not None and known.value >= NEAR and known.value > top + 1:
+            return f"which unit makes {whole} {known.value:.0f} %"
+    return f"how busy {unit.name} is"
 
 
 RULE = Rule(

@@ -21,15 +21,16 @@ _CAUSES = 50.0
 _SECTOR_BYTES = 32
 _COALESCED = 4.0
 """Sectors of a request in which 32 threads access four bytes each."""
+_WIDEST = 16.0
+"""The same with sixteen bytes each, the most that a thread can access."""
 _THEORETICAL = "memory_l2_theoretical_sectors_global"
 _BYTES = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.ratio"
 
 
 def _judge(facts: Facts) -> Iterator[Judgement]:
-    found = [one for one in (_excess(facts), *(_unused(facts, op) for op in ("ld", "st"))) if one]
-    if not found:
+    share = _excess(facts) or _unused(facts)
+    if share is None:
         return
-    share = max(found, key=lambda one: one.value)
     if share.value < _SHARE:
         return
     sectors = facts.total("global_load_sectors", "global_store_sectors")
@@ -65,18 +66,27 @@ def _excess(facts: Facts) -> CounterEvidence | None:
     )
 
 
-def _unused(facts: Facts, op: str) -> CounterEvidence | None:
-    """Bytes of a sector that no thread uses. A value that all threads of a warp share uses one
-    sector, of which it needs few bytes, so that it does not count."""
-    word = {"ld": "load", "st": "store"}[op]
-    used = facts.metric(_BYTES.format(op))
-    sectors = facts.value(f"global_{word}_sectors")
-    requests = facts.value(f"global_{word}_requests")
-    if used is None or not sectors or not requests or sectors / requests <= _COALESCED:
+def _unused(facts: Facts) -> CounterEvidence | None:
+    """Bytes of sectors that no thread uses, over loads and stores. A value that all threads of a
+    warp share uses one sector, of which it needs few bytes, so that it does not count."""
+    moved = wasted = 0.0
+    formulas = []
+    for word, op in (("load", "ld"), ("store", "st")):
+        sectors = facts.value(f"global_{word}_sectors") or 0.0
+        requests = facts.value(f"global_{word}_requests") or 0.0
+        moved += sectors
+        if not requests or sectors / requests <= _COALESCED:
+            continue
+        used = facts.metric(_BYTES.format(op))
+        if used is not None:
+            wasted += sectors * (1 - used.value / _SECTOR_BYTES)
+            formulas.append(f"1 - {used.metric} ÷ {_SECTOR_BYTES}")
+        elif sectors / requests > _WIDEST:
+            wasted += sectors - _WIDEST * requests
+            formulas.append(f"1 - {_WIDEST:.0f} ÷ sectors per request of {word}s")
+    if not wasted:
         return None
-    percent = 100 * (1 - used.value / _SECTOR_BYTES)
-    formula = f"1 - {used.metric} ÷ {_SECTOR_BYTES}"
-    return CounterEvidence(f"unused bytes of {word}s", percent, "%", formula)
+    return CounterEvidence("unused bytes", 100 * wasted / moved, "%", "; ".join(formulas))
 
 
 RULE = Rule(
@@ -84,7 +94,7 @@ RULE = Rule(
     verdicts={"uncoalesced_access": "sectors of global memory are moved of which few bytes are "
               "used"},
     needs=("global_sectors_excess", "global_load_sectors", "global_load_requests",
-           "global_store_sectors"),
+           "global_store_sectors", "global_store_requests"),
     threshold=f"{_SHARE:.0f} % of the bytes of global accesses are not used; the cause of a limit "
     f"from {_CAUSES:.0f} %",
     threshold_source="a fourth of the traffic; NVIDIA's rule UncoalescedGlobalAccess reports any "

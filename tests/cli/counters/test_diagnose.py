@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmetry.counters.diagnosis.rule import verdicts
+
+DATA = Path(__file__).parents[2] / "data" / "counters"
+RAW = str(DATA / "h200_cublas_bf16_4096_raw.csv.gz")
+DETAILS = str(DATA / "h200_cublas_bf16_4096_details.csv.gz")
+SHAPE = ("--shape", "4096x4096x4096", "--dtype", "bf16")
+NAME = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+
+
+def test_the_verdict_with_its_evidence_and_what_is_suppressed(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = cli("counters", "diagnose", RAW, *SHAPE)
+    assert ended.status == 0
+    lines = ended.stdout.splitlines()
+    assert lines[0] == NAME
+    assert lines[2] == "verdict     tensor_roof  (high confidence)"
+    assert [line for line in lines if len(line) > 80 and len(line.split()) > 1] == []
+    for text in ("operations: ok", "threshold: 80 %", "latency_barrier", "occupancy_registers",
+                 "759 TFLOP/s of 840 TFLOP/s at its clock of 1.55 GHz"):  # fmt: skip
+        assert text in ended.stdout
+
+
+def test_brief_has_a_fixed_size(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("counters", "diagnose", RAW, "--brief").stdout.splitlines()
+    assert len(lines) <= 10
+    assert max(map(len, lines)) <= 80
+    assert "tensor_roof" in lines[2]
+
+
+def test_json(cli):
+    document = json.loads(cli("counters", "diagnose", RAW, *SHAPE, "--json").stdout)
+    assert document["schema_version"] == 1
+    (launch,) = document["launches"]
+    assert launch["kernel"] == NAME
+    assert launch["device"] == "NVIDIA H200"
+    assert launch["duration_ns"] == 180_992
+    assert launch["verdict"] == {
+        "id": "tensor_roof", "claim": "The tensor pipe is at 90.4 % of its peak rate",
+        "confidence": "high",
+    }  # fmt: skip
+    assert launch["verdict"]["id"] in verdicts()
+    assert {one["id"] for one in launch["suppressed"]} >= {"latency_barrier", "occupancy_registers"}
+    assert launch["roofline"]["path"] == "bf16"
+    assert "side_by_side" not in launch
+
+
+def test_brief_json_is_small(cli):
+    text = cli("counters", "diagnose", RAW, "--brief", "--json").stdout
+    assert len(text) < 1000
+    (launch,) = json.loads(text)["launches"]
+    assert set(launch) == {"kernel", "device", "duration_ns", "verdict", "findings"}
+
+
+def test_next_to_the_checklist(cli):
+    ended = cli("counters", "diagnose", RAW, "--beside")
+    assert "Stalls on barriers 30.7 % (document: > 25 %): sync bound" in ended.stdout
+    document = json.loads(cli("counters", "diagnose", RAW, "--beside", "--json").stdout)
+    assert set(document["launches"][0]["side_by_side"]) == {"checklist", "insights", "rules"}
+
+
+def test_files(cli, tmp_path):
+    files = [tmp_path / name for name in ("a.csv", "a.md", "a.json", "a.html")]
+    cli("counters", "diagnose", RAW, "-o", ",".join(map(str, files)))
+    with files[0].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows if row["kind"] == "verdict"] == ["tensor_roof"]
+    assert {row["kind"] for row in rows} == {"verdict", "finding", "suppressed"}
+    assert json.loads(files[2].read_text())["launches"][0]["verdict"]["id"] == "tensor_roof"
+    assert all("tensor_roof" in file.read_text() for file in files)
+
+
+def test_sections_without_stalls_and_pipes_name_what_to_collect(cli):
+    document = json.loads(cli("counters", "diagnose", DETAILS, "--json").stdout)
+    (launch,) = document["launches"]
+    assert launch["verdict"]["id"] == "cannot_tell"
+    assert "--section ComputeWorkloadAnalysis" in launch["findings"][0]["collect"]
+
+
+@pytest.fixture
+def two_kernels(tmp_path):
+    """The raw page with its launch three times, under two names."""
+    with gzip.open(RAW, "rt", newline="") as file:
+        head, units, row = csv.reader(file)
+    other = [cell.replace(NAME, "=cmd|' /C calc'!A0<script>") for cell in row]
+    path = tmp_path / "counters.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([head, units, row, row, other])
+    return path
+
+
+def test_launches_alike_are_shown_once_and_listed_all(cli, two_kernels):
+    ended = cli("counters", "diagnose", str(two_kernels))
+    assert ended.stdout.count("verdict     tensor_roof") == 2
+    assert "one of 2 launches alike" in ended.stdout
+    document = json.loads(cli("counters", "diagnose", str(two_kernels), "--json").stdout)
+    assert len(document["launches"]) == 3
+
+
+def test_a_folder_of_collected_counters(cli, two_kernels):
+    assert cli("counters", "diagnose", str(two_kernels.parent), "--brief").status == 0
+
+
+def test_kernels_are_selected_by_name(cli, two_kernels):
+    found = cli("counters", "diagnose", str(two_kernels), "--kernel", "^nvjet", "--json")
+    assert len(json.loads(found.stdout)["launches"]) == 2
+
+
+def test_names_are_neither_markup_nor_formulas(cli, two_kernels, tmp_path):
+    page, table = tmp_path / "a.html", tmp_path / "a.csv"
+    cli("counters", "diagnose", str(two_kernels), "-o", f"{page},{table}")
+    assert "A0&lt;script&gt;" in page.read_text()
+    assert "A0<script>" not in page.read_text()
+    with table.open(newline="") as file:
+        assert not any(row["kernel"].startswith("=") for row in csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--kernel", "absent"), "no kernel matches 'absent'"),
+        (("--kernel", "("), "not a regular expression"),
+        (("--shape", "4096"), "4096"),
+        (("--dtype", "bf16"), "without a shape"),
+        (("--shape", "1x2x3", "--dtype", "bf17"), "bf17"),
+        (("--shape", "1x2x3", "--operation", "matmul_1x2x3_f32t_f32t_f32t"), "--operation"),
+        (("--shape", "1x8x8x3_3x3x4"), "convolution"),
+        (("-o", "a.unknown"), "a.unknown"),
+    ],
+)
+def test_bad_requests(cli, arguments, message):
+    ended = cli("counters", "diagnose", RAW, *arguments)
+    assert (ended.status, ended.stdout) == (2, "")
+    assert message in ended.stderr
+    assert "hint:" in ended.stderr
+
+
+def test_shapes_with_commas_and_whole_operations(cli):
+    for work in (("--shape", "4096,4096,4096", "--dtype", "bf16:bf16:bf16"),
+                 ("--operation", "matmul_4096x4096x4096_bf16t_bf16n_bf16t")):  # fmt: skip
+        document = json.loads(cli("counters", "diagnose", RAW, *work, "--json").stdout)
+        checks = document["launches"][0]["work_check"]
+        assert [one["verdict"] for one in checks] == ["ok", "ok", "ok", "reread"]
+
+
+def test_another_shape_is_a_mismatch(cli):
+    document = json.loads(
+        cli("counters", "diagnose", RAW, "--shape", "2048x4096x4096", "--json").stdout
+    )
+    assert document["launches"][0]["verdict"]["id"] == "work_mismatch"
+
+
+def test_a_file_that_is_no_report(cli, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n")
+    ended = cli("counters", "diagnose", str(path))
+    assert ended.status == 2
+    assert "hint:" in ended.stderr

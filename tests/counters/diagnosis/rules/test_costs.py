@@ -1,0 +1,180 @@
+"""Costs are the first finding where they cause the limit, and dismissed where they are small."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.counters.diagnosis.gates import diagnose
+
+_SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_{}_op_{}.sum"
+_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_{}_op_{}.sum"
+_PER_SECTOR = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
+
+
+@pytest.fixture
+def diagnosed(counter_launches):
+    def of(units=(), stalls=(), more=(), **info):
+        values = {**counter_launches.metrics(dict(units), dict(stalls)), **dict(more)}
+        return diagnose(counter_launches.launch(values, **info))
+
+    return of
+
+
+def _ids(found):
+    return [one.id for one in found.findings]
+
+
+def _conflicts(share):
+    return {
+        f"{_SHARED}.sum": 1e6, f"{_CONFLICTS}.sum": share * 1e6,
+        f"{_SHARED}.sum.pct_of_peak_sustained_elapsed": 90.0,
+    }  # fmt: skip
+
+
+def test_bank_conflicts_cause_the_limit_of_shared_memory(diagnosed):
+    busy = {"l1tex__data_pipe_lsu_wavefronts": 92.0}
+    found = diagnosed(busy, more=_conflicts(0.97))
+    assert found.verdict.id == "shared_memory_roof"
+    assert _ids(found)[:2] == ["shared_bank_conflicts", "shared_memory_roof"]
+    assert "bank conflicts" in found.verdict.claim
+    assert found.findings[0].ceiling.startswith("at most 33.3×")
+    some = diagnosed(busy, more=_conflicts(0.2))
+    assert _ids(some)[:2] == ["shared_memory_roof", "shared_bank_conflicts"]
+    assert "cause" not in some.verdict.claim
+
+
+def test_bank_conflicts_do_not_matter_where_device_memory_is_at_its_limit(diagnosed):
+    found = diagnosed({"dram__cycles_active": 92.0, "l1tex__data_pipe_lsu_wavefronts": 40.0},
+                      more=_conflicts(0.9))  # fmt: skip
+    assert "shared_bank_conflicts" not in _ids(found)
+    assert "shared_bank_conflicts" in [one.id for one in found.suppressed]
+
+
+def _strided(sectors):
+    return {
+        _SECTORS.format("global", "ld"): 1e6 * sectors, _REQUESTS.format("global", "ld"): 1e6,
+        _PER_SECTOR: 4.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["dram__cycles_active", "lts__t_sectors"])
+def test_uncoalesced_loads_cause_the_limit_of_what_moves_them(diagnosed, unit):
+    found = diagnosed({unit: 90.0}, more=_strided(32))
+    assert _ids(found)[0] == "uncoalesced_access"
+    assert found.findings[0].evidence[0].value == pytest.approx(87.5)
+
+
+def test_uncoalesced_loads_cause_waiting_for_global_memory(diagnosed):
+    found = diagnosed(more=_strided(32))
+    assert found.verdict.id == "latency_long_scoreboard"
+    assert _ids(found)[0] == "uncoalesced_access"
+
+
+def test_a_value_that_all_threads_share_is_not_uncoalesced(diagnosed):
+    assert "uncoalesced_access" not in _ids(diagnosed(more=_strided(1)))
+
+
+def test_more_sectors_than_the_widest_access_needs_are_uncoalesced_without_further_metrics(
+    diagnosed,
+):
+    loads = _strided(32)
+    del loads[_PER_SECTOR]
+    assert diagnosed(more=loads).findings[0].evidence[0].value == pytest.approx(50)
+    loads[_SECTORS.format("global", "ld")] = 16e6
+    assert _ids(diagnosed(more=loads)) == ["latency_long_scoreboard"]
+
+
+def test_stores_count_by_their_part_of_the_traffic(diagnosed):
+    loads = {
+        _SECTORS.format("global", "ld"): 100e6, _REQUESTS.format("global", "ld"): 25e6,
+        _SECTORS.format("global", "st"): 3.2e6, _REQUESTS.format("global", "st"): 0.1e6,
+    }  # fmt: skip
+    assert "uncoalesced_access" not in _ids(diagnosed(more=loads))
+
+
+def test_spills_cause_waiting_for_memory(diagnosed):
+    local = {
+        _SECTORS.format("local", "ld"): 6e6, _SECTORS.format("local", "st"): 3e6,
+        _SECTORS.format("global", "ld"): 1e6, _SECTORS.format("global", "st"): 0.0,
+    }  # fmt: skip
+    found = diagnosed(more=local)
+    assert _ids(found)[:2] == ["local_memory", "latency_long_scoreboard"]
+    few = {**local, _SECTORS.format("global", "ld"): 400e6}
+    found = diagnosed(more=few)
+    assert _ids(found) == ["latency_long_scoreboard"]
+    assert "local_memory" in [one.id for one in found.suppressed]
+
+
+def test_divergence_causes_the_limit_of_the_pipes(diagnosed):
+    lanes = {"smsp__thread_inst_executed_per_inst_executed.ratio": 2.0}
+    found = diagnosed({"sm__issue_active": 90.0}, more=lanes)
+    assert (found.verdict.id, _ids(found)[0]) == ("instruction_issue", "divergence")
+    assert "2.0 of 32 threads" in found.findings[0].claim
+
+
+def test_atomics_cause_waiting(diagnosed):
+    requests = {
+        _REQUESTS.format("global", "red"): 1e6, _REQUESTS.format("global", "atom"): 0.0,
+        _REQUESTS.format("global", "ld"): 1e5, _REQUESTS.format("global", "st"): 0.0,
+    }  # fmt: skip
+    found = diagnosed(stalls={"lg_throttle": 0.7, "long_scoreboard": 0.1}, more=requests)
+    assert _ids(found)[0] == "atomics"
+
+
+def test_atomics_next_to_copies_of_tiles_do_not_matter(diagnosed):
+    few = {
+        _REQUESTS.format("global", "atom"): 190.0, _REQUESTS.format("global", "red"): 0.0,
+        _REQUESTS.format("global", "ld"): 0.0, _REQUESTS.format("global", "st"): 0.0,
+        "lts__t_sectors_srcunit_tex_op_atom.sum": 190.0,
+        "lts__t_sectors_srcunit_tex_op_red.sum": 0.0,
+        "lts__t_sectors_srcunit_tex_op_read.sum": 26e6,
+    }  # fmt: skip
+    assert "atomics" not in _ids(diagnosed(more=few))
+
+
+def _occupancy(limit, allowed=12.5):
+    limits = {f"launch__occupancy_limit_{name}": 16.0
+              for name in ("blocks", "registers", "shared_mem", "warps")}  # fmt: skip
+    return {
+        **limits, f"launch__occupancy_limit_{limit}": 1.0,
+        "sm__maximum_warps_per_active_cycle_pct": allowed,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 0.95 * allowed,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("registers", "occupancy_registers"), ("shared_mem", "occupancy_shared_memory"),
+     ("warps", "occupancy_block_size")],
+)  # fmt: skip
+def test_few_warps_cause_waiting_for_latencies_that_more_warps_hide(diagnosed, limit, expected):
+    found = diagnosed(more=_occupancy(limit))
+    assert found.verdict.id == "latency_long_scoreboard"
+    assert _ids(found)[0] == expected
+
+
+def test_few_warps_do_not_cause_waiting_at_barriers(diagnosed):
+    found = diagnosed(stalls={"barrier": 0.8, "long_scoreboard": 0.0}, more=_occupancy("registers"))
+    assert _ids(found) == ["latency_barrier", "occupancy_registers"]
+
+
+def test_few_warps_are_normal_where_copies_are_asynchronous(diagnosed):
+    copies = {"smsp__inst_executed_op_tma_ld.sum": 1e5}
+    found = diagnosed(more={**_occupancy("registers"), **copies})
+    assert _ids(found) == ["latency_long_scoreboard"]
+    assert [one.id for one in found.suppressed] == ["occupancy_registers"]
+
+
+def test_half_of_the_warps_are_not_few(diagnosed):
+    assert _ids(diagnosed(more=_occupancy("registers", 62.5))) == ["latency_long_scoreboard"]
+
+
+def test_a_grid_that_fills_few_warps(diagnosed):
+    few = {
+        "launch__waves_per_multiprocessor": 0.1,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 10.0,
+    }
+    found = diagnosed(more=few)
+    assert (found.verdict.id, _ids(found)[0]) == ("latency_long_scoreboard", "grid_too_small")

@@ -1,0 +1,153 @@
+"""Counts of work next to the model: what agrees, and what explains a difference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.work import GemmWork, gemm_work, work_in_name
+from gemmetry.counters.reading import read_counters
+from gemmetry.domain.dtypes import BF16, F32
+from gemmetry.domain.names import parse_operation
+
+RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
+WORK = GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16, result=BF16)
+NAME = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+OPERATIONS = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
+TMA = "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"
+STORES = "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum"
+SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+
+
+@pytest.fixture
+def checked(counter_launches):
+    """Quantity -> check, of a launch with these metrics."""
+
+    def of(values, work=WORK, name=NAME):
+        facts = Facts(counter_launches.launch(values, name), work)
+        return {one.quantity: one for one in facts.work_checks}
+
+    return of
+
+
+def test_a_recorded_product_agrees_with_the_model_to_the_last_digit():
+    (launch,) = read_counters(RAW)
+    checks = {one.quantity: one for one in Facts(launch, WORK).work_checks}
+    assert {name: one.verdict for name, one in checks.items()} == {
+        "operations": "ok", "bytes into shared memory": "ok", "bytes of results": "ok",
+        "bytes of device memory": "reread",
+    }  # fmt: skip
+    assert checks["operations"].measured == checks["operations"].expected == 2 * 4096**3
+    assert checks["bytes into shared memory"].expected == 512 * (256 + 128) * 4096 * 2
+    assert checks["bytes of results"].measured == 4096 * 4096 * 2
+    moved = checks["bytes of device memory"]
+    assert moved.measured / moved.expected == pytest.approx(1.75, abs=0.01)
+
+
+def test_the_formats_follow_from_the_kernels_name():
+    (launch,) = read_counters(RAW)
+    checks = Facts(launch, GemmWork(m=4096, n=4096, k=4096)).work_checks
+    assert [one.verdict for one in checks] == ["ok", "ok", "ok", "reread"]
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "ok"), (0.5, "less_work"), (2.0, "recompute"), (1.3, "more_work")]
+)
+def test_operations(checked, factor, verdict):
+    assert checked({OPERATIONS: factor * WORK.operations})["operations"].verdict == verdict
+
+
+def test_padded_tiles_explain_more_operations(checked):
+    work = replace(WORK, m=4000, n=4000)
+    check = checked({OPERATIONS: 2.0 * 4096 * 4096 * 4096}, work)["operations"]
+    assert check.verdict == "padding"
+    assert "256×128" in check.reason or "128×256" in check.reason
+
+
+def test_another_path_is_a_mismatch(counter_launches, checked):
+    values = counter_launches.metrics({"sm__pipe_tensor_cycles_active": 90.0})
+    tf32 = "sm__ops_path_tensor_src_tf32_dst_fp32.sum"
+    launch = counter_launches.launch({**values, tf32: WORK.operations, OPERATIONS: 0.0}, NAME)
+    found = diagnose(launch, WORK)
+    assert (found.verdict.id, found.work_check[0].verdict) == ("work_mismatch", "other_path")
+    assert "tf32" in found.verdict.claim
+    assert [one.id for one in found.findings] == ["work_mismatch", "tensor_roof"]
+    plain = replace(WORK, lhs=F32, rhs=F32, result=F32)
+    assert diagnose(launch, plain).work_check[0].verdict == "other_path"
+
+
+def test_work_that_was_not_counted_leaves_a_low_confidence(counter_launches):
+    values = counter_launches.metrics({"sm__pipe_tensor_cycles_active": 90.0})
+    found = diagnose(counter_launches.launch(values, NAME), WORK)
+    assert (found.verdict.id, found.verdict.confidence) == ("tensor_roof", "low")
+    assert "work described" in found.findings[0].against
+    assert found.work_check[0].verdict == "skipped"
+
+
+def test_bytes_of_another_tile(checked):
+    tiles = 512 * (256 + 128) * 4096 * 2
+    assert checked({TMA: tiles})["bytes into shared memory"].verdict == "ok"
+    assert checked({TMA: 2.0 * tiles})["bytes into shared memory"].verdict == "recompute"
+    assert checked({TMA: 1.5 * tiles})["bytes into shared memory"].verdict == "other_tile"
+    unknown = checked({TMA: 1.5 * tiles}, name="my_gemm")["bytes into shared memory"]
+    assert (unknown.verdict, unknown.measured) == ("skipped", 1.5 * tiles)
+    assert "square tiles of 114" in unknown.reason
+
+
+def test_slices_of_k_write_partial_sums(checked):
+    elements = 4096 * 4096
+    assert checked({STORES: elements * 2.0})["bytes of results"].verdict == "ok"
+    assert checked({SECTORS: elements * 2 / 32.0})["bytes of results"].verdict == "ok"
+    assert checked({STORES: elements * 4.0})["bytes of results"].verdict == "wider_result"
+    split = checked({STORES: 3 * elements * 4.0})["bytes of results"]
+    assert (split.verdict, "3 slices" in split.reason) == ("split_k", True)
+    assert checked({STORES: elements * 1.0})["bytes of results"].verdict == "less_work"
+    atomic = {STORES: 0.0, "lts__t_sectors_srcunit_tex_op_red.sum": 1e6,
+              "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}  # fmt: skip
+    assert checked(atomic)["bytes of results"].verdict == "split_k"
+
+
+def test_bytes_of_device_memory(checked):
+    least = 3 * 4096 * 4096 * 2.0
+    for factor, verdict in ((1.05, "ok"), (0.4, "cached"), (2.5, "reread")):
+        values = {"dram__bytes_read.sum": factor * least, "dram__bytes_write.sum": 0.0}
+        assert checked(values)["bytes of device memory"].verdict == verdict
+
+
+def test_reading_twice_causes_the_limit_of_device_memory(counter_launches):
+    values = counter_launches.metrics({"dram__cycles_active": 92.0})
+    values |= {"dram__bytes_read.sum": 3e8, "dram__bytes_write.sum": 0.0,
+               OPERATIONS: WORK.operations}  # fmt: skip
+    found = diagnose(counter_launches.launch(values, NAME), WORK)
+    assert (found.verdict.id, found.findings[0].id) == ("dram_roof", "l2_reuse")
+
+
+def test_padding_causes_the_limit_of_tensor_cores(counter_launches):
+    values = counter_launches.metrics({"sm__pipe_tensor_cycles_active": 92.0})
+    work = replace(WORK, m=16)
+    values[OPERATIONS] = 2.0 * 128 * 4096 * 4096
+    found = diagnose(counter_launches.launch(values, NAME), work)
+    assert (found.verdict.id, found.findings[0].id) == ("tensor_roof", "padding")
+
+
+def test_kernels_that_are_no_gemms_are_skipped(checked):
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>"
+    (check,) = checked({OPERATIONS: 0.0}, name=name).values()
+    assert check.verdict == "skipped"
+
+
+def test_shapes_in_names():
+    found = work_in_name("main$async_dispatch_0_matmul_512x1024x768_f16xf16xf32")
+    assert (found.m, found.n, found.k, str(found.lhs)) == (512, 1024, 768, "f16")
+    assert work_in_name(NAME) is None
+    assert work_in_name("conv_matmul_like_4x4x4x4") is None
+
+
+def test_the_work_of_an_operation():
+    work = gemm_work(parse_operation("batch_matmul_2x8x16x32_bf16t_bf16n_f32t"))
+    assert (work.m, work.n, work.k, work.batch, work.result) == (8, 16, 32, 2, F32)
+    assert work.operations == 2 * 2 * 8 * 16 * 32
