@@ -157,7 +157,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry sweep compare before/ after/ -o sweep_comparison.html"),
         ("Three sweeps with names; the others are compared with the first:",
          "gemmetry sweep compare ddp/ fsdp/ bucket64/ \\\n"
-         "  --label DDP --label FSDP --label 'bucket of 64 MB'"),
+         "  --label DDP --label FSDP --label 'bucket of 64 MiB'"),
         ("As the old script names them:",
          "gemmetry sweep compare --sweep1 before/ --sweep2 after/ \\\n"
          "  --label1 Base --label2 Test --output sweep_comparison.html"),

@@ -44,7 +44,7 @@ class _Section(BaseModel):
 class LoggingKeys(_Section):
     """What is printed."""
 
-    level: Any = _unused("INFO", "Rank 0 prints a few lines, whatever the level.")
+    level: Any = _unused("INFO", "Rank 0 always prints a few lines.")
 
 
 class TrainingKeys(_Section):
@@ -64,16 +64,18 @@ class TrainingKeys(_Section):
     )
     max_steps: int = _key(10, "Number of optimiser steps.", ge=1)
     grad_clip_norm: float | None = _key(
-        1.0, "Largest norm of all gradients together; null: they are not clipped.", gt=0
+        1.0,
+        "Gradients are scaled so that the norm of all together is at most this; null: no clipping.",
+        gt=0,
     )
     output_dir: Any = _unused("", "`--output` names the folder.")
-    log_interval: int = _key(20, "Rank 0 prints the loss every this many steps.", ge=1)
+    log_interval: int = _key(20, "Number of steps from one line with the loss to the next.", ge=1)
     additional_compute_streams: Any = _unused(4, "The workload uses torch's own streams.")
     lightweight_op_waves: Any = _unused(3, "The workload launches no additional operators.")
     deterministic: bool = _own(
         True,
-        "Only kernels that give the same result for the same seed, so that the losses of two runs "
-        "are equal bit for bit; false: torch may choose faster ones.",
+        "true: only kernels that give the same result for the same seed, so that the losses of two "
+        "runs are equal bit for bit; false: torch may choose faster kernels.",
     )
 
     @model_validator(mode="after")
@@ -101,9 +103,9 @@ class OptimizerKeys(_Section):
 
 
 class SchedulerKeys(_Section):
-    """The learning rate: it rises linearly, then falls linearly to zero."""
+    """The learning rate, which rises linearly and then falls linearly to zero."""
 
-    warmup_steps: int = _key(200, "Steps during which it rises.", ge=0)
+    warmup_steps: int = _key(200, "Number of steps during which it rises.", ge=0)
     total_steps: int = _key(2200, "Step at which it reaches zero.", ge=1)
 
 
@@ -112,10 +114,10 @@ class DatasetKeys(_Section):
 
     num_samples: Any = _unused(200_000, "One batch is drawn and used in every step.")
     sequence_length: int = _key(176, "Tokens per sequence.", ge=1)
-    dense_dim: int | None = _key(None, "That of `model`, if given.", ge=1)
+    dense_dim: int | None = _key(None, "If given, the same as in `model`.", ge=1)
     sparse_features: int = _key(48, "Embeddings that are averaged for each token.", ge=1)
-    vocab_size: int | None = _key(None, "That of `model`, if given.", ge=1)
-    num_dense_features: int | None = _key(None, "That of `model`, if given.", ge=1)
+    vocab_size: int | None = _key(None, "If given, the same as in `model`.", ge=1)
+    num_dense_features: int | None = _key(None, "If given, the same as in `model`.", ge=1)
     seed: int = _key(2025, "Seed of parameters, batch and dropout.", ge=0)
 
 
@@ -129,8 +131,8 @@ class ModelKeys(_Section):
     model_dim: int = _key(1024, "Width of the residual stream.", ge=1)
     num_heads: int = _key(16, "Heads of attention.", ge=1)
     num_layers: int = _key(20, "Encoder layers.", ge=1)
-    dropout: float = _key(0.1, "Share that dropout sets to zero.", ge=0, lt=1)
-    mlp_hidden_dim: int = _key(4608, "Width within the MLPs.", ge=1)
+    dropout: float = _key(0.1, "Share of the values that dropout sets to zero.", ge=0, lt=1)
+    mlp_hidden_dim: int = _key(4608, "Width of the hidden layer of the MLPs.", ge=1)
 
     @model_validator(mode="after")
     def _equal_heads(self) -> ModelKeys:
@@ -147,22 +149,24 @@ class FsdpKeys(_Section):
 
     sharding_strategy: Literal["full_shard", "shard_grad_op"] = _key(
         "full_shard",
-        "full_shard frees the gathered parameters of a layer after its forward pass, "
+        "full_shard frees the gathered parameters of a layer after its forward pass; "
         "shard_grad_op keeps them until its backward pass.",
     )
     backward_prefetch: Literal["BACKWARD_PRE"] = _key(
-        "BACKWARD_PRE", "The parameters of the next layer are gathered before a layer's gradients "
-        "are computed; FSDP2 does nothing else."
+        "BACKWARD_PRE", "The parameters of the next layer are gathered before the gradients of a "
+        "layer are computed; FSDP2 has no other mode."
     )  # fmt: skip
     use_orig_params: Any = _unused(True, "FSDP2 always keeps the original parameters.")
-    limit_all_gathers: Any = _unused(True, "FSDP2 bounds its memory by itself.")
+    limit_all_gathers: Any = _unused(True, "FSDP2 limits its memory by itself.")
     forward_prefetch: bool = _key(
         True, "The host issues the all-gathers of the next layers ahead of their forward pass."
     )
     sync_module_states: Any = _unused(True, "Every rank creates the same parameters.")
     param_init_device: Any = _unused("meta", "Parameters are created on the device.")
     prefetch_layers: int = _own(
-        1, "How many layers ahead all-gathers are issued, forward and backward.", ge=1
+        1,
+        "How many layers ahead all-gathers are issued, in the forward and the backward pass.",
+        ge=1,
     )
     reduce_dtype: Literal["fp32", "bf16"] = _own("fp32", "Format in which gradients are reduced.")
 
@@ -177,7 +181,9 @@ class DistributedKeys(_Section):
     bucket_cap_mb: float = _key(
         32, "DDP: size in MiB of a bucket of gradients, which one all-reduce sums.", gt=0
     )
-    gradient_as_bucket_view: bool = _key(True, "DDP: gradients lie in the buckets.")
+    gradient_as_bucket_view: bool = _key(
+        True, "DDP: gradients are views into the buckets, not copies."
+    )
     static_graph: bool = _key(True, "DDP: every step uses the same parameters.")
     find_unused_parameters: bool = _key(False, "DDP: search for parameters without a gradient.")
 
@@ -185,7 +191,7 @@ class DistributedKeys(_Section):
 class CompileKeys(_Section):
     """torch.compile, which the workload does not use."""
 
-    enabled: bool = _key(False, "Only false.")
+    enabled: bool = _key(False, "Must be false.")
     backend: Any = _unused("inductor", "The workload is not compiled.")
     mode: Any = _unused("reduce-overhead", "The workload is not compiled.")
     fullgraph: Any = _unused(False, "The workload is not compiled.")
@@ -212,17 +218,17 @@ class StreamsKeys(_Section):
 class DataloaderKeys(_Section):
     """The loader of the document's trainer."""
 
-    num_workers: Any = _unused(8, "The batch lies on the device.")
-    pin_memory: Any = _unused(True, "The batch lies on the device.")
+    num_workers: Any = _unused(8, "The batch is kept on the device.")
+    pin_memory: Any = _unused(True, "The batch is kept on the device.")
 
 
 class ProfilingKeys(_Section):
     """torch.profiler; a trace per rank, in ``torch_profiler/rank<R>/``."""
 
-    enabled: bool = _key(True, "Record.")
-    wait: int = _key(1, "Steps before each recording that are not recorded.", ge=0)
-    warmup: int = _key(1, "Steps that are recorded and discarded.", ge=0)
-    active: int = _key(5, "Steps of a recording.", ge=1)
+    enabled: bool = _key(True, "Whether anything is recorded.")
+    wait: int = _key(1, "Steps before each recording that the profiler skips.", ge=0)
+    warmup: int = _key(1, "Steps that are recorded and then discarded.", ge=0)
+    active: int = _key(5, "Steps that a recording contains.", ge=1)
     repeat: int = _key(1, "Number of recordings; each writes a file.", ge=1)
     record_shapes: bool = _key(True, "Record the shapes of operators' arguments.")
     profile_memory: bool = _key(True, "Record allocations.")
@@ -244,7 +250,7 @@ class ProfilingKeys(_Section):
 
     @property
     def steps(self) -> int:
-        """Steps that all recordings need."""
+        """The number of steps that all recordings need together."""
         return self.repeat * (self.wait + self.warmup + self.active)
 
 

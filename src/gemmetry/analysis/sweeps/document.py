@@ -227,8 +227,8 @@ def effect_entry(one: SettingEffect) -> Entry:
 
 
 def environment_entry(manifest: Mapping[str, Any]) -> Entry:
-    """What the manifest of the sweep records of machine, software and workload, one entry per
-    value: ``environment.packages.torch``."""
+    """Machine, software and workload as the manifest of the sweep records them, with one entry for
+    each value: ``environment.packages.torch``."""
     found: Entry = {}
     for name in ("environment", "identity"):
         _flatten(name, manifest.get(name), found)

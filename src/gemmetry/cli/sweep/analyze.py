@@ -28,7 +28,7 @@ def analyze(
     json: Json = False,
     top_k: Annotated[
         int,
-        typer.Option("--top-k", min=1, help="List this many GEMMs, in files per rank and point."),
+        typer.Option("--top-k", min=1, help="GEMMs that the tables list of each rank and point."),
     ] = 5,
     threads: Annotated[
         str | None, typer.Option(metavar="LIST", help="Only these numbers of threads: 256,512.")
@@ -44,7 +44,7 @@ def analyze(
         typer.Option(
             "--analysis-dir",
             metavar="NAME",
-            help="Folder below DIR, or a path, for the files that are written. Default: "
+            help="Where the files are written: a folder below DIR, or a path. Default: "
             "tracelens_analysis if DIR has it, else analysis.",
         ),
     ] = None,
@@ -52,7 +52,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Write only the files of these steps: variance, timestamps, overlap, plots, "
+            help="Write only these files: variance, timestamps, overlap, plots, "
             "timeline, collectives.",
         ),
     ] = None,
@@ -60,7 +60,8 @@ def analyze(
         bool,
         typer.Option(
             "--geo-mean",
-            help="Geometric means over ranks in the workbook of timelines; with a time of 0, 0.",
+            help="Use geometric means over ranks in the workbook of timelines; a time of 0 makes "
+            "the mean 0.",
         ),
     ] = False,
     base_path: Annotated[

@@ -28,8 +28,8 @@ def compare(
             "-o",
             metavar="FILE",
             callback=split_outputs,
-            help="Write a file; .html is one page that works offline, .json the document, and "
-            "csv, xlsx, parquet, md the compared figures.",
+            help="Write a file: .html is one page that works offline, .json the document, and "
+            ".csv, .xlsx, .parquet and .md have the compared figures.",
         ),
     ] = None,
     label: Annotated[
@@ -48,8 +48,8 @@ def compare(
     undecided: Annotated[
         Undecided,
         typer.Option(
-            help="How a point whose step is undecided, because too few runs were recorded, affects "
-            "the exit status.",
+            help="Whether a point whose step is undecided, because too few runs were recorded, "
+            "makes the exit status 1.",
         ),
     ] = Undecided.FAIL,
     sweep1: Annotated[

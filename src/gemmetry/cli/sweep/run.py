@@ -75,7 +75,8 @@ def run(
             panel=_AXES,
             metavar="ORDER",
             choices=("random", "given"),
-            help="random: shuffled anew for each repeat; given: that of the axes. Default: random.",
+            help="Order of the points: random (shuffled for each repeat) or given (as listed). "
+            "Default: random.",
             show_default=False,
         ),
     ] = "random",
@@ -103,7 +104,7 @@ def run(
             "--override",
             panel=_TRAINING,
             metavar="KEY=VALUE",
-            help="A key that replaces that of the configuration, for every point.",
+            help="Replace a key of the configuration, for every point.",
         ),
     ] = None,
     nproc: Annotated[
@@ -145,7 +146,7 @@ def run(
             panel=_TRAINING,
             metavar="LIBRARY",
             choices=("nccl", "rccl", "gloo"),
-            help="The library whose settings are set: nccl, rccl or gloo. Default: the one that "
+            help="The library whose variables are set: nccl, rccl or gloo. Default: the one that "
             "this machine's devices use.",
         ),
     ] = None,
@@ -161,7 +162,7 @@ def run(
             "--rdzv-endpoint",
             panel=_NODES,
             metavar="HOST:PORT",
-            help="Where torchrun's agents of all nodes meet.",
+            help="Where the agents of torchrun on all nodes meet.",
             show_default=False,
         ),
     ] = "",
@@ -171,7 +172,7 @@ def run(
             "--launcher",
             panel=_NODES,
             metavar="COMMAND",
-            help="What starts the command that follows it on every node, such as "
+            help="A command that starts what follows it on every node, such as "
             "'srun --ntasks-per-node=1'.",
             show_default=False,
         ),
@@ -189,7 +190,10 @@ def run(
         ),
     ] = None,
     stats: Annotated[
-        bool, _option("--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 sum up its times.")
+        bool,
+        _option(
+            "--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 write statistics of its times."
+        ),
     ] = False,
     ncu: Annotated[
         str | None,
@@ -197,7 +201,7 @@ def run(
             "--ncu",
             panel=_PROFILERS,
             metavar="ARGUMENTS",
-            help="Run each rank under Nsight Compute with these arguments, without traces.",
+            help="Run each rank under Nsight Compute with these arguments; no traces are recorded.",
         ),
     ] = None,
     output: Annotated[
@@ -228,7 +232,7 @@ def run(
             "--timeout",
             metavar="SECONDS",
             min=0,
-            help="A point that takes longer is ended. Default: no limit.",
+            help="End a point that takes longer. Default: no limit.",
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -12,11 +12,11 @@ from gemmetry.cli.options import Json
 
 def tuner_config(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The sweep; its points have to be repeated.")
+        Path, typer.Argument(metavar="DIR", help="The sweep; its points must have been repeated.")
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The configuration of the plugin."),
+        typer.Option("--output", "-o", metavar="FILE", help="Where the configuration is written."),
     ] = Path("nccl_tuner.conf"),
     json: Json = False,
     threads: Annotated[
