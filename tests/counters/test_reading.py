@@ -85,3 +85,33 @@ def test_a_report_that_nothing_reads(report, monkeypatch):
     with pytest.raises(RequestError, match="nothing here reads it") as error:
         read_counters(report)
     assert "gemmetry[counters]" in error.value.hint
+
+
+def test_the_csv_next_to_a_report_that_nothing_reads(report, monkeypatch):
+    monkeypatch.setattr(reading, "report_library", lambda: None)
+    monkeypatch.setattr(reading, "ncu_executable", lambda: None)
+    report.with_suffix(".csv").write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n')
+    for path in (report, report.parent):
+        table = read_counters(path)
+        assert table[0].metrics() == {"a": 5}
+        assert "a.csv next to it is read" in table.problems[-1]
+
+
+def test_a_report_that_the_library_cannot_read_and_its_csv(report, ncu_report, monkeypatch):
+    monkeypatch.setattr(reading, "report_library", ncu_report.library)
+    with pytest.raises(RequestError, match="no launches that ncu_report"):
+        read_counters(report)
+    report.with_suffix(".csv").write_text('"ID","Kernel Name","a"\n"","",""\n"0","k","5"\n')
+    table = read_counters(report)
+    assert table[0].metrics() == {"a": 5}
+    assert "no launches that ncu_report" in table.problems[-1]
+
+
+def test_the_folder_of_a_collection(report, ncu_report, monkeypatch):
+    launch = ncu_report.Action("k", {"a": ncu_report.Metric(1)})
+    monkeypatch.setattr(reading, "report_library", lambda: ncu_report.library([launch]))
+    assert read_counters(report.parent)[0].metrics() == {"a": 1}
+    report.with_name("b.ncu-rep").write_bytes(MAGIC)
+    with pytest.raises(RequestError, match="2 reports") as error:
+        read_counters(report.parent)
+    assert "a.ncu-rep, b.ncu-rep" in error.value.hint

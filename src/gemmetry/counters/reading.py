@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 from gemmetry.formats.counters.ncu_export import read_by_export
@@ -28,7 +28,7 @@ def read_counters(path: Path, metrics: Collection[str] | None = None) -> LaunchT
 
     Args:
         path: a report of Nsight Compute, or a CSV file that it wrote; counters of rocprofv3 as CSV,
-            JSON or rocpd, or the folder of its files; a table of rocprof-compute.
+            JSON or rocpd; a table of rocprof-compute; or the folder of one of them.
         metrics: ids of the metrics to read, which takes less time and memory; None for all.
 
     Raises:
@@ -57,7 +57,15 @@ def _read_file(path: Path, metrics: Collection[str] | None) -> LaunchTable | Non
 
 
 def _read_folder(folder: Path, metrics: Collection[str] | None) -> LaunchTable | None:
-    """rocprofv3's files, or the table in a workload's folder of rocprof-compute."""
+    """What a collection wrote, rocprofv3's files, or a workload of rocprof-compute."""
+    reports = sorted(folder.glob("*.ncu-rep"))
+    if len(reports) > 1:
+        names = ", ".join(report.name for report in reports)
+        raise RequestError(
+            f"{folder} has {len(reports)} reports of Nsight Compute", hint=f"Give one: {names}"
+        )
+    if reports:
+        return _read_report(reports[0], metrics)
     wide = folder / "pmc_perf.csv"
     if wide.is_file():
         return read_rocprof_compute(wide, metrics)
@@ -65,6 +73,21 @@ def _read_folder(folder: Path, metrics: Collection[str] | None) -> LaunchTable |
 
 
 def _read_report(path: Path, metrics: Collection[str] | None) -> LaunchTable:
+    exported = path.with_suffix(".csv")
+    try:
+        return _read_by_tool(path, metrics)
+    except GemmetryError as error:
+        table = read_ncu_csv(exported, metrics) if exported.is_file() else None
+        if table is None:
+            raise
+        table.problems.append(
+            f"{error.message}: {exported.name} next to it is read, which lacks the conclusions of "
+            "rules and the samples of instructions"
+        )
+        return table
+
+
+def _read_by_tool(path: Path, metrics: Collection[str] | None) -> LaunchTable:
     library = report_library()
     if library is not None:
         return read_ncu_rep(path, library, metrics)
