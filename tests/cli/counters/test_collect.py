@@ -126,5 +126,11 @@ def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, rocpr
     log = (tmp_path / "out/counters.application.log").read_text()
     assert log.count("ran") == record["passes"] >= 1
     assert list((tmp_path / "out").rglob("*counter_collection.csv"))
+    before = {path.name for path in (tmp_path / "out").rglob("*counter_collection.csv")}
+    assert cli("counters", "collect", "-o", "out", "--set", "quick", "--", "echo").status == 2
+    again = ("counters", "collect", "-o", "out", "--set", "quick", "--force", "--", "echo")
+    assert cli(*again).status == 0
+    after = {path.name for path in (tmp_path / "out").rglob("*counter_collection.csv")}
+    assert len(after) == len(before) and not after & before
     refused = cli("counters", "collect", "-o", "o2", "--nvtx", "step", "--", "echo")
     assert refused.status == 2 and "rocprofv3 has no option --nvtx" in refused.stderr

@@ -103,6 +103,20 @@ def test_a_failed_application_is_not_blamed_on_the_profiler(tmp_path) -> None:
     assert "counters.application.log" in found.hint
 
 
+def test_a_crash_before_the_first_kernel_is_the_cause_of_no_kernel(tmp_path, ncu) -> None:
+    output = "Traceback (most recent call last):\nKeyError: 'w'\nbye"
+    found = failure_of(attempt(tmp_path, log=ncu.TEXTS["nothing"], output=output))
+    assert found is not None and found.message == "the command ended with status 1: KeyError: 'w'"
+
+
+@pytest.mark.parametrize("output", ["DCGM is great", "fp4 is not supported", "No space left"])
+def test_the_applications_output_is_not_taken_for_the_profilers(tmp_path, output) -> None:
+    found = failure_of(attempt(tmp_path, output=output))
+    assert found is not None and found.message == f"the command ended with status 1: {output}"
+    marked = failure_of(attempt(tmp_path, output="==ERROR== ERR_NVGPUCTRPERM"))
+    assert marked is not None and "may not read the hardware counters" in marked.message
+
+
 def test_an_error_of_the_profiler_is_its_own(tmp_path, ncu) -> None:
     found = failure_of(attempt(tmp_path, log=ncu.TEXTS["error"], output="fine"))
     assert found is not None

@@ -226,6 +226,10 @@ def _make_room(files: CollectFiles, *, replace: bool) -> None:
         files.stem.parent.mkdir(parents=True, exist_ok=True)
         for path in present:
             path.unlink()
+        for folder in files.stem.parent.glob("pass_*") if present else ():
+            # Counters of rocprofv3 would mix with the new ones.
+            if any(folder.rglob("*counter_collection.csv")):
+                shutil.rmtree(folder)
     except OSError as error:
         raise StorageError(
             f"{files.stem.parent} cannot be written: {error.strerror or error}",

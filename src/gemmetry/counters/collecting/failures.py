@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gemmetry.counters.collecting.request import CollectFiles, CollectRequest
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, StorageError
-from gemmetry.formats.run_log import last_line, log_tail
+from gemmetry.formats.run_log import crash_in, last_line, log_tail
 from gemmetry.hardware.profilers import (
     PERMISSION_HINT,
     Profiler,
@@ -35,6 +35,7 @@ _BAD_REGEX = re.compile(r"invalid (?:regex|regular expression)|regex_error", re.
 _UNSUPPORTED = re.compile(r"not supported|unsupported (?:device|gpu|driver)", re.IGNORECASE)
 _NO_SPACE = re.compile(r"no space left|disk (?:is )?full", re.IGNORECASE)
 _APPLICATION = re.compile(r"application returned an error code|terminated with", re.IGNORECASE)
+_MARKED = re.compile(r"^==\w+==.*", re.MULTILINE)
 _ERROR_LINE = re.compile(r"^==ERROR==\s*(.+)", re.MULTILINE)
 _LISTED = re.compile(r"^\s*(?:==\w+==)?\s*\d+[.)]\s+(\S.*?)\s*$", re.MULTILINE)
 """A kernel of the list that newer versions print when none matched."""
@@ -55,8 +56,9 @@ class ProfilerEnd:
 
     @property
     def log(self) -> str:
-        """What the profiler printed, in its own file or before it had one."""
-        return f"{log_tail(self.files.profiler_log)}\n{log_tail(self.files.application_log)}"
+        """What the profiler printed: in its own file, or marked among the application's output."""
+        marked = _MARKED.findall(log_tail(self.files.application_log))
+        return "\n".join((log_tail(self.files.profiler_log), *marked))
 
 
 def failure_of(attempt: ProfilerEnd) -> GemmetryError | None:
@@ -79,9 +81,14 @@ def _causes(attempt: ProfilerEnd) -> Iterator[GemmetryError | None]:
                 f"{attempt.profiler.name} does not accept the regular expression "
                 f"{attempt.request.kernel!r}", hint="Give a simpler one with --kernel.",
             )  # fmt: skip
-    if attempt.status == 0 or _NO_KERNEL.search(log):
+    if attempt.status == 0 or (_NO_KERNEL.search(log) and not _has_crashed(attempt, log)):
         yield _nothing_matched(attempt)
     yield _failed(attempt, log)
+
+
+def _has_crashed(attempt: ProfilerEnd, log: str) -> bool:
+    """Whether the application failed, which then is why no kernel was profiled."""
+    return bool(_APPLICATION.search(log) or crash_in(attempt.files.application_log))
 
 
 def _full(attempt: ProfilerEnd, log: str) -> GemmetryError | None:
@@ -165,7 +172,8 @@ def _nothing_matched(attempt: ProfilerEnd) -> GemmetryError | None:
 def _failed(attempt: ProfilerEnd, log: str) -> GemmetryError:
     """The command or the profiler ended without success, for a reason that only the logs have."""
     errors = [one for one in _ERROR_LINE.findall(log) if not _APPLICATION.search(one)]
-    last = last_line(attempt.files.application_log)
+    output = attempt.files.application_log
+    last = crash_in(output) or last_line(output)
     own = errors[-1].strip() if errors and not attempt.has_result else ""
     what = attempt.profiler.name if own else "the command"
     why = own or last
