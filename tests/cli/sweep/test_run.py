@@ -40,9 +40,7 @@ def test_a_point_that_fails_is_exit_status_1_and_a_line_with_the_reason(cli):
     assert ended.status == 1
     assert ended.stderr.count("failed  ") == 4
     assert "exit status 1: RuntimeError: no" in ended.stderr
-    assert "4 of 4 points failed; to run again what failed: the same command with -o sweep" in (
-        ended.stderr
-    )
+    assert "4 of 4 points failed; the same command with -o sweep runs them again" in (ended.stderr)
     assert "analyse it" not in ended.stderr
 
 

@@ -208,7 +208,7 @@ def analyse_sweep(
 def _selected(sweep: Sweep, selection: PointSelection) -> list[Point]:
     found = [point for point in sweep.points if selection.takes(point.configuration)]
     if not found:
-        have = "; ".join(sorted({point.configuration.label for point in sweep.points}))
+        have = "; ".join(dict.fromkeys(point.configuration.label for point in sweep.points))
         raise RequestError(
             f"{sweep.folder} has no point with the selected threads and channels",
             hint=f"It has: {have}.",

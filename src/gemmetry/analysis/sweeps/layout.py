@@ -102,13 +102,14 @@ def _point_folders(sweep: Path) -> Iterator[Path]:
     configuration that have none."""
     for place, folders, files in os.walk(sweep):
         path, content = Path(place), {*folders, *files}
-        folders[:] = sorted(one for one in folders if _is_of_configuration(one))
+        folders[:] = sorted(one for one in folders if is_of_configuration(one))
         is_leaf = not folders and bool(_CHANNELS.fullmatch(path.name))
         if path != sweep and (content & _OF_POINTS or is_leaf):
             yield path
 
 
-def _is_of_configuration(name: str) -> bool:
+def is_of_configuration(name: str) -> bool:
+    """Whether the name of a folder is that of a configuration: ``256thread``, ``axis=value``."""
     return any(one.fullmatch(name) for one in (_THREADS, _CHANNELS, _REPEAT, _AXIS))
 
 

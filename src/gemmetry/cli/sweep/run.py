@@ -288,7 +288,7 @@ def run(
 
 def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.domain.errors import InterruptedRunError
-    from gemmetry.domain.units import counted
+    from gemmetry.domain.units import counted, noun_for
     from gemmetry.reports.job_progress import JobProgress
 
     folder = shlex.quote(str(planned.folder))
@@ -306,7 +306,8 @@ def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
         print_json(found.document(), indent=1)
     failed = len(found.failed)
     if failed:
-        note(f"{failed} of {counted(count, 'point')} failed; to run again what failed: {again}")
+        again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
+        note(f"{failed} of {counted(count, 'point')} failed; {again}")
     note(f"sweep: {planned.folder}")
     if failed < count:
         note("analyse it:", command=f"gemmetry sweep analyze {folder}")

@@ -31,6 +31,12 @@ def folder(tmp_path_factory, made_sweep):
     return place
 
 
+def test_workbooks_of_the_sweeps_in_a_folder_are_not_a_sweep(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "sweep")
+    assert find_workbooks(tmp_path / "sweep") is not None
+    assert find_workbooks(tmp_path) is None
+
+
 @pytest.fixture(scope="module")
 def found(folder):
     return workbook_sweep(find_workbooks(folder), ALL)

@@ -16,7 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmetry.analysis.sweeps.analysis import PointSelection
-from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS, configuration_of, whole_grid
+from gemmetry.analysis.sweeps.layout import (
+    ANALYSIS_FOLDERS,
+    configuration_of,
+    is_of_configuration,
+    whole_grid,
+)
 from gemmetry.analysis.sweeps.model import GemmKind, SweepConfiguration
 from gemmetry.analysis.sweeps.products.communication import SOURCE
 from gemmetry.analysis.sweeps.products.model import ProductPoint, ProductSweep, RankGemm, Timeline
@@ -118,9 +123,10 @@ def _workbooks(folder: Path) -> Iterator[tuple[_Key, int | None, Path]]:
     for kind, pattern in zip(_REPORTS, (_OF_RANK, _OF_POINT), strict=True):
         for path in sorted(folder.glob(f"**/{kind}/*.xlsx")):
             found = pattern.fullmatch(path.name)
-            if found is None:
-                continue
-            named, repeat = configuration_of(path.relative_to(folder).parts[:-2])
+            folders = path.relative_to(folder).parts[:-2]
+            if found is None or not all(map(is_of_configuration, folders)):
+                continue  # in another folder, it belongs to another sweep
+            named, repeat = configuration_of(folders)
             channels = None if found[1] is None else int(found[1])
             key = _Key(replace(named, channels=channels), repeat)
             yield key, int(found[2]) if kind == _REPORTS[0] else None, path
