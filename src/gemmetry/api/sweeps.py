@@ -202,6 +202,12 @@ class SweepWorkbooks:
 
         return write_products(self.sweep, self.folder, only, top_k=top_k, geometric=geometric)
 
+    def document(self) -> dict[str, Any]:
+        """What :func:`compare` uses of it, with the keys of ``analysis.json``."""
+        from gemmetry.analysis.sweeps.products.document import workbook_document
+
+        return workbook_document(self.sweep, str(self.folder))
+
     def __repr__(self) -> str:
         return f"<SweepWorkbooks: {counted(len(self.sweep.points), 'point')}>"
 
@@ -362,7 +368,8 @@ def compare(
 
     Args:
         sweeps: folders of sweeps, or their ``analysis.json``. An ``analysis.json`` that is newer
-            than the traces of its sweep is used; other sweeps are analysed now.
+            than the traces of its sweep is used; other sweeps are analysed now. If only workbooks
+            are left of one, all are compared by what workbooks show.
         labels: short names of the sweeps, in their order; A, B, C ... where there are fewer.
         threshold: relative differences up to this count as none (None: 1 %).
         progress: as for :func:`analyze`.
@@ -375,9 +382,9 @@ def compare(
     from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
 
     names = _labels(labels, len(sweeps))
+    documents = _documents([Path(one) for one in sweeps], progress)
     labelled = [
-        LabelledSweep(label=name, document=_document_of(Path(one), progress))
-        for name, one in zip(names, sweeps, strict=True)
+        LabelledSweep(label=name, document=one) for name, one in zip(names, documents, strict=True)
     ]
     return ComparedSweeps(compare_sweeps(labelled, threshold=threshold), labelled)
 
@@ -397,12 +404,33 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
     return found
 
 
-def _document_of(path: Path, progress: Progress | None) -> dict[str, Any]:
-    """The content of ``analysis.json``, of a file or made now."""
-    if path.is_file():
-        return read_document(path)
-    found = fresh_document(path)
-    return analyze(path, progress=progress).document() if found is None else found
+def _documents(places: Sequence[Path], progress: Progress | None) -> list[dict[str, Any]]:
+    """The content of ``analysis.json`` of each sweep, of a file or made now; if only workbooks are
+    left of one, what workbooks show of all that have traces."""
+    found: list[dict[str, Any] | None] = [
+        read_document(one) if one.is_file() else fresh_document(one) for one in places
+    ]
+    left = [None if known else read_workbooks(one)
+            for one, known in zip(places, found, strict=True)]  # fmt: skip
+    return [
+        workbooks.document() if workbooks is not None
+        else _traced_document(place, known, progress, as_workbooks=any(left))
+        for place, known, workbooks in zip(places, found, left, strict=True)
+    ]  # fmt: skip
+
+
+def _traced_document(
+    place: Path, known: dict[str, Any] | None, progress: Progress | None, *, as_workbooks: bool
+) -> dict[str, Any]:
+    from gemmetry.analysis.sweeps.layout import has_traces
+    from gemmetry.analysis.sweeps.products.traces import product_sweep
+
+    if known is not None and not (as_workbooks and place.is_dir() and has_traces(sweep_of(place))):
+        return known
+    analyzed = analyze(place, progress=progress)
+    if not as_workbooks:
+        return analyzed.document()
+    return SweepWorkbooks(product_sweep(analyzed.analysis), place).document()
 
 
 def _frame(table: Any) -> polars.DataFrame:

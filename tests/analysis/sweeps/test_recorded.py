@@ -37,6 +37,13 @@ def test_a_newer_trace_makes_it_stale(analysed):
     assert fresh_document(folder) is None
 
 
+def test_it_remains_when_the_traces_are_gone(analysed):
+    folder, path = analysed
+    for trace in folder.rglob("*.json.gz"):
+        trace.unlink()
+    assert fresh_document(folder) == read_document(path)
+
+
 def test_another_point_makes_it_stale(analysed, sweeps):
     folder, _ = analysed
     sweeps.write_sweep(folder, [sweeps.MadePoint(channels=16, layers=1, steps=1)])

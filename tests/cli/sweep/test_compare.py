@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +118,43 @@ def test_sweeps_without_a_common_point(cli, folders, sweeps):
     ended = cli("sweep", "compare", "a", "other")
     assert "A and B have no point in common (A: 256 threads, 8 channels; B: " in ended.stdout
     assert "Best point:" in ended.stdout
+
+
+@pytest.fixture
+def left(folders):
+    """The workbooks of the sweeps ``a`` and ``slow`` in ``left-a`` and ``left-slow``."""
+    pytest.importorskip("xlsxwriter")
+    for name in ("a", "slow"):
+        place = folders / f"left-{name}" / "tracelens_analysis"
+        analyze(folders / name, analysis_dir=str(place), workbooks=True).write(["collectives"])
+
+
+@pytest.mark.parametrize("first", ["left-a", "a"])
+def test_sweeps_of_which_workbooks_are_left(cli, left, first):
+    """Whether the first one has its traces or not, workbooks are what both have."""
+    pytest.importorskip("plotly")
+    ended = cli("sweep", "compare", first, "left-slow", "-o", "c.html,c.json")
+    assert ended.status == 1, ended.stderr
+    assert "Workbooks show no steps: whole traces are compared" in ended.stdout
+    assert "The GEMM that changed most is 1024x4096x1024" in ended.stdout
+    assert "The collective that changed most is all-gather of 32 MiB" in ended.stdout
+    (candidate,) = json.loads(Path("c.json").read_text())["candidates"]
+    verdicts = {(row["group"], row["measure"]): row["verdict"] for row in candidate["rows"]}
+    assert verdicts["step", "trace_ms"] == "slower"
+    assert verdicts["collectives", "latency_us"] == "slower"
+    assert {measure for group, measure in verdicts if group == "gemms"} == {"median_us"}
+    assert "whole trace" in Path("c.html").read_text()
+
+
+def test_workbooks_against_themselves(cli, left):
+    ended = cli("sweep", "compare", "left-a", "left-a")
+    assert ended.status == 0, ended.stderr
+    assert "B holds the same runs as A: nothing can differ." in ended.stdout
+
+
+def test_workbooks_and_an_analysis_without_traces_cannot_be_compared(cli, folders, left):
+    analyze("a").write()
+    ended = cli("sweep", "compare", "a/analysis/analysis.json", "left-slow")
+    assert ended.status == 2
+    assert "some of these sweeps have workbooks only" in ended.stderr
+    assert "hint: Give the folders" in ended.stderr

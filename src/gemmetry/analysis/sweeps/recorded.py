@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import configuration_of
 from gemmetry.analysis.sweeps.document import SCHEMA_VERSION
-from gemmetry.analysis.sweeps.layout import analysis_folder, read_sweep, sweep_of
+from gemmetry.analysis.sweeps.layout import analysis_folder, has_traces, read_sweep, sweep_of
 from gemmetry.domain.errors import RequestError
 
 DOCUMENT = "analysis.json"
@@ -40,18 +40,20 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def fresh_document(folder: Path) -> dict[str, Any] | None:
     """The document in the sweep's folder if it covers the whole sweep as it is now: every point
-    with all of its traces, none of them newer. None if there is no such document.
+    with all of its traces, none of them newer; or if the sweep has no traces any more. None if
+    there is no such document.
 
     Raises:
         RequestError: the folder does not exist.
     """
-    path = analysis_folder(sweep_of(folder)) / DOCUMENT
+    sweep = sweep_of(folder)
+    path = analysis_folder(sweep) / DOCUMENT
     if not path.is_file():
         return None
     try:
         found = read_document(path)
         written = path.stat().st_mtime_ns
-        if _covered(found) != {} and _is_current(found, folder, written):
+        if _covered(found) and (not has_traces(sweep) or _is_current(found, folder, written)):
             return found
     except (RequestError, OSError, KeyError, TypeError):
         pass

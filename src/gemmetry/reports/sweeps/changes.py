@@ -25,6 +25,7 @@ from gemmetry.reports.sweeps.values import (
 from gemmetry.statistics.comparison import Difference
 
 _MOST_LISTED = 4
+_WHOLE = "whole trace"
 
 _ENDS = {
     Difference.SLOWER: ", which is shown",
@@ -45,6 +46,7 @@ def change_answers(comparison: SweepComparison, candidate: ComparedSweep) -> lis
     if candidate.is_same:
         return [("Runs", f"{other} holds the same runs as {first}: nothing can differ.")]
     by_topic = {
+        "Workbooks": _workbooks(candidate),
         "Points": _points(candidate, first, other),
         "Best point": [_best(row, first, other) for row in candidate.of(RowGroup.WHOLE)
                        if row.configuration],
@@ -56,6 +58,13 @@ def change_answers(comparison: SweepComparison, candidate: ComparedSweep) -> lis
         "Collectives": _most_changed(candidate, RowGroup.COLLECTIVES, "collective"),
     }  # fmt: skip
     return [(topic, text) for topic, texts in by_topic.items() for text in texts]
+
+
+def _workbooks(candidate: ComparedSweep) -> list[str]:
+    """That there are no steps to compare, where only workbooks are left."""
+    if not any(_noun(row) == _WHOLE for row in candidate.of(RowGroup.WHOLE)):
+        return []
+    return ["Workbooks show no steps: whole traces are compared, which may differ in their number."]
 
 
 def _points(candidate: ComparedSweep, first: str, other: str) -> list[str]:
@@ -93,9 +102,13 @@ def _end(row: SweepRow) -> str:
 
 def _mean(row: SweepRow, first: str, other: str) -> str:
     return (
-        f"Over all points that both have, the step changes by {change_text(row)} on average from "
-        f"{first} to {other}{_end(row)}."
+        f"Over all points that both have, the {_noun(row)} changes by {change_text(row)} on "
+        f"average from {first} to {other}{_end(row)}."
     )
+
+
+def _noun(row: SweepRow) -> str:
+    return _WHOLE if "trace" in row.measure else "step"
 
 
 def _best(row: SweepRow, first: str, other: str) -> str:
@@ -135,12 +148,12 @@ def _part(candidate: ComparedSweep) -> list[str]:
     row = max(rows, key=_size)
     assert row.configuration is not None  # rows of parts have one
     changes = "lengthens" if row.verdict is Difference.SLOWER else "shortens"
-    found = row.comparison
+    found, noun = row.comparison, _noun(candidate.of(RowGroup.WHOLE)[0])
     sizes = sorted(abs(100 * (one - 1)) for one in found.interval or ())
     interval = f" ({sizes[0]:.1f} to {sizes[1]:.1f} %)" if sizes else ""
     return [
         f"The part that changes most is {PARTS[row.measure]}: with {row.configuration.label} it "
-        f"{changes} the step by {abs(100 * (found.ratio - 1)):.1f} %{interval}, from "
+        f"{changes} the {noun} by {abs(100 * (found.ratio - 1)):.1f} %{interval}, from "
         f"{row.before:.2f} to {row.after:.2f} ms."
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from gemmetry.analysis.sweeps.comparison.figures import configuration_of, step_values
+from gemmetry.analysis.sweeps.comparison.figures import WORKBOOKS, configuration_of, step_values
 from gemmetry.analysis.sweeps.comparison.model import (
     ComparedSweep,
     LabelledSweep,
@@ -124,7 +124,7 @@ def maps(sweeps: Sequence[LabelledSweep]) -> list[Figure]:
             chosen = [one for one in outcomes if one.axes == axes]
             parts = [sweep.label] if len(sweeps) > 1 else []
             parts += [f"{name}={value}" for name, value in axes]
-            if len(chosen) > 1:
+            if len(chosen) > 1 and sweep.document.get("source") != WORKBOOKS:
                 found.append(_map(", ".join(parts), chosen, values, outcomes))
     return found
 

@@ -225,10 +225,12 @@ def _images(folders: Sequence[tuple[str, Path | None]]) -> dict[str, Any]:
 
 
 def _analysis_folder(sweep: LabelledSweep) -> Path | None:
-    from gemmetry.analysis.sweeps.layout import analysis_folder
+    from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS, analysis_folder
 
     folder = Path(sweep.title)
-    return analysis_folder(folder) if folder.is_dir() else None
+    if not folder.is_dir() or folder.name in ANALYSIS_FOLDERS:
+        return folder if folder.is_dir() else None
+    return analysis_folder(folder)
 
 
 def _identity(document: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,7 @@ def answers(document: Entry) -> list[tuple[str, str]]:
     """The sentences, each with its topic."""
     points = document["points"]
     by_topic = {
-        "Traces": [_traces(points)],
+        "Traces": [_traces(points, document.get("source", "traces"))],
         "Best point": [*_best(document["best"]), *_left_out(document["best"])],
         "Cost of overlap": _overlap(document["pooled_gemms"]),
         "Stragglers": _stragglers(points),
@@ -52,10 +52,12 @@ def answers(document: Entry) -> list[tuple[str, str]]:
     return [(topic, text) for topic, texts in by_topic.items() for text in texts]
 
 
-def _traces(points: Sequence[Entry]) -> str:
+def _traces(points: Sequence[Entry], source: str) -> str:
     traced = [len(one["ranks"]) for one in points if one["ranks"]]
     have = noun_for(len(traced), "has", "have")
-    return f"{len(traced)} of {counted(len(points), 'point')} {have} traces: {sum(traced)} in all."
+    return (
+        f"{len(traced)} of {counted(len(points), 'point')} {have} {source}: {sum(traced)} in all."
+    )
 
 
 def _best(best: Entry) -> list[str]:

@@ -17,6 +17,8 @@ from gemmetry.analysis.sweeps.comparison.figures import (
     GEMM_MEASURES,
     KIND,
     PARTS,
+    WORKBOOK_MEASURES,
+    WORKBOOKS,
     Key,
     Values,
     collective_launches,
@@ -72,6 +74,13 @@ def compare_sweeps(
                 f"{one.title} has no point that ran well and whose traces have steps",
                 hint=f"gemmetry sweep analyze {one.title} lists what each point lacks.",
             )
+    if len({one.document.get("source") for one in sweeps}) > 1:
+        raise RequestError(
+            "some of these sweeps have workbooks only, without steps, and others an analysis.json "
+            "only",
+            hint="Give the folders of the others with their traces, which are then compared like "
+            "workbooks.",
+        )
     relevant = RELEVANT if threshold is None else threshold
     first = sweeps[0]
     return SweepComparison(
@@ -114,6 +123,7 @@ class _Pair:
         self.a, self.b = first.document, candidate.document
         self.is_same = is_same_sweep(self.a, self.b)
         self.steps = step_values(self.a), step_values(self.b)
+        self.has_steps = self.a.get("source") != WORKBOOKS
         shared = self.steps[0].keys() & self.steps[1].keys()
         self.shared = sorted(shared, key=lambda one: one.order)
 
@@ -157,6 +167,10 @@ class _Pair:
             is_same=self.is_same,
         )
 
+    def _name(self, measure: str) -> str:
+        """That of the time which is compared."""
+        return measure if self.has_steps else measure.replace("step", "trace")
+
     def _is_lost(self, one: SweepConfiguration) -> bool:
         return one in self.steps[0] and one not in self.steps[1]
 
@@ -164,19 +178,19 @@ class _Pair:
         """The best configuration of each, and the mean change over the points that both have."""
         bests = [min(values, key=lambda c: median(values[c])) for values in self.steps]
         best = _Figure(
-            bests[0], "best_step_ms", "ms", self.steps[0][bests[0]], self.steps[1][bests[1]],
-            _spread(self.steps),
+            bests[0], self._name("best_step_ms"), "ms", self.steps[0][bests[0]],
+            self.steps[1][bests[1]], _spread(self.steps),
         )  # fmt: skip
         row = self._row(RowGroup.WHOLE, best, self._of_runs(best, 1))
         yield replace(row, other_configuration=bests[1] if bests[1] != bests[0] else None)
         if len(self.shared) < 2:
             return
         means = [[_mean_of_logs(values[one]) for one in self.shared] for values in self.steps]
-        mean = _Figure(None, "mean_step_ms", "ms", means[0], means[1], RunSpread(0, 0))
+        mean = _Figure(None, self._name("mean_step_ms"), "ms", means[0], means[1], RunSpread(0, 0))
         yield self._row(RowGroup.WHOLE, mean, compare_pairs(mean.a, mean.b, relevant=self.relevant))
 
     def _step_figures(self) -> Iterator[_Figure]:
-        return self._figures(self.steps, "step_ms", "ms")
+        return self._figures(self.steps, self._name("step_ms"), "ms")
 
     def _part_figures(self) -> Iterator[_Figure]:
         for part in PARTS:
@@ -198,7 +212,8 @@ class _Pair:
         return max(step - _mean(part), step * 1e-6)
 
     def _gemm_figures(self) -> Iterator[_Figure]:
-        for measure, unit in GEMM_MEASURES.items():
+        measures = GEMM_MEASURES if self.has_steps else WORKBOOK_MEASURES
+        for measure, unit in measures.items():
             mine, theirs = gemm_values(self.a, measure), gemm_values(self.b, measure)
             for configuration in self._all_shared(mine, theirs):
                 for left, right in _same_gemms(mine, theirs, configuration):

@@ -16,6 +16,11 @@ SHAPE = KIND[1:]
 COLLECTIVE = ("op", "dtype", "bytes", "group_size")
 """Keys that identify a collective."""
 
+WORKBOOKS = "workbooks"
+"""``source`` of a document of which only workbooks are left, without steps."""
+
+WORKBOOK_MEASURES = {"median_us": "µs"}
+"""Those of GEMMs in workbooks."""
 GEMM_MEASURES = {"alone_median_us": "µs", "overlapped_median_us": "µs", "slowdown": "×"}
 """Measure -> its unit."""
 
@@ -41,20 +46,27 @@ def valid_points(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [
         one
         for one in document["points"]
-        if one["outcome"] == "ok"
-        and one["step_ms"]["median"] is not None
-        and not one.get("left_out")
+        if one["outcome"] == "ok" and _time(one) is not None and not one.get("left_out")
     ]
 
 
+def _time(point: Mapping[str, Any]) -> float | None:
+    """The median step; the whole trace where only workbooks are left."""
+    found: float | None = point["step_ms"]["median"]
+    whole = point.get("whole_trace")
+    return found if whole is None else whole["window_ms"]
+
+
 def step_values(document: Mapping[str, Any]) -> Values:
-    """The median step of each run, in ms."""
-    return _positive(_collected((one, one["step_ms"]["median"]) for one in valid_points(document)))
+    """The median step of each run, in ms; of workbooks, the whole trace of the slowest rank."""
+    return _positive(_collected((one, _time(one)) for one in valid_points(document)))
 
 
 def part_values(document: Mapping[str, Any], part: str) -> Values:
     """One part of each run's median step, in ms; runs in which it is not known are left out."""
-    return _collected((one, one[part]) for one in valid_points(document))
+    return _collected(
+        (one, (one.get("whole_trace") or one)[part]) for one in valid_points(document)
+    )
 
 
 def gemm_values(document: Mapping[str, Any], measure: str) -> dict[Key, Values]:
