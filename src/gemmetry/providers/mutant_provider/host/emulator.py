@@ -226,9 +226,10 @@ class TiledGemm:
         self.store(tile, self.staged(tile, block))
 
     def scaled(self, tile: Tile, values: Array) -> Array:
-        """alpha · scale_a · scale_b · values + beta · C."""
+        """alpha · scale_a · scale_b · values + beta · C; factors of blocks are in the values
+        (``block_scales.py``)."""
         s, rows, columns = self.signature, self.rows(tile), self.columns(tile)
-        if s.scaling is not Scaling.NONE:
+        if s.scaling is not Scaling.NONE and s.blocks is None:
             values = values * self.scale_a(tile) * self.scale_b(tile)
         if s.alpha != 1:
             values = values * values.dtype.type(s.alpha)
