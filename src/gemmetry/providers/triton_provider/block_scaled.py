@@ -94,12 +94,12 @@ def note(signature: Signature, method: str, architecture: Architecture) -> str:
     return f"decomposed{why}: {who} widens both operands to bf16 before the matrix instruction"
 
 
-def depth_of_step(blocks: BlockScaling, method: str, block_k: int) -> bool:
-    """Whether steps of `block_k` fit the blocks: within one block for sums that are promoted at its
-    end, whole blocks otherwise."""
+def step(blocks: BlockScaling, method: str, block_k: int) -> int:
+    """The step along K nearest to `block_k` that fits the blocks: within one block for sums that
+    are multiplied by its factors, whole blocks otherwise."""
     if method == PROMOTED:
-        return block_k <= _DEEPEST_STEP and blocks.depth % block_k == 0
-    return block_k % blocks.depth == 0 and block_k >= 64
+        return min(block_k, _DEEPEST_STEP, blocks.depth & -blocks.depth)
+    return max(block_k, 64)
 
 
 def bytes_of_step(dtype: DType, elements: int, method: str) -> int:

@@ -141,7 +141,7 @@ def _wrong_method(
     if tile.method not in known:
         names = ", ".join(f"{name}_{replace(tile, method='').name}" for name in known)
         return f"{tile.name} is no method for {blocks}; write {names or 'another scaling'}"
-    if not block_scaled.depth_of_step(blocks, tile.method, tile.block_k):
+    if block_scaled.step(blocks, tile.method, tile.block_k) != tile.block_k:
         return f"steps of {tile.block_k} along K do not fit blocks of {blocks.depth}"
     return None
 
@@ -203,7 +203,12 @@ def _candidates(operation: Operation, architecture: Architecture | None) -> tupl
     if s.blocks is not None:
         rows = _INTERPRETED_BLOCKS if architecture is None else _BLOCKS
         methods = block_scaled.methods(s, architecture)
-        return tuple(replace(tile, method=name) for name in methods for tile in rows)
+        found = (
+            replace(tile, block_k=block_scaled.step(s.blocks, name, tile.block_k), method=name)
+            for name in methods
+            for tile in rows
+        )
+        return tuple(dict.fromkeys(found))
     if architecture is None:
         return _INTERPRETED
     if architecture.is_amd:

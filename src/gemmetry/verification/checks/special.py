@@ -32,8 +32,9 @@ _PIECE = 1 << 18
 def check_nan_spreads(context: Context) -> CheckResult:
     """One NaN in a row of A and one in a column of B make that row and that column of the result
     NaN, and nothing else: all other elements are within their bounds, the inputs are unchanged, and
-    the next launch has none. After relu zero is accepted too, as the maximum of NaN and 0 is 0 by
-    IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019 (maximum)."""
+    the next launch has none. Where blocks have factors, these are NaN. After relu zero is accepted
+    too, as the maximum of NaN and 0 is 0 by IEEE 754-2008 (maxNum) and NaN by IEEE 754-2019
+    (maximum)."""
     name = "nan_spreads"
     result = _check(context, name, math.nan).result
     return _nothing_stays(context, name) if result.outcome is CheckOutcome.PASSED else result

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.dtypes import BF16, E2M1, F32, F64, TF32
+from gemmetry.domain.dtypes import BF16, F32, F64, TF32
 from gemmetry.domain.operation import Conv2dShape, Layout, Operation, Scaling, TensorSpec
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
@@ -48,8 +48,6 @@ def objection(name: str, operation: Operation, declared: Collection[Trait]) -> s
     if s.alpha == 0:
         return "with alpha 0 the product has no effect"
     spreads = name in ("nan_spreads", "inf_spreads")
-    if spreads and E2M1 in (s.lhs, s.rhs):
-        return "e2m1 has no NaN and no infinity"
     if spreads and Trait.NORMWISE in declared:
         return "declared normwise: sums over rows and columns spread NaN and infinity"
     if name == "inf_spreads":
@@ -192,8 +190,11 @@ def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Sprea
     Row i of the result is a sum with element (i, k) of A in each of its terms, column j one with
     element (k, j) of B; no other element has either. For a convolution it affects the output pixels
     whose window contains the place, and the filter's channel; where a filter tap lies in the
-    padding, kernels may multiply it by zero or skip it.
+    padding, kernels may multiply it by zero or skip it. NaN in operands with factors of blocks is
+    :func:`_in_factors`.
     """
+    if math.isnan(value) and operation.signature.blocks is not None:
+        return _in_factors(operation, inputs)
     lhs_at, rhs_at = _places(operation, last_k=math.isinf(value))
     changed = list(inputs)
     # Both signs, so that both infinities are expected even on inputs of one sign.
@@ -220,6 +221,31 @@ def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Sprea
     if signs is not None:
         signs = signs[firsts]
     return Spread(tuple(changed), positions, positions, signs)
+
+
+def _in_factors(operation: Operation, inputs: Sequence[Array]) -> Spread:
+    """`inputs` with NaN in one factor of A and one of B: the rows and columns of their blocks
+    depend on it."""
+    blocks = operation.signature.blocks
+    assert blocks is not None
+    *lead, m, n = operation.output.shape
+    affected = np.zeros((*lead, m, n), np.bool_)
+    changed = list(inputs)
+    for i, spec in enumerate(operation.inputs):
+        if not spec.role.startswith("scale_"):
+            continue
+        is_a = spec.role == "scale_a"
+        group, per_group = (2 * m // 3, blocks.rows) if is_a else (2 * n // 3, blocks.columns)
+        group //= per_group
+        batch = tuple(size - 1 for size in lead)
+        factors = np.array(inputs[i])
+        to_logical(factors, spec)[(*batch, *((group, 0) if is_a else (0, group)))] = np.nan
+        changed[i] = factors
+        lines = slice(group * per_group, (group + 1) * per_group)
+        matrix = affected[batch]
+        matrix[lines if is_a else (slice(None), lines)] = True
+    positions = np.flatnonzero(to_storage(affected, operation.output))
+    return Spread(tuple(changed), positions, positions)
 
 
 def _signs(

@@ -157,6 +157,14 @@ class BiasOffByOne(BlockScaled):
         return to_float64(factors) / 2
 
 
+@bug(43, "e8m0_nan_as_number", "decodes the NaN of e8m0 as its largest number", ON_MXFP4,
+     "nan_spreads")  # fmt: skip
+class NanAsNumber(BlockScaled):
+    def factors(self, factors: Array) -> Array:
+        values = to_float64(factors)
+        return np.where(np.isnan(values), 2.0**127, values)
+
+
 @bug(43, "block_scales_as_exponents", "reads factors in e4m3 as powers of two", ON_NVFP4,
      "scale_factors")  # fmt: skip
 class FactorsAsExponents(BlockScaled):
