@@ -1,0 +1,85 @@
+"""How long reading reports of hardware counters takes, and how much memory:
+
+    python benchmarks/counters.py [--launches 10000] [--report FILE]...
+
+It repeats the launch of a raw page of Nsight Compute with 2,238 columns, and reads the files in a
+process of their own each. Prints Markdown: seconds of the best of three, and the largest resident
+size in MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+RAW = (
+    Path(__file__).parent.parent
+    / "tests"
+    / "data"
+    / "counters"
+    / "h200_cublas_bf16_4096_raw.csv.gz"
+)
+LAUNCHES = 10_000
+REPEATS = 3
+TWO = ("gpu__time_duration.sum", "dram__bytes_read.sum")
+
+_READ = """
+import json, resource, sys, time
+from pathlib import Path
+from gemmetry.counters.reading import read_counters
+metrics = sys.argv[2:] or None
+start = time.perf_counter()
+table = read_counters(Path(sys.argv[1]), metrics)
+seconds = time.perf_counter() - start
+kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([seconds, kilobytes / 1e3, len(table), len(table.values)]))
+"""
+
+
+def lines_of(launches: int) -> Iterator[str]:
+    """A raw page with `launches` copies of one launch, numbered."""
+    with gzip.open(RAW, "rt", encoding="utf-8") as file:
+        header, units, launch = file
+    yield from (header, units)
+    for number in range(launches):
+        yield launch.replace('"0"', f'"{number}"', 1)
+
+
+def measured(path: Path, *metrics: str) -> tuple[float, float, int, int]:
+    """Seconds, MB, launches and metrics of reading `path`."""
+    found = []
+    for _ in range(REPEATS):
+        command = [sys.executable, "-c", _READ, str(path), *metrics]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(tuple(json.loads(ended.stdout)))
+    return min(found)
+
+
+def main(words: list[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--launches", type=int, default=LAUNCHES)
+    parser.add_argument("--report", type=Path, action="append", default=[])
+    given = parser.parse_args(words)
+    print("| file | launches | metrics | s | MB |\n|---|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder, "raw.csv")
+        with closing(large.open("w", encoding="utf-8")) as file:
+            file.writelines(lines_of(given.launches))
+        rows = [("one launch", RAW, ()), ("raw page", large, ()),
+                ("raw page, two metrics", large, TWO)]  # fmt: skip
+        rows += [(one.name, one, ()) for one in given.report]
+        for title, path, metrics in rows:
+            seconds, megabytes, launches, count = measured(path, *metrics)
+            print(f"| {title} | {launches:,} | {count:,} | {seconds:.3f} | {megabytes:.0f} |")
+
+
+if __name__ == "__main__":
+    main()
