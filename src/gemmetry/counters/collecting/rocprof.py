@@ -10,8 +10,7 @@ import yaml
 
 from gemmetry.counters.collecting.request import CollectRequest
 from gemmetry.counters.collecting.sets import amd_counters_of
-from gemmetry.hardware.amd_counters import passes_of
-from gemmetry.hardware.amd_metrics import NEED_TIME
+from gemmetry.hardware.amd_counters import GUI_ACTIVE, passes_of
 
 _COLLECTIVES = "nccl"
 """RCCL's kernels have NCCL's names."""
@@ -41,6 +40,8 @@ def plan_rocprof(request: CollectRequest, *, chip: str | None = None) -> Rocprof
         RequestError: the set has no counters on AMD.
     """
     counters = dict.fromkeys((*amd_counters_of(request.metric_set, chip), *request.metrics))
+    # Every pass has the time, as a launch takes another one in each.
+    timed = counters.keys() - {GUI_ACTIVE}
     filters: dict[str, Any] = {"kernel_trace": True}
     if request.kernel is not None:
         filters["kernel_include_regex"] = request.kernel
@@ -52,5 +53,5 @@ def plan_rocprof(request: CollectRequest, *, chip: str | None = None) -> Rocprof
         last = request.launch_skip + (request.launch_count or 1_000_000)
         filters["kernel_iteration_range"] = f"[{first}-{last}]"
     return RocprofPlan(
-        tuple({**filters, "pmc": one} for one in passes_of(counters, chip, companions=NEED_TIME))
+        tuple({**filters, "pmc": one} for one in passes_of(counters, chip, companions=timed))
     )
