@@ -37,9 +37,14 @@ from gemmetry.analysis.sweeps.problems import (
     sweep_problems,
     trace_gaps,
 )
-from gemmetry.analysis.sweeps.ranks.parallel import Progress, analyse_ranks
-from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
-from gemmetry.analysis.sweeps.rocprof import PointRocprof, TraceProcess, read_point_rocprof
+from gemmetry.analysis.sweeps.ranks.parallel import Progress, analyse_ranks, read_rocprofs
+from gemmetry.analysis.sweeps.ranks.worker import (
+    RankAnalysis,
+    RankFailure,
+    RankTask,
+    RocprofTask,
+)
+from gemmetry.analysis.sweeps.rocprof import PointRocprof
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.collectives.jobs import JobCollectives
 
@@ -176,9 +181,7 @@ def analyse_sweep(
         [f"{file.path}: {one.reason}" for file, one in found if isinstance(one, RankFailure)]
         for found in of_points
     ]
-    counted = [
-        _rocprof(point, found, selection.ranks) for point, found in zip(chosen, ranks, strict=True)
-    ]
+    counted = _rocprof(chosen, ranks, selection.ranks, processes)
     if not any(ranks) and not any(one.kernels for one in counted):
         raise _nothing_read(sweep, chosen, [text for texts in failures for text in texts])
     points = [
@@ -248,22 +251,33 @@ _SERIALISED = (
 
 
 def _rocprof(
-    point: Point, ranks: Sequence[RankAnalysis], wanted: Collection[int] | None
-) -> PointRocprof:
-    """The kernels of the wanted ranks, and of processes whose rank is not known."""
-    facts = (rank.facts for rank in ranks)
-    traces = [
-        TraceProcess(pid=one.process, host=one.host or "", rank=one.rank)
-        for one in facts
-        if one.process is not None and one.rank is not None
+    points: Sequence[Point],
+    ranks: Sequence[Sequence[RankAnalysis]],
+    wanted: Collection[int] | None,
+    processes: int | None,
+) -> list[PointRocprof]:
+    """The kernels of the wanted ranks of each point, and of processes whose rank is not known."""
+    tasks = [
+        RocprofTask(
+            tuple(map(str, point.rocprof)),
+            tuple(
+                (one.process, one.host or "", one.rank)
+                for one in (rank.facts for rank in found)
+                if one.process is not None and one.rank is not None
+            ),
+        )
+        for point, found in zip(points, ranks, strict=True)
     ]
-    found = read_point_rocprof(point.rocprof, traces)
-    if ranks and any(one.is_serialised for one in found.kernels):
-        found = replace(found, problems=(*found.problems, _SERIALISED))
-    if wanted is None:
-        return found
-    kernels = tuple(one for one in found.kernels if one.rank is None or one.rank in wanted)
-    return replace(found, kernels=kernels)
+    result = []
+    for own, found in zip(ranks, read_rocprofs(tasks, processes=processes), strict=True):
+        kernels = tuple(
+            one for one in found.kernels
+            if wanted is None or one.rank is None or one.rank in wanted
+        )  # fmt: skip
+        is_serialised = own and any(one.is_serialised for one in found.kernels)
+        more = (_SERIALISED,) if is_serialised else ()
+        result.append(replace(found, kernels=kernels, problems=(*found.problems, *more)))
+    return result
 
 
 def _point_analysis(

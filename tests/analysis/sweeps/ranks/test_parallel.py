@@ -8,8 +8,14 @@ import pytest
 
 from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.analysis.sweeps.ranks import parallel
-from gemmetry.analysis.sweeps.ranks.parallel import analyse_ranks
-from gemmetry.analysis.sweeps.ranks.worker import RankAnalysis, RankFailure, RankTask
+from gemmetry.analysis.sweeps.ranks.parallel import analyse_ranks, read_rocprofs
+from gemmetry.analysis.sweeps.ranks.worker import (
+    RankAnalysis,
+    RankFailure,
+    RankTask,
+    RocprofTask,
+)
+from gemmetry.analysis.sweeps.rocprof import PointRocprof
 
 
 @pytest.fixture
@@ -96,3 +102,36 @@ def test_a_hook_that_cannot_write_is_a_problem_of_the_trace(tasks, tmp_path, hoo
 
 def test_nothing_to_read():
     assert analyse_ranks([]) == []
+
+
+@pytest.fixture
+def counted(tmp_path, rocprofv3):
+    """Tasks of three points: two with counters of a process each, and one without a folder."""
+    for point in (0, 1):
+        rocprofv3.write_csv(tmp_path / f"point{point}", "12", 12, list(rocprofv3.VALUES))
+    traces = ((12, "", 3),)
+    folders = [(str(tmp_path / f"point{point}"),) for point in (0, 1)]
+    return [RocprofTask(one, traces) for one in (*folders, ())]
+
+
+def test_workers_read_counters_like_this_process(counted):
+    found = read_rocprofs(counted, processes=1)
+    assert [{kernel.rank for kernel in one.kernels} for one in found] == [{3}, {3}, set()]
+    assert found[0].kernels[0].counters
+    assert read_rocprofs(counted, processes=2) == found
+
+
+def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monkeypatch, tmp_path):
+    program = tmp_path / "worker.py"
+    program.write_text(
+        "import os\n"
+        "from gemmetry.analysis.sweeps.ranks import worker\n"
+        "read = worker.read_rocprof\n"
+        "worker.read_rocprof = lambda task: "
+        "os._exit(7) if 'point1' in str(task.folders) else read(task)\n"
+        "worker.main()\n"
+    )
+    expected = read_rocprofs(counted, processes=1)
+    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
+    lost = PointRocprof(problems=("rocprofv3's files: its worker ended with status 7",))
+    assert read_rocprofs(counted, processes=2) == [expected[0], lost, expected[2]]

@@ -21,13 +21,15 @@ from gemmetry.analysis.sweeps.ranks.worker import (
     RankAnalysis,
     RankFailure,
     RankTask,
-    analyse_rank,
+    RocprofTask,
+    answer,
     hook_of,
-    packed,
     read_frame,
+    read_rocprof,
     unpacked,
     write_frame,
 )
+from gemmetry.analysis.sweeps.rocprof import PointRocprof
 from gemmetry.hardware.host import usable_cores
 from gemmetry.traces.collectives.summary import Group
 
@@ -35,8 +37,13 @@ SMALL_BYTES = 1 << 20
 """Traces with fewer bytes together are read in this process: a worker takes a third of a second to
 start, in which it could have read several MB."""
 
+SMALL_TABLE_BYTES = 8 << 20
+"""The same for rocprofv3's files, which are mostly CSV: 20 MB of it take a second."""
+
 WORKER = [sys.executable, "-m", "gemmetry.analysis.sweeps.ranks.worker"]
 """The command of a worker."""
+
+_ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
 Progress = Callable[[int, int], None]
 """Is called with the number of traces that are done, and that of all."""
@@ -63,9 +70,12 @@ def analyse_ranks(
     results: list[RankAnalysis | RankFailure] = [RankFailure("it was not read")] * len(tasks)
     done = 0
 
-    def note(index: int, found: RankAnalysis | RankFailure) -> None:
+    def note(index: int, message: bytes | str) -> None:
         nonlocal done
-        results[index] = found
+        if isinstance(message, str):
+            results[index] = RankFailure(message)
+        else:
+            results[index] = unpacked(message, known)
         done += 1
         if progress is not None:
             progress(done, len(tasks))
@@ -74,9 +84,38 @@ def analyse_ranks(
         function = hook_of(hook)
         for index, task in enumerate(tasks):
             # Packed like those of workers, so that repeated groups are one object.
-            note(index, unpacked(packed(analyse_rank(task, function)), known))
+            note(index, answer(task, function))
         return results
-    _Crew(tasks, hook, processes).run(lambda index, message: note(index, unpacked(message, known)))
+    _Crew(tasks, [_bytes_of([task]) for task in tasks], hook, processes).run(note)
+    return results
+
+
+def read_rocprofs(
+    tasks: Sequence[RocprofTask], *, processes: int | None = None
+) -> list[PointRocprof]:
+    """What the files of rocprofv3 show of each point, in the order of `tasks`.
+
+    Args:
+        processes: like that of :func:`analyse_ranks`.
+    """
+    sizes = [
+        sum(file.stat().st_size for folder in task.folders for file in Path(folder).rglob("*")
+            if file.is_file())
+        for task in tasks
+    ]  # fmt: skip
+    if processes is None:
+        processes = 1 if sum(sizes) < SMALL_TABLE_BYTES else usable_cores()
+    if min(processes, sum(map(bool, sizes))) <= 1:
+        return [read_rocprof(task) for task in tasks]
+    results = [PointRocprof()] * len(tasks)
+
+    def note(index: int, message: bytes | str) -> None:
+        if isinstance(message, str):
+            results[index] = PointRocprof(problems=(f"rocprofv3's files: {message}",))
+        else:
+            results[index] = _ROCPROF.decode(message)
+
+    _Crew(tasks, sizes, "", min(processes, len(tasks))).run(note)
     return results
 
 
@@ -91,22 +130,28 @@ def _bytes_of(tasks: Sequence[RankTask]) -> int:
 class _Crew:
     """Workers, each with a thread that hands it tasks and waits for its answers."""
 
-    def __init__(self, tasks: Sequence[RankTask], hook: str, processes: int) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[RankTask] | Sequence[RocprofTask],
+        sizes: Sequence[int],
+        hook: str,
+        processes: int,
+    ) -> None:
         self._tasks = tasks
         self._command = [*WORKER, hook]
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[int, bytes | str]] = queue.SimpleQueue()
         self._workers: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
         self._is_stopped = False
         # Largest first, so that no worker begins a large trace when the others are done.
-        sizes = [(-_bytes_of([task]), index) for index, task in enumerate(tasks)]
-        for _, index in sorted(sizes):
+        for index in sorted(range(len(tasks)), key=lambda index: (-sizes[index], index)):
             self._waiting.put(index)
         self._threads = [threading.Thread(target=self._serve) for _ in range(processes)]
 
-    def run(self, done: Callable[[int, bytes], None]) -> None:
-        """Have all tasks done; `done` gets the index of each and its message, in this thread."""
+    def run(self, done: Callable[[int, bytes | str], None]) -> None:
+        """Have all tasks done; `done` gets the index of each and its message, or why there is none,
+        in this thread."""
         for thread in self._threads:
             thread.start()
         try:
@@ -129,13 +174,12 @@ class _Crew:
                     worker = self._start(errors.fileno())
                     if worker is None:
                         return
-                message = _answer(worker, self._tasks[index])
+                message: bytes | str | None = _answer(worker, self._tasks[index])
                 if message is None:
                     status = worker.wait()
                     errors.seek(0)
                     last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
-                    reason = ": ".join([f"its worker ended with status {status}", *last])
-                    message = packed(RankFailure(reason))
+                    message = ": ".join([f"its worker ended with status {status}", *last])
                     _close(worker)
                     worker = None
                 self._answers.put((index, message))
@@ -159,7 +203,7 @@ class _Crew:
             return worker
 
 
-def _answer(worker: subprocess.Popen[bytes], task: RankTask) -> bytes | None:
+def _answer(worker: subprocess.Popen[bytes], task: RankTask | RocprofTask) -> bytes | None:
     """The worker's message; None where it died."""
     assert worker.stdin is not None and worker.stdout is not None
     try:

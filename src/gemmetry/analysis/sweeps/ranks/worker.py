@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,9 @@ from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.model import Trace
 from gemmetry.traces.tracelens.tables import gemm_sheet
 
+if TYPE_CHECKING:
+    from gemmetry.analysis.sweeps.rocprof import PointRocprof
+
 LENGTH_BYTES = 8
 
 Hook: TypeAlias = Callable[[Trace, RankFacts, str], Path]
@@ -33,7 +36,7 @@ Hook: TypeAlias = Callable[[Trace, RankFacts, str], Path]
 that it returns."""
 
 
-class RankTask(msgspec.Struct, frozen=True):
+class RankTask(msgspec.Struct, frozen=True, tag=True):
     """The trace of one rank."""
 
     path: str
@@ -43,6 +46,14 @@ class RankTask(msgspec.Struct, frozen=True):
     """Beginning of the path of the workbook that the hook writes; "": it is not called."""
     more: tuple[str, ...] = ()
     """Further recordings of the rank."""
+
+
+class RocprofTask(msgspec.Struct, frozen=True, tag=True):
+    """The folders of rocprofv3's files of one point, and the processes whose ranks are known."""
+
+    folders: tuple[str, ...]
+    traces: tuple[tuple[int, str, int], ...] = ()
+    """The fields of each :class:`~gemmetry.analysis.sweeps.rocprof.TraceProcess`."""
 
 
 class RankAnalysis(msgspec.Struct, frozen=True):
@@ -76,7 +87,7 @@ class _Packed(msgspec.Struct, frozen=True, tag=True):
 
 
 _PACKED = msgspec.msgpack.Decoder(_Packed | RankFailure)
-TASK = msgspec.msgpack.Decoder(RankTask)
+TASK = msgspec.msgpack.Decoder(RankTask | RocprofTask)
 
 
 def hook_of(name: str) -> Hook | None:
@@ -124,6 +135,21 @@ def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, 
         else:
             problems.append(f"{path} is left out: it is of rank {found.rank}")
     return merged(recordings) if len(recordings) > 1 else facts, tuple(problems)
+
+
+def read_rocprof(task: RocprofTask) -> PointRocprof:
+    """What the files of rocprofv3 show."""
+    from gemmetry.analysis.sweeps.rocprof import TraceProcess, read_point_rocprof
+
+    traces = [TraceProcess(pid=pid, host=host, rank=rank) for pid, host, rank in task.traces]
+    return read_point_rocprof(map(Path, task.folders), traces)
+
+
+def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:
+    """The message that answers a task."""
+    if isinstance(task, RocprofTask):
+        return msgspec.msgpack.encode(read_rocprof(task))
+    return packed(analyse_rank(task, hook))
 
 
 def packed(found: RankAnalysis | RankFailure) -> bytes:
@@ -183,7 +209,7 @@ def main() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         hook = hook_of(sys.argv[1] if len(sys.argv) > 1 else "")
         while (message := read_frame(sys.stdin.buffer)) is not None:
-            write_frame(answers, packed(analyse_rank(TASK.decode(message), hook)))
+            write_frame(answers, answer(TASK.decode(message), hook))
 
 
 if __name__ == "__main__":
