@@ -19,7 +19,7 @@ from gemmetry.domain.errors import (
     StorageError,
 )
 from gemmetry.domain.outcome import Outcome, Verification
-from gemmetry.domain.record import BuildFacts, Environment, Verdict
+from gemmetry.domain.record import BuildFacts, CounterFacts, Environment, Verdict
 from gemmetry.store.experiment import Experiment
 
 
@@ -38,6 +38,16 @@ def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experim
     assert manifest["document"] == {"a": 1}
     assert manifest["commands"] == ["gemmetry profile"]
     assert manifest["format_version"] == 1
+
+
+def test_a_record_is_amended_by_further_facts(tmp_path, open_experiment, make_record):
+    record = make_record()
+    counters = CounterFacts(folder="counters/x", metric_set="gemm", launches=1, passes=38)
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({1: record})
+        experiment.amend(1, dataclasses.replace(record, counters=counters))
+    with Experiment.open(tmp_path) as experiment:
+        assert list(experiment.records()) == [dataclasses.replace(record, counters=counters)]
 
 
 def test_records_come_back_as_they_were(tmp_path, open_experiment, make_record):

@@ -122,6 +122,7 @@ def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, rocpr
     assert ended.status == 0, ended.stderr
     record = json.loads((tmp_path / "out/counters.json").read_text())
     assert (record["tool"], record["chip"]) == ("rocprofv3", "gfx942")
+    assert "rocprofv3 runs the command 1 time, once per pass" in ended.stderr
     assert record["launches"] > 0
     log = (tmp_path / "out/counters.application.log").read_text()
     assert log.count("ran") == record["passes"] >= 1

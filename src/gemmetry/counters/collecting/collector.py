@@ -28,6 +28,7 @@ from gemmetry.domain.errors import (
     StorageError,
     UnknownNameError,
 )
+from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
@@ -174,6 +175,8 @@ def _plan_rocprof(
         what = f"no option {given[0]}" if given else "no report .ncu-rep"
         raise RequestError(f"rocprofv3 has {what}", hint="Leave it out, and give -o a folder.")
     planned = plan_rocprof(request, chip=chip)
+    runs = counted(len(planned.jobs), "time")
+    notes += (f"rocprofv3 runs the command {runs}, once per pass of counters.",)
     arguments = planned.arguments(files.passes, files.stem.parent)
     return Collection(
         request=request, files=files, profiler=profiler, chip=chip, notes=notes, input=planned,

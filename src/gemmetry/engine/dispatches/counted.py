@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -43,13 +44,13 @@ def main(path: Path) -> int:
         for _ in range(_WARM_UP):
             executable.run(buffers, output)
         device.synchronize()
-        cuda = _cuda() if hello.target.kind is TargetKind.CUDA else None
-        if cuda is not None:
-            cuda.cuProfilerStart()
+        profiler = _profiler(hello.target.kind)
+        if profiler is not None:
+            profiler.cuProfilerStart()
         executable.run(buffers, output)
         device.synchronize()
-        if cuda is not None:
-            cuda.cuProfilerStop()
+        if profiler is not None:
+            profiler.cuProfilerStop()
         executable.close()
     except GemmetryError as error:
         sys.stderr.write(f"{error.message}\n")
@@ -57,9 +58,9 @@ def main(path: Path) -> int:
     return 0
 
 
-def _cuda() -> ctypes.CDLL:
-    """The driver, whose calls the profiler watches."""
-    return ctypes.CDLL("libcuda.so.1")
+def _profiler(kind: TargetKind) -> Any:
+    """The driver, whose calls to start and stop ncu watches for; None on other devices."""
+    return ctypes.CDLL("libcuda.so.1") if kind is TargetKind.CUDA else None
 
 
 if __name__ == "__main__":

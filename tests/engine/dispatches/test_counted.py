@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.dispatches import counted
+from gemmetry.engine.dispatches.sanitized import CANNOT, SanitizedRequest
+from gemmetry.engine.workers.protocol import Hello
+from gemmetry.providers.null_provider.provider import NullExecutable
+
+
+def a_request(folder: Path, configuration: str = "fast") -> Path:
+    hello = Hello(
+        "null", {}, Target(TargetKind.NULL, "", 0), RunSettings(), str(folder), str(folder),
+        str(folder), 1, False,
+    )  # fmt: skip
+    name = "matmul_8x8x8_f32t_f32t_f32t"
+    path = folder / "request"
+    path.write_bytes(
+        msgspec.msgpack.encode(SanitizedRequest(hello, (name,), Configuration(configuration), 0.0))
+    )
+    return path
+
+
+def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
+    tmp_path, monkeypatch
+) -> None:
+    events: list[str] = []
+    run = NullExecutable.run
+
+    def launch(self, *arguments) -> None:
+        events.append("launch")
+        run(self, *arguments)
+
+    driver = SimpleNamespace(
+        cuProfilerStart=lambda: events.append("start"),
+        cuProfilerStop=lambda: events.append("stop"),
+    )
+    monkeypatch.setattr(NullExecutable, "run", launch)
+    monkeypatch.setattr(counted, "_profiler", lambda kind: driver)
+    assert counted.main(a_request(tmp_path)) == 0
+    assert events == ["launch", "launch", "start", "launch", "stop"]
+
+
+def test_what_cannot_be_built_is_a_status_of_its_own(tmp_path, capsys) -> None:
+    assert counted.main(a_request(tmp_path, configuration="no-such-behaviour")) == CANNOT
+    assert "no-such-behaviour" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [TargetKind.NULL, TargetKind.HIP])
+def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind) -> None:
+    assert counted._profiler(kind) is None
