@@ -8,6 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from gemmetry.training.workload import failures
 from gemmetry.training.workload.failures import explained
 
 
@@ -39,3 +40,19 @@ def test_an_operator_that_is_not_deterministic_leads_to_the_key():
 def test_other_errors_pass():
     with pytest.raises(RuntimeError, match="else"), explained():
         raise RuntimeError("something else")
+
+
+@pytest.mark.parametrize(("ranks", "waits"), [(1, []), (2, [failures.LATER_S])])
+def test_what_may_follow_from_another_rank_comes_later(monkeypatch, ranks, waits):
+    """Of two ranks that fail in the same second, torchrun quotes the first by number."""
+    waited = []
+    monkeypatch.setattr(failures.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(failures.dist, "get_world_size", lambda: ranks)
+    monkeypatch.setattr(failures.time, "sleep", waited.append)
+    with pytest.raises(RuntimeError, match="closed"), explained():
+        raise RuntimeError("the connection was closed")
+    assert waited == waits
+    assert failures.LATER_S > 1, "torchrun compares whole seconds"
+    with pytest.raises(RequestError), explained():
+        raise torch.OutOfMemoryError("full")
+    assert waited == waits

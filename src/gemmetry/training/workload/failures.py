@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 
 from gemmetry.domain.errors import RequestError
+
+LATER_S = 2.0
+"""How long a rank with an unexplained error waits before it fails. It is most often that another
+rank has ended; torchrun quotes the earliest error, by whole seconds, and ends the others."""
 
 
 def too_little_memory(what: str) -> RequestError:
@@ -21,7 +27,8 @@ def too_little_memory(what: str) -> RequestError:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn failures of torch that the configuration can avoid into request errors.
+    """Turn failures of torch that the configuration can avoid into request errors; others, which
+    may be consequences of another rank's, come later (:data:`LATER_S`).
 
     Raises:
         RequestError: memory ran out, or an operator has no deterministic implementation.
@@ -39,6 +46,8 @@ def explained() -> Iterator[None]:
                 hint="Use --override training.deterministic=false; losses then differ slightly "
                 "between two runs.",
             ) from error
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            time.sleep(LATER_S)
         raise
 
 

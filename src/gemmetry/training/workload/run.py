@@ -42,8 +42,8 @@ def run(
     ranks = join(config)
     with explained():
         _train(config, output, ranks, path, PlantedWait(straggle, ranks))
-    # Not after an error: the others may never arrive, and torchrun ends them.
-    dist.barrier()
+        # Not after an error: the others may never arrive, and torchrun ends them.
+        dist.barrier()
     dist.destroy_process_group()
 
 
