@@ -52,7 +52,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             magic = file.read(4)
             file.seek(0)
         except OSError as error:
-            hint = "Give the path of a trace file."
+            hint = "Give the path of a file that exists."
             if isinstance(error, PermissionError):
                 hint = f"Allow yourself to read it: chmod u+r {path.name}"
             raise RequestError(
@@ -85,9 +85,9 @@ def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
 
 
 _OTHER_KINDS = (
-    (stat.S_ISDIR, "a directory", "Give the trace files in it."),
-    (stat.S_ISFIFO, "a pipe", "A trace is read more than once: write it to a file first."),
-    (stat.S_ISSOCK, "a socket", "Give the path of a trace file."),
+    (stat.S_ISDIR, "a directory", "Give the files in it."),
+    (stat.S_ISFIFO, "a pipe", "It is read more than once: write it to a file first."),
+    (stat.S_ISSOCK, "a socket", "Give the path of a file."),
 )
 
 
@@ -104,7 +104,7 @@ def _check_regular(path: Path) -> None:
     for is_of_kind, what, hint in _OTHER_KINDS:
         if is_of_kind(mode):
             raise RequestError(f"{path} is {what}, not a file", hint=hint)
-    raise RequestError(f"{path} is a device, not a file", hint="Give the path of a trace file.")
+    raise RequestError(f"{path} is a device, not a file", hint="Give the path of a file.")
 
 
 def _open_zstd(file: BinaryIO, path: Path, stack: ExitStack) -> BinaryIO:

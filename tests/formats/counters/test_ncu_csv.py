@@ -54,3 +54,27 @@ def test_a_table_without_rows_has_no_launches(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text(RAW.splitlines()[0])
     assert len(read_ncu_csv(file)) == 0
+
+
+HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+TWO_LAUNCHES = {
+    "raw": '"ID","Process ID","Kernel Name","a","b"\n"","","","us","Kbyte"\n'
+    '"0","1","k","1,500.5","12"\n"1","1","k","7.25","123,456"\n',
+    "details": f'{HEAD},"Rule Name"\n'
+    '"0","1","k","S","a__x","us","1,500.5",\n"0","1","k","S","b__x","byte","12",\n'
+    '"1","1","k","S","a__x","ms","7.25",\n"1","1","k","S","b__x","Kbyte","123,456",\n',
+}
+
+
+@pytest.mark.parametrize("page", list(TWO_LAUNCHES))
+def test_a_file_that_is_cut_anywhere_has_no_wrong_values(page, tmp_path):
+    whole = TWO_LAUNCHES[page]
+    file = tmp_path / "a.csv"
+    file.write_text(whole)
+    expected = [one.metrics() for one in read_ncu_csv(file)]
+    assert [len(one) for one in expected] == [2, 2]
+    for length in range(len(whole)):
+        file.write_text(whole[:length])
+        table = read_ncu_csv(file)
+        for number, one in enumerate(table or ()):
+            assert one.metrics().items() <= expected[number].items(), whole[:length]

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.formats.counters.ncu_export import read_by_export
+from gemmetry.formats.counters.ncu_installation import ncu_executable
+
+DATA = Path(__file__).parents[2] / "data"
+LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 
 RAW = '"ID","Kernel Name","a"\\n"","","us"\\n"0","k","2"\\n'
 
@@ -41,3 +48,17 @@ def test_a_report_that_it_cannot_export(program, ncu, tmp_path):
     with pytest.raises(EnvironmentFailure, match="newer file version") as error:
         read_by_export(tmp_path / "a.ncu-rep", ncu(program))
     assert "gemmetry[counters]" in error.value.hint
+
+
+def test_what_a_real_ncu_exports_is_what_the_raw_page_has():
+    executable = ncu_executable()
+    if executable is None:
+        pytest.skip("Nsight Compute is not installed")
+    report = LARGER / "counters_h200" / "cublas_bf16_4096.ncu-rep"
+    if not report.is_file():
+        pytest.skip(f"{report.name} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
+    exported = read_by_export(report, executable)[0]
+    raw = read_counters(DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz")[0]
+    assert exported.name == raw.name
+    assert set(exported.metrics()) == set(raw.metrics())
+    assert exported.metrics() == pytest.approx(raw.metrics(), rel=1e-2, abs=1e-2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,13 +37,9 @@ class Columns:
         if column is None:
             column = self._values[metric] = np.full(self._count, np.nan)
             self._units[metric] = unit
-        if value is not None and np.isfinite(value):
+        # Damaged files have whole numbers that no float64 holds.
+        if value is not None and abs(value) <= sys.float_info.max:
             column[row] = value
-
-    def put_all(self, row: int, values: Mapping[str, float | None]) -> None:
-        """Store plain numbers."""
-        for metric, value in values.items():
-            self.put(row, metric, value)
 
     def unit(self, metric: str) -> str | None:
         """The unit of a metric that was stored; None if none was."""
