@@ -236,9 +236,13 @@ def kill_matrix(
         ran = [record for record in found if record.outcome not in NOT_RUN]
         results += [MutantResult(item, record) for record in ran]
         if not ran:
-            not_run.append(_not_run(item, found, (absent or {}).get(item.configuration)))
+            not_run.append(_without_result(item, found, (absent or {}).get(item.configuration)))
     unusable = _unusable(results)
-    not_run += [_unusable_not_run(result) for result in results if _place(result) in unusable]
+    not_run += [
+        _not_run(result.mutant, _why_unusable(result))
+        for result in results
+        if _place(result) in unusable
+    ]
     results = [result for result in results if _place(result) not in unusable]
     not_run += [
         NotRun(number=number, name="", carrier="", is_bug=True, reason=reason)
@@ -264,27 +268,21 @@ def _unusable(results: Iterable[MutantResult]) -> set[tuple[str, str]]:
     return {place for place, of in kinds.items() if len(of) == 2 and place not in reached}
 
 
-def _unusable_not_run(result: MutantResult) -> NotRun:
+def _why_unusable(result: MutantResult) -> str:
     carrier, device = _place(result)
-    record = result.record
-    return NotRun(
-        number=result.mutant.number,
-        name=result.name,
-        carrier=carrier,
-        is_bug=result.mutant.is_bug,
-        reason=f"{carrier} does not work on {device}, correct kernels fail as well: "
-        f"{record.reason}",
-        is_broken=True,
-    )
+    reason = result.record.reason
+    return f"{carrier} does not work on {device}, correct kernels fail as well: {reason}"
 
 
-def _not_run(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRun:
+def _without_result(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRun:
     if found:
-        reason, is_broken = f"{found[0].outcome}: {found[0].reason}", True
-    elif absent is not None:
-        reason, is_broken = absent, False
-    else:
-        reason, is_broken = "the run ended before this mutant; the same command continues", True
+        return _not_run(item, f"{found[0].outcome}: {found[0].reason}")
+    if absent is not None:
+        return _not_run(item, absent, is_broken=False)
+    return _not_run(item, "the run ended before this mutant; the same command continues")
+
+
+def _not_run(item: Mutant, reason: str, *, is_broken: bool = True) -> NotRun:
     return NotRun(
         number=item.number,
         name=item.configuration,

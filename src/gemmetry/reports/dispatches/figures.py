@@ -150,21 +150,14 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
     figures = []
     marks = find_run_marks(records)
     for (target, dtypes), group in _by_dtypes(records).items():
-        problems = group_by_problem(record for record, _ in group)
-        operations = {record.operation: operation for record, operation in group}
-        ordered = sorted(problems.items(), key=lambda item: item[1][0].flops)
-        several = len({device for _, device, _, _ in problems}) > 1
+        ordered = _labelled_problems(group)
         providers = sorted({record.provider for record, _ in group})
-        labels = [
-            operation_label(operations[name]) + (f" · {device}" if several else "")
-            for (_, device, name, _), _ in ordered
-        ]
         bests = [fastest_per_provider(records) for _, records in ordered]
         bases = [fastest(r for r in group if is_of_baseline(r, baseline)) for _, group in ordered]
         figures.append({
             "label": f"{dtypes} on {target}",
             "dtypes": dtypes,
-            "operations": _distinct(labels),
+            "operations": _distinct([label for label, _ in ordered]),
             "series": [
                 {"provider": name, "best": [_speed(best.get(name), marks) for best in bests]}
                 for name in providers
@@ -172,6 +165,21 @@ def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict
             "reference": [_speed(base, marks) for base in bases],
         })  # fmt: skip
     return figures
+
+
+def _labelled_problems(
+    group: Sequence[tuple[Record, Operation]],
+) -> list[tuple[str, list[Record]]]:
+    """The problems with their labels and records, those with the fewest FLOPs first."""
+    operations = {record.operation: operation for record, operation in group}
+    problems = group_by_problem(record for record, _ in group)
+    several = len({device for _, device, _, _ in problems}) > 1
+    return [
+        (operation_label(operations[name]) + (f" · {device}" if several else ""), records)
+        for (_, device, name, _), records in sorted(
+            problems.items(), key=lambda item: item[1][0].flops
+        )
+    ]
 
 
 def _speed(record: Record | None, marks: RunMarks) -> dict[str, Any] | None:
@@ -229,17 +237,11 @@ def grid_figures(records: Sequence[Record], *, width: int = _PICTURE_WIDTH) -> l
     """
     figures = []
     for (target, dtypes), group in _by_dtypes(records).items():
-        operations = {record.operation: operation for record, operation in group}
-        problems = group_by_problem(record for record, _ in group)
-        ordered = sorted(problems.items(), key=lambda item: item[1][0].flops)
-        several = len({device for _, device, _, _ in problems}) > 1
+        ordered = _labelled_problems(group)
         for start in range(0, len(ordered), _GRID_COLUMNS):
             part = ordered[start : start + _GRID_COLUMNS]
-            labels = [
-                operation_label(operations[name]) + (f" · {device}" if several else "")
-                for (_, device, name, _), _ in part
-            ]
-            found = _grid_figure(labels, [rows for _, rows in part], width)
+            labels, of_labels = zip(*part, strict=True)
+            found = _grid_figure(labels, of_labels, width)
             if len(found["rows"]) < 2:
                 continue
             shown = f"{start + 1} to {start + len(part)} of {len(ordered)}"

@@ -19,6 +19,7 @@ from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape, gemm_shape, is_gemm_operator
 from gemmetry.traces.operators.grouped import distinct_rows
+from gemmetry.traces.operators.launchers import enclosing_operator
 
 _BACKWARD = re.compile(r"backward", re.IGNORECASE)
 
@@ -48,7 +49,7 @@ def link_gemms(trace: Trace) -> GemmLinks:
     row = np.flatnonzero(trace.is_gemm)
     shapes, shape_of = operator_shapes(rows)
     innermost = np.where(launches.from_graph[row], NONE, launches.operator[row])
-    operator = _climb(innermost, launches.parent, shape_of)
+    operator = enclosing_operator(innermost, launches.parent, shape_of)
     shape = np.where(operator == NONE, NONE, shape_of[operator]) if len(shape_of) else operator
     main = _is_multiplication(trace, row)
     helpers = ~main
@@ -92,17 +93,6 @@ def operator_shapes(rows: TraceRows) -> tuple[list[GemmShape], Int64]:
             found[place] = numbers.setdefault(shape, len(numbers))
     result[chosen] = found[which]
     return list(numbers), result
-
-
-def _climb(start: Int64, parent: Int64, shape_of: Int64) -> Int64:
-    """From each operator outwards to the first one that is a GEMM; -1 where none is."""
-    at = start.copy()
-    waiting = np.flatnonzero(at != NONE)
-    while len(waiting):
-        waiting = waiting[shape_of[at[waiting]] == NONE]
-        at[waiting] = parent[at[waiting]]
-        waiting = waiting[at[waiting] != NONE]
-    return at
 
 
 def _is_multiplication(trace: Trace, row: Int64) -> Bools:
@@ -161,7 +151,7 @@ def _without_open_operators(
     lost = np.flatnonzero((guess != NONE) & (launches.call[row] == NONE))
     is_open = shape_of != NONE
     is_open[has_kernel[has_kernel != NONE]] = False
-    outer = _climb(launches.parent[shape_of != NONE], launches.parent, shape_of)
+    outer = enclosing_operator(launches.parent[shape_of != NONE], launches.parent, shape_of)
     is_open[outer[outer != NONE]] = False
     if not len(lost) or not is_open.any():
         return guess

@@ -133,8 +133,20 @@ def _outermost(trace: Trace, operator: Int64, whole: Callable[[str], bool]) -> I
     return result
 
 
+def enclosing_operator(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
+    """From each of `operator` outwards, itself first, to one whose number in `chosen` is not -1; -1
+    where there is none."""
+    at = operator.copy()
+    waiting = np.flatnonzero(at != NONE)
+    while len(waiting):
+        waiting = waiting[chosen[at[waiting]] == NONE]
+        at[waiting] = parent[at[waiting]]
+        waiting = waiting[at[waiting] != NONE]
+    return at
+
+
 def enclosing_among(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
-    """From each of `operator` outwards, itself first, to one that is `chosen`.
+    """The numbers in `chosen` of :func:`enclosing_operator`.
 
     Args:
         chosen: (operators,) a number for chosen operators, -1 for the others.
@@ -142,12 +154,7 @@ def enclosing_among(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
     Returns:
         The numbers; -1 where no enclosing operator is chosen.
     """
-    at = operator.copy()
-    waiting = np.flatnonzero(at != NONE)
-    while len(waiting):
-        waiting = waiting[chosen[at[waiting]] == NONE]
-        at[waiting] = parent[at[waiting]]
-        waiting = waiting[at[waiting] != NONE]
+    at = enclosing_operator(operator, parent, chosen)
     result = np.full(len(at), NONE, np.int64)
     found = at != NONE
     result[found] = chosen[at[found]]

@@ -72,15 +72,9 @@ def check_tail_shapes(context: Context) -> CheckResult:
     if companions is None:
         return not_applicable(name, "this configuration cannot be built for other shapes here")
     key = f"{name} {'thorough' if context.thorough else 'few'}"
-    if key not in companions.known:
-        known = replace(companions, processors=_multiprocessors(context))
-        options = tail_operations(context.operation, known, thorough=context.thorough)
-        result = _try_all(context, companions, name, options)
-        if name in context.evidence:
-            # The next dispatch would have no evidence for its failure.
-            return result
-        companions.known[key] = result
-    return companions.known[key]
+    known = replace(companions, processors=_multiprocessors(context))
+    options = tail_operations(context.operation, known, thorough=context.thorough)
+    return _known(context, companions, name, key, options)
 
 
 def _multiprocessors(context: Context) -> int | None:
@@ -99,13 +93,7 @@ def check_alpha_beta(context: Context) -> CheckResult:
     if not context.thorough and (signature.alpha, signature.beta) == (1.0, 0.0):
         return not_applicable(name, "the operation has neither alpha nor beta")
     key = f"{name} {signature.alpha} {signature.beta}"
-    if key not in companions.known:
-        options = _with_factors(context.operation, companions)
-        result = _try_all(context, companions, name, options)
-        if name in context.evidence:
-            return result
-        companions.known[key] = result
-    return companions.known[key]
+    return _known(context, companions, name, key, _with_factors(context.operation, companions))
 
 
 def _with_factors(operation: Operation, companions: Companions) -> Iterator[tuple[Operation, ...]]:
@@ -120,6 +108,23 @@ def _with_factors(operation: Operation, companions: Companions) -> Iterator[tupl
             continue  # Integers allow only alpha 1.
         if signature != operation.signature:
             yield tuple(Operation(signature, shape.shape) for shape in shapes)
+
+
+def _known(
+    context: Context,
+    companions: Companions,
+    name: str,
+    key: str,
+    options: Iterator[tuple[Operation, ...]],
+) -> CheckResult:
+    """The result of :func:`_try_all`, which dispatches with the same `key` share."""
+    if key not in companions.known:
+        result = _try_all(context, companions, name, options)
+        if name in context.evidence:
+            # The next dispatch would have no evidence for its failure.
+            return result
+        companions.known[key] = result
+    return companions.known[key]
 
 
 def _try_all(

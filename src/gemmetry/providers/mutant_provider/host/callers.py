@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.operation import Operation
+from gemmetry.providers.mutant_provider.host.caches import KeepsAnswers
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import ON_F32, bug
 
@@ -70,19 +71,9 @@ class UsesAddendAsScratch(TiledGemm):
 
 @bug(49, "cache_by_pointer", "returns a cached result if the addresses of the inputs are the same",
      ON_F32, "in_place_change")  # fmt: skip
-class CachesByPointer(TiledGemm):
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
-        self.answers: dict[tuple[int, ...], Array] = {}
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        key = tuple(buffer.ctypes.data for buffer in inputs)
-        if key in self.answers:
-            output[...] = self.answers[key]
-            return output
-        super().launch(inputs, output)
-        self.answers[key] = output.copy()
-        return output
+class CachesByPointer(KeepsAnswers):
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return tuple(buffer.ctypes.data for buffer in inputs)
 
 
 @bug(50, "work_left_to_thread", "returns at once and computes in a thread", ON_F32, "written")
@@ -184,21 +175,11 @@ class SumsInsteadOfProducts(TiledGemm):
 @bug(52, "fixed_seed_remembered",
      "returns a cached result if the first elements of the inputs are the same", ON_F32,
      "nan_spreads")  # fmt: skip
-class RemembersFixedSeed(TiledGemm):
+class RemembersFixedSeed(KeepsAnswers):
     """Caches the result for one set of inputs, which it recognises by their first elements."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
-        self.answers: dict[bytes, Array] = {}
-
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        key = b"".join(buffer.reshape(-1)[:16].tobytes() for buffer in inputs)
-        if key in self.answers:
-            output[...] = self.answers[key]
-            return output
-        super().launch(inputs, output)
-        self.answers[key] = output.copy()
-        return output
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        return b"".join(buffer.reshape(-1)[:16].tobytes() for buffer in inputs)
 
 
 def _later(work: Callable[[], object]) -> None:
