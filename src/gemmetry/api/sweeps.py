@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
 from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
@@ -202,6 +202,10 @@ class SweepWorkbooks:
 
         return write_products(self.sweep, self.folder, only, top_k=top_k, geometric=geometric)
 
+    def products(self) -> ProductSweep:
+        """What its files are made from."""
+        return self.sweep
+
     def document(self) -> dict[str, Any]:
         """What :func:`compare` uses of it, with the keys of ``analysis.json``."""
         from gemmetry.analysis.sweeps.products.document import workbook_document
@@ -382,9 +386,11 @@ def compare(
     from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
 
     names = _labels(labels, len(sweeps))
-    documents = _documents([Path(one) for one in sweeps], progress)
     labelled = [
-        LabelledSweep(label=name, document=one) for name, one in zip(names, documents, strict=True)
+        LabelledSweep(label=name, document=document, products=products)
+        for name, (document, products) in zip(
+            names, _documents([Path(one) for one in sweeps], progress), strict=True
+        )
     ]
     return ComparedSweeps(compare_sweeps(labelled, threshold=threshold), labelled)
 
@@ -404,33 +410,43 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
     return found
 
 
-def _documents(places: Sequence[Path], progress: Progress | None) -> list[dict[str, Any]]:
-    """The content of ``analysis.json`` of each sweep, of a file or made now; if only workbooks are
-    left of one, what workbooks show of all that have traces."""
-    found: list[dict[str, Any] | None] = [
-        read_document(one) if one.is_file() else fresh_document(one) for one in places
-    ]
-    left = [None if known else read_workbooks(one)
-            for one, known in zip(places, found, strict=True)]  # fmt: skip
-    return [
-        workbooks.document() if workbooks is not None
-        else _traced_document(place, known, progress, as_workbooks=any(left))
-        for place, known, workbooks in zip(places, found, left, strict=True)
-    ]  # fmt: skip
+_Document: TypeAlias = tuple[dict[str, Any], "Callable[[], ProductSweep] | None"]
+"""The content of ``analysis.json``, and what plots are made from if it was analysed now."""
+
+
+def _documents(places: Sequence[Path], progress: Progress | None) -> list[_Document]:
+    """The document of each sweep, of a file or made now; if only workbooks are left of one, what
+    workbooks show of all that have traces."""
+    known = {
+        one: read_document(one) if one.is_file() else fresh_document(one)
+        for one in dict.fromkeys(places)
+    }
+    left = {one: None if found else read_workbooks(one) for one, found in known.items()}
+    documents: dict[Path, _Document] = {}
+    for place in known:
+        workbooks = left[place]
+        if workbooks is not None:
+            documents[place] = workbooks.document(), workbooks.products
+        else:
+            documents[place] = _traced_document(
+                place, known[place], progress, as_workbooks=any(left.values())
+            )
+    return [documents[place] for place in places]
 
 
 def _traced_document(
     place: Path, known: dict[str, Any] | None, progress: Progress | None, *, as_workbooks: bool
-) -> dict[str, Any]:
+) -> _Document:
     from gemmetry.analysis.sweeps.layout import has_traces
     from gemmetry.analysis.sweeps.products.traces import product_sweep
 
     if known is not None and not (as_workbooks and place.is_dir() and has_traces(sweep_of(place))):
-        return known
+        return known, None
     analyzed = analyze(place, progress=progress)
+    products = partial(product_sweep, analyzed.analysis)
     if not as_workbooks:
-        return analyzed.document()
-    return SweepWorkbooks(product_sweep(analyzed.analysis), place).document()
+        return analyzed.document(), products
+    return SweepWorkbooks(products(), place).document(), products
 
 
 def _frame(table: Any) -> polars.DataFrame:

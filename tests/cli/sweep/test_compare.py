@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import html
 import json
 from pathlib import Path
 
 import pytest
 
 from gemmetry.api.sweeps import analyze
+from gemmetry.domain.errors import RequestError
+
+
+@pytest.fixture(autouse=True)
+def without_plots(monkeypatch):
+    """They take most of the time."""
+    from gemmetry.reports.sweeps import plots
+
+    monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b"made now"})
 
 
 @pytest.fixture
@@ -120,20 +131,26 @@ def test_sweeps_without_a_common_point(cli, folders, sweeps):
     assert "Best point:" in ended.stdout
 
 
-@pytest.fixture
-def left(folders):
-    """The workbooks of the sweeps ``a`` and ``slow`` in ``left-a`` and ``left-slow``."""
+@pytest.fixture(scope="module")
+def left(tmp_path_factory, sweeps):
+    """Two sweeps, ``a`` and ``slow``, and their workbooks without traces: ``left-a`` ..."""
     pytest.importorskip("xlsxwriter")
-    for name in ("a", "slow"):
-        place = folders / f"left-{name}" / "tracelens_analysis"
-        analyze(folders / name, analysis_dir=str(place), workbooks=True).write(["collectives"])
+    place = tmp_path_factory.mktemp("left")
+    changes = {"a": {}, "slow": {"slowdown": {sweeps.UP.kernel: 1.5}, "comm_ns": 500_000}}
+    for name, change in changes.items():
+        points = [sweeps.MadePoint(repeat=r, layers=2, steps=1, **change) for r in (1, 2)]
+        sweeps.write_sweep(place / name, points)
+        analysis = place / f"left-{name}" / "tracelens_analysis"
+        analyze(place / name, analysis_dir=str(analysis), workbooks=True).write(["collectives"])
+    return place
 
 
 @pytest.mark.parametrize("first", ["left-a", "a"])
 def test_sweeps_of_which_workbooks_are_left(cli, left, first):
     """Whether the first one has its traces or not, workbooks are what both have."""
     pytest.importorskip("plotly")
-    ended = cli("sweep", "compare", first, "left-slow", "-o", "c.html,c.json")
+    ended = cli("sweep", "compare", str(left / first), str(left / "left-slow"),
+                "-o", "c.html,c.json")  # fmt: skip
     assert ended.status == 1, ended.stderr
     assert "Workbooks show no steps: whole traces are compared" in ended.stdout
     assert "The GEMM that changed most is 1024x4096x1024" in ended.stdout
@@ -147,14 +164,40 @@ def test_sweeps_of_which_workbooks_are_left(cli, left, first):
 
 
 def test_workbooks_against_themselves(cli, left):
-    ended = cli("sweep", "compare", "left-a", "left-a")
+    ended = cli("sweep", "compare", *(str(left / "left-a"),) * 2)
     assert ended.status == 0, ended.stderr
     assert "B holds the same runs as A: nothing can differ." in ended.stdout
 
 
-def test_workbooks_and_an_analysis_without_traces_cannot_be_compared(cli, folders, left):
-    analyze("a").write()
-    ended = cli("sweep", "compare", "a/analysis/analysis.json", "left-slow")
+def test_workbooks_and_an_analysis_without_traces_cannot_be_compared(cli, left, tmp_path):
+    alone = tmp_path / "analysis.json"
+    alone.write_text(json.dumps(analyze(left / "a").document()))
+    ended = cli("sweep", "compare", "analysis.json", str(left / "left-slow"))
     assert ended.status == 2
     assert "some of these sweeps have workbooks only" in ended.stderr
     assert "hint: Give the folders" in ended.stderr
+
+
+def test_the_page_has_the_pictures_of_every_sweep(cli, folders):
+    """Of the one that was analysed before those in its folder; of others they are made."""
+    pytest.importorskip("plotly")
+    analyze("a").write()
+    Path("a/analysis/plots/plot.png").write_bytes(b"from the folder")
+    cli("sweep", "compare", "a", "slow", "-o", "c.html")
+    page = Path("c.html").read_text()
+    for label, content in (("A", b"from the folder"), ("B", b"made now")):
+        assert f"{label}: plot.png" in page
+        assert f"data:image/png;base64,{base64.b64encode(content).decode()}" in page
+
+
+def test_without_pictures_the_page_says_why(cli, folders, monkeypatch):
+    pytest.importorskip("plotly")
+    from gemmetry.reports.sweeps import plots
+
+    def missing(points):
+        raise RequestError("matplotlib is not installed")
+
+    monkeypatch.setattr(plots, "sweep_plots", missing)
+    cli("sweep", "compare", "single", "another", "-o", "c.html")
+    page = html.unescape(Path("c.html").read_text())
+    assert "B: there are no pictures: matplotlib is not installed" in page

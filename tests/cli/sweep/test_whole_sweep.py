@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.reports.sweeps import plots
 from gemmetry.training import sweep as sweep_module
 from gemmetry.training.launching import WORKLOAD
 
@@ -73,6 +74,7 @@ TINY = ("--config", "tiny", "--override", "model.num_layers=1", "-o", "sweep")
 def test_two_by_two_points_from_run_to_compare(cli, forked, rank_variables, monkeypatch):
     """torchrun starts the first point, which takes most of the time; then the sweep grows."""
     pytest.importorskip("torch")
+    monkeypatch.setattr(plots, "sweep_plots", lambda points: {})  # They take seconds.
     ended = cli("sweep", "run", "--threads", "256", "--channels", "1", *TINY)
     assert ended.status == 0, ended.stderr
     ranks = ForkedRanks(forked, rank_variables)

@@ -19,6 +19,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     RowGroup,
     SweepComparison,
 )
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.domain.units import counted
 from gemmetry.hardware.environment import own_version
@@ -78,7 +79,7 @@ def sweep_page(document: Mapping[str, Any], folder: Path | None = None) -> str:
         RequestError: plotly is not installed.
     """
     sweep = LabelledSweep(label="", document=document)
-    sections = [*_sections([sweep], "analysis.json"), _images([("", folder)])]
+    sections = [*_sections([sweep], "analysis.json"), _images([("", _written(folder))])]
     return _page(
         title=Path(sweep.title).name or "Sweep",
         identity=_identity(document),
@@ -106,6 +107,8 @@ def comparison_page(comparison: SweepComparison, sweeps: Sequence[LabelledSweep]
         {"heading": f"{one.label}: {one.title}", "items": answers(one.document), "minor": True}
         for one in sweeps
     ]
+    problems = [f"{s.label}: {text}" for s in sweeps for text in s.document["problems"]]
+    pictures = [(one.label, _pictures(one, problems)) for one in sweeps]
     sections = [
         _section(
             "environment", "Environment", "How the environments differ",
@@ -113,13 +116,13 @@ def comparison_page(comparison: SweepComparison, sweeps: Sequence[LabelledSweep]
         ),
         *_changes(comparison),
         *_sections(sweeps, "analysis.json of each sweep"),
-        _images([(one.label, _analysis_folder(one)) for one in sweeps]),
+        _images(pictures),
     ]  # fmt: skip
     return _page(
         title=" · ".join(one.label for one in sweeps),
         identity=[f"{one.label} = {cut(one.title)}" for one in sweeps],
         groups=groups,
-        problems=[f"{s.label}: {text}" for s in sweeps for text in s.document["problems"]],
+        problems=problems,
         sections=sections,
     )
 
@@ -209,19 +212,36 @@ def _section(
     }
 
 
-def _images(folders: Sequence[tuple[str, Path | None]]) -> dict[str, Any]:
-    """The PNGs of the analyses."""
+def _images(pictures: Sequence[tuple[str, Mapping[str, bytes]]]) -> dict[str, Any]:
+    """The PNGs of each sweep, which is given by its label."""
     section = _section("pictures", "Pictures", "The pictures of the analysis")
-    for label, folder in folders:
-        if folder is None:
-            continue
-        for path in sorted((folder / PLOTS).glob("*.png")):
-            encoded = base64.b64encode(path.read_bytes()).decode()
-            section["images"].append({
-                "name": f"{label}: {path.name}" if label else path.name,
-                "source": f"data:image/png;base64,{encoded}",
-            })  # fmt: skip
+    section["images"] = [
+        {"name": f"{label}: {name}" if label else name,
+         "source": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
+        for label, found in pictures
+        for name, content in found.items()
+    ]  # fmt: skip
     return section
+
+
+def _pictures(sweep: LabelledSweep, problems: list[str]) -> dict[str, bytes]:
+    """The plots of a sweep, made now if it was analysed now."""
+    if sweep.products is None:
+        return _written(_analysis_folder(sweep))
+    from gemmetry.reports.sweeps import plots
+
+    try:
+        return plots.sweep_plots(sweep.products().points)
+    except RequestError as error:
+        problems.append(f"{sweep.label}: there are no pictures: {error}")
+        return {}
+
+
+def _written(folder: Path | None) -> dict[str, bytes]:
+    """The plots in the folder of an analysis."""
+    if folder is None:
+        return {}
+    return {path.name: path.read_bytes() for path in sorted((folder / PLOTS).glob("*.png"))}
 
 
 def _analysis_folder(sweep: LabelledSweep) -> Path | None:

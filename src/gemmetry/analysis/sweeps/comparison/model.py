@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.statistics.comparison import Comparison, Difference
+
+if TYPE_CHECKING:
+    from gemmetry.analysis.sweeps.products.model import ProductSweep
 
 
 class RowGroup(StrEnum):
@@ -34,6 +37,8 @@ class LabelledSweep:
     label: str
     document: Mapping[str, Any]
     """The content of ``analysis.json``."""
+    products: Callable[[], ProductSweep] | None = None
+    """What its plots are made from; None where it was analysed before, with its plots."""
 
     @property
     def title(self) -> str:
