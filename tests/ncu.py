@@ -1,8 +1,8 @@
 """A stand-in for Nsight Compute: takes its options, runs the application, and writes a report.
 
 The environment variable ``FAKE_NCU`` makes it fail in the ways that ncu does: ``permission``,
-``busy``, ``nothing``, ``error``, ``old`` (which has fewer sections). Texts are those of version
-2025.3.1, unless ``FAKE_NCU_WORDING`` is ``other``.
+``busy``, ``nothing``, ``error``, ``no_export``, ``old`` (which has fewer sections). Texts are
+those of version 2025.3.1, unless ``FAKE_NCU_WORDING`` is ``other``.
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ def main(words: list[str]) -> int:
         for name in SECTIONS[: 9 if mode == "old" else None]:
             print(f"{name}   A Display Name   no   .../{name}.section")
         return 0
+    if words[0] == "--import" and mode == "no_export":
+        print("==ERROR== Failed to load the report")
+        return 1
     if words[0] == "--import":
         print(Path(words[1]).read_text(), end="")
         return 0

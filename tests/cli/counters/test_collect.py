@@ -90,6 +90,15 @@ def test_what_was_collected_before_the_command_failed_is_kept(cli, nvidia):
     assert (nvidia / "out/counters.ncu-rep").exists()
 
 
+def test_a_report_that_cannot_be_printed_is_kept_and_that_is_noted(cli, nvidia, monkeypatch):
+    monkeypatch.setenv("FAKE_NCU", "no_export")
+    ended = cli("counters", "collect", "-o", "out", "--", "echo")
+    assert ended.status == 0 and "could not print out/counters.ncu-rep" in ended.stderr
+    assert (nvidia / "out/counters.ncu-rep").exists()
+    assert not (nvidia / "out/counters.csv").exists()
+    assert "could not print" in json.loads((nvidia / "out/counters.json").read_text())["notes"][-1]
+
+
 def test_an_older_version_without_some_sections_is_used(cli, nvidia, monkeypatch):
     monkeypatch.setenv("FAKE_NCU", "old")
     ended = cli("counters", "collect", "-o", "out", "--", "echo")

@@ -145,12 +145,15 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
     if collection.profiler.name == "ncu":
         table = _exported(collection) if files.report.exists() else None
         launches = len(table) if table is not None else None
+        if table is None and files.report.exists():
+            files.table.unlink(missing_ok=True)
+            notes += (f"ncu could not print {files.report} as a table; the report is whole.",)
         passes = _passes(table)
         problem = failure_of(_attempt(collection, status, files.report.exists(), launches))
     else:
         launches = _counted_launches(files.stem.parent)
         problem = failure_of(_attempt(collection, status, launches is not None, launches))
-    description = _description(collection, started, status, launches, passes, problem)
+    description = _description(collection, started, status, launches, passes, notes, problem)
     _write(files.description, json.dumps(description, indent=1) + "\n")
     if problem is not None and not launches:
         raise problem
@@ -288,6 +291,7 @@ def _description(
     status: int,
     launches: int | None,
     passes: int | None,
+    notes: tuple[str, ...],
     problem: Exception | None,
 ) -> dict[str, Any]:
     return {
@@ -301,7 +305,7 @@ def _description(
         "exit_status": status,
         "launches": launches,
         "passes": passes,
-        "notes": collection.notes,
+        "notes": notes,
         "problem": None if problem is None else str(problem),
     }
 
