@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from gemmetry.domain.errors import RequestError, alternatives
+from gemmetry.domain.units import counted
 from gemmetry.hardware.amd_counters import passes_of
 from gemmetry.hardware.amd_metrics import NEED_TIME
 
@@ -139,8 +140,8 @@ def make_rocprof_input(
     regex = exact_regex(kernels)
     if len(regex.encode()) > _LONGEST_REGEX:
         raise RequestError(
-            f"the names of {len(kernels)} kernels have {len(regex)} characters, more than "
-            f"rocprofv3 can be given ({_LONGEST_REGEX})",
+            f"the names of {counted(len(kernels), 'kernel')} have {len(regex)} characters, more "
+            f"than rocprofv3 can be given ({_LONGEST_REGEX})",
             hint="Use a table of fewer kernels: gemmetry sweep analyze --top-k 5.",
         )
     passes = passes_of(counters, chip, companions=NEED_TIME)

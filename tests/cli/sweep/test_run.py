@@ -136,7 +136,7 @@ def test_a_signal_ends_the_training_and_keeps_the_rest(spawn, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
-    assert "1 of 2 points have their traces in sweep" in errors
+    assert "1 of 2 points has its traces in sweep" in errors
     point = json.loads((tmp_path / "sweep/512thread/point.json").read_text())
     assert point["outcome"] == "interrupted"
     if sys.platform.startswith("linux"):

@@ -53,8 +53,8 @@ def answers():
 def test_a_slower_step_with_its_interval(answers):
     found = dict(answers(made((8, [100, 100.1])), made((8, [110, 110.1]))))
     assert found["Best point"] == (
-        "Best point: 100.05 ms in A with 256 threads, 8 channels, 110.05 ms in B with the same "
-        "point: +10.0 % (+9.7 % to +10.3 %), which is shown."
+        "The best point takes 100.05 ms in A with 256 threads, 8 channels, and 110.05 ms in B with "
+        "the same point: +10.0 % (+9.7 % to +10.3 %), which is shown."
     )
     assert found["Steps"].startswith("Of 1 point that both have: 1 slower; the largest change is ")
     assert found["Parts of the step"].startswith("The part that changes most is compute: with 256 ")

@@ -87,7 +87,7 @@ def test_intervals_of_the_forest_are_those_of_the_analysis(documents):
 
 def test_a_comparison_has_environments_on_top_then_changes_then_each_sweep(compared_page):
     assert compared_page.index("nccl_version: 2.28.9 vs 2.30.7") < compared_page.index(
-        "Best point:"
+        "The best point takes"
     )
     assert sections_of(compared_page)[:2] == ["environment", "changes-0"]
     assert "B compared with A" in compared_page

@@ -51,10 +51,11 @@ class SweepConfiguration:
     def order(self) -> tuple[Any, ...]:
         """Sorts by threads, channels and axes; numbers by value, missing ones first."""
         numbers = (-1 if one is None else one for one in (self.threads, self.channels))
-        return (*numbers, tuple((name, _natural(value)) for name, value in self.axes))
+        return (*numbers, tuple((name, natural(value)) for name, value in self.axes))
 
 
-def _natural(value: str) -> tuple[float, str]:
+def natural(value: str) -> tuple[float, str]:
+    """Sorts the values of a setting: numbers by value, then other texts."""
     try:
         return float(value), ""
     except ValueError:

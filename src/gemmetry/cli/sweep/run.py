@@ -299,7 +299,8 @@ def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
             found = planned.run(listener=listener, command=command_line())
     except KeyboardInterrupt:
         raise InterruptedRunError(
-            f"{planned.succeeded} of {count} points have their traces in {planned.folder}",
+            f"{planned.succeeded} of {counted(count, 'point')} "
+            f"{noun_for(planned.succeeded, 'has its', 'have their')} traces in {planned.folder}",
             hint=f"Continue it: {again}.",
         ) from None
     if as_json:

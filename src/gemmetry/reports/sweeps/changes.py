@@ -115,7 +115,7 @@ def _best(row: SweepRow, first: str, other: str) -> str:
     assert row.configuration is not None  # the best point is one
     where = row.other_configuration.label if row.other_configuration else "the same point"
     return (
-        f"Best point: {row.before:.2f} ms in {first} with {row.configuration.label}, "
+        f"The best point takes {row.before:.2f} ms in {first} with {row.configuration.label}, and "
         f"{row.after:.2f} ms in {other} with {where}: {change_text(row)}{_end(row)}."
     )
 

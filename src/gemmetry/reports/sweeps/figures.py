@@ -359,12 +359,12 @@ def collective_figure(sweeps: Sequence[LabelledSweep]) -> Figure | None:
                 "type": "scatter", "mode": "lines+markers", "name": text_of(label), "tint": place,
                 "x": [channels.index(one) for one in sorted(series[label])],
                 "y": [median(series[label][one]) for one in sorted(series[label])],
-                "hovertemplate": f"{text_of(label)}<br>%{{y:.1f}} · 10⁹ B/s<extra></extra>",
+                "hovertemplate": f"{text_of(label)}<br>%{{y:.1f}} GB/s<extra></extra>",
             }
             for place, label in enumerate(largest[:_MOST_LINES])
         ],
         "layout": {
-            "yaxis": {"title": "bus bandwidth, 10⁹ B/s", "rangemode": "tozero"},
+            "yaxis": {"title": "bus bandwidth, GB/s", "rangemode": "tozero"},
             "xaxis": {"title": "channels", "tickvals": list(range(len(channels))),
                       "ticktext": [str(one or "–") for one in channels], "zeroline": False},
         },

@@ -244,6 +244,12 @@ def test_values_that_the_library_clamps_are_named(whole, launch):
     assert "channels=70 ran with 64" in found["channels"].reason
 
 
+def test_values_are_in_order_whatever_the_points_are(whole, launch):
+    found = whole(*[({"channels": n}, [launch(grid=min(n, 64))]) for n in (70, 16, 8)])
+    assert found["channels"].values == ("8", "16", "70")
+    assert "(70: clamped to 64; 8, 16: in effect)" in found["channels"].reason
+
+
 def test_values_that_all_run_alike_have_no_effect(whole, launch):
     """One of them is what the library does anyway."""
     found = whole(*[({"threads": n}, [launch(block=544)]) for n in (256, 512)])

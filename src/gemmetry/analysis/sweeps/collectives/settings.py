@@ -24,7 +24,13 @@ from gemmetry.analysis.sweeps.collectives.judging import (
     judge_threads,
 )
 from gemmetry.analysis.sweeps.collectives.kinds import COPY, CollectiveKind, collective_kinds
-from gemmetry.analysis.sweeps.model import CollectiveVerdict, Point, RankFacts, SettingVerdict
+from gemmetry.analysis.sweeps.model import (
+    CollectiveVerdict,
+    Point,
+    RankFacts,
+    SettingVerdict,
+    natural,
+)
 
 _JUDGES: Mapping[str, Judge] = {
     "channels": judge_channels,
@@ -171,7 +177,7 @@ def sweep_verdicts(
                 found.setdefault(one.name, []).append(one)
     result = []
     for name, ones in found.items():
-        values = tuple(dict.fromkeys(one.requested or "" for one in ones))
+        values = tuple(sorted({one.requested or "" for one in ones}, key=natural))
         if len(values) > 1:
             result.append(_sweep_setting(name, values, ones, points))
     return result

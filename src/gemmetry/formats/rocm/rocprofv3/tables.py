@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gemmetry.domain.units import counted
 from gemmetry.formats.events import MISSING, TraceProblem
 from gemmetry.formats.opening import open_text
 
@@ -121,7 +122,7 @@ def _blocks(text: Iterable[str]) -> Iterator[RowBlock]:
         elif len(row) == len(names):
             rows.append(row)
         elif row:
-            described = f"has {len(row)} fields instead of {len(names)}: left out"
+            described = f"has {counted(len(row), 'field')} instead of {len(names)}: left out"
             _note(problems, reader.line_num, described)
         if names is not None and len(rows) == ROWS_A_BLOCK:
             yield _block(names, rows, first, problems)
