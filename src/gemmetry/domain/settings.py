@@ -240,7 +240,7 @@ class RunSettings:
         effect=_TIMING)
     repetitions: int | None = setting(
         None, "Take exactly this many samples. Default: until the interval is narrow enough.",
-        key="benchmark_repetitions", aliases=("repeat_count",), metavar="COUNT",
+        key="benchmark_repetitions", aliases=("repeat_count", "iterations"), metavar="COUNT",
         limits=_POSITIVE, effect=_TIMING, resume=_MORE)
     launches_per_sample: int | None = setting(
         None, "Launches timed as one sample. Default: as many as the clock requires.",

@@ -48,47 +48,60 @@ def _widest(tile, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _e2m1_value(code):
-    """0, 0.5, 1, 1.5, 2, 3, 4, 6 for the codes 0 to 7, and their negatives for 8 to 15."""
-    size = (code & 7).to(tl.float32)
-    size = tl.where(size < 4, 0.5 * size, tl.where(size < 6, size - 2, 2 * size - 8))
-    return tl.where((code & 8) != 0, -size, size)
-
-
-@triton.jit
-def _values(tile, FORMAT: tl.constexpr):
-    """The numbers of a (lines, K) tile in f32; two for each byte of e2m1."""
-    if FORMAT == "e2m1":
-        pairs = tl.join(_e2m1_value(tile & 15), _e2m1_value(tile >> 4))
-        values = pairs.reshape(tile.shape[0], 2 * tile.shape[1])
+def _from_bits(bits, WIDE: tl.constexpr):
+    """The bits of bf16 numbers, as uint16, in the format in which they are multiplied."""
+    if WIDE == "fp32":
+        values = (bits.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
     else:
-        values = _as_stored(tile, FORMAT).to(tl.float32)
+        values = bits.to(tl.bfloat16, bitcast=True)
     return values
 
 
 @triton.jit
-def _factor_values(factors, FORMAT: tl.constexpr):
-    """Factors of 8 bits in f32. The byte b of e8m0 is 2^(b - 127), and 255 is NaN."""
-    if FORMAT == "e8m0":
-        wide = factors.to(tl.int32)
-        bits = tl.where(wide == 0, 0x00400000, wide << 23)
-        bits = tl.where(wide == 255, 0x7FC00000, bits)
-        values = bits.to(tl.float32, bitcast=True)
+def _e2m1_values(codes, WIDE: tl.constexpr):
+    """0, 0.5, 1, 1.5, 2, 3, 4, 6 for the codes 0 to 7, and their negatives for 8 to 15: from 1 on
+    the bits of a code are the last of the exponent and the first of the mantissa."""
+    size = codes & 7
+    half: tl.constexpr = 0x3F00
+    bits = tl.where(size > 1, (size << 6) + half, tl.where(size == 1, half, 0))
+    return _from_bits((bits | ((codes & 8) << 12)).to(tl.uint16), WIDE)
+
+
+@triton.jit
+def _values(tile, FORMAT: tl.constexpr, WIDE: tl.constexpr):
+    """The numbers of a (lines, K) tile of bytes; two for each byte of e2m1."""
+    if FORMAT == "e2m1":
+        codes = tile.to(tl.uint16)
+        pairs = tl.join(_e2m1_values(codes & 15, WIDE), _e2m1_values(codes >> 4, WIDE))
+        values = pairs.reshape(tile.shape[0], 2 * tile.shape[1])
     else:
-        values = factors.to(tl.float8e4nv, bitcast=True).to(tl.float32)
+        values = _widest(_as_stored(tile, FORMAT), WIDE)
+    return values
+
+
+@triton.jit
+def _factor_values(factors, FORMAT: tl.constexpr, WIDE: tl.constexpr):
+    """Factors of 8 bits. The byte b of e8m0 is 2^(b - 127), and 255 is NaN."""
+    if FORMAT == "e8m0":
+        bits = factors.to(tl.uint16) << 7
+        bits = tl.where(factors == 0, 0x0040, tl.where(factors == 255, 0x7FC0, bits))
+        values = _from_bits(bits.to(tl.uint16), WIDE)
+    else:
+        values = _widest(factors.to(tl.float8e4nv, bitcast=True), WIDE)
     return values
 
 
 @triton.jit
 def _widened(tile, factors, FORMAT: tl.constexpr, FACTORS: tl.constexpr, WIDE: tl.constexpr):
-    """(lines, K) elements times their factors (lines, blocks)."""
-    values = _values(tile, FORMAT)
+    """(lines, K) elements times their factors (lines, blocks): exact in bf16 unless it underflows,
+    as both have at most 4 significand bits."""
+    values = _values(tile, FORMAT, WIDE)
     lines: tl.constexpr = values.shape[0]
     depth: tl.constexpr = values.shape[1]
     blocks: tl.constexpr = factors.shape[1]
     blocked = values.reshape(lines, blocks, depth // blocks)
-    scaled = blocked * _factor_values(factors, FACTORS)[:, :, None]
-    return _widest(scaled.reshape(lines, depth), WIDE)
+    scaled = blocked * _factor_values(factors, FACTORS, WIDE)[:, :, None]
+    return scaled.reshape(lines, depth)
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from gemmetry.domain.dtypes import parse_dtype
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_scaling
 from gemmetry.domain.target import parse_target
-from gemmetry.specs.operations.ranges import parse_sizes, split_list
+from gemmetry.specs.operations.ranges import parse_sizes, parse_sizes_in_order, split_list
 from gemmetry.specs.operations.shapes import parse_shape
 from gemmetry.specs.selection import parse_pattern, split_patterns
 
@@ -315,6 +315,27 @@ Kinds = Annotated[
     tuple[str, ...],
     _read_by(_one_of("operation kind", (*OperationKind, "all"))),
     _LIST,
+]
+Format = Annotated[str, _read_by(lambda value: parse_dtype(str(value)).name)]
+
+
+def _sizes_together(count: int, form: str) -> Callable[[Any], tuple[int, ...]]:
+    def parse(value: Any) -> tuple[int, ...]:
+        items = [value] if isinstance(value, int | str) else value
+        text = ",".join(map(str, items)) if isinstance(items, list | tuple) else ""
+        sizes = parse_sizes_in_order(text) if text else ()
+        if len(sizes) != count:
+            raise RequestError(f"{_shown(value)} is not {form}", hint=f"Write {count} sizes.")
+        return sizes
+
+    return parse
+
+
+FourSizes = Annotated[
+    tuple[int, ...], _read_by(_sizes_together(4, "M,N,K,L")), _any_of("string", "array")
+]
+TwoSizes = Annotated[
+    tuple[int, ...], _read_by(_sizes_together(2, "M,N")), _any_of("string", "array")
 ]
 Scaling = Annotated[str, _read_by(lambda value: str(parse_scaling(str(value))))]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]

@@ -13,10 +13,11 @@ from gemmetry.domain.settings import Form, Key, RunSettings, declarations
 
 WHAT = "What is computed"
 GRID = "Grid settings"
+EXAMPLE = "Options of CUTLASS' block-scaled example"
 WHO = "What computes it, and where"
 HOW = "How it is run"
 RESULTS = "Results"
-PANELS = (WHAT, WHO, HOW, RESULTS, GRID)
+PANELS = (WHAT, WHO, HOW, RESULTS, GRID, EXAMPLE)
 
 _T, _L, _F = Form.TEXT, Form.LIST, Form.FLAG
 
@@ -42,13 +43,14 @@ _ROWS = (
         metavar="SHAPES"),
     Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or of A, B and C as in "
         "f16:f16:f32.",
-        ("dtype",), metavar="DTYPES", unset="f32, or bf16 on a GPU"),
-    Key("result_dtype", WHAT, _L, "Formats of C if --dtypes does not give them.", metavar="DTYPES",
+        ("dtype", "ab_dtype"), metavar="DTYPES", unset="f32, or bf16 on a GPU"),
+    Key("result_dtype", WHAT, _L, "Formats of C if --dtypes does not give them.", ("c_dtype",),
+        metavar="DTYPES",
         unset="that of A, except s32 for s8 and bf16 for fp8"),
     Key("accumulator", WHAT, _L, "Formats of the accumulator.", ("accumulators",),
         metavar="DTYPES", unset="f32, except f64 for f64 and s32 for s8"),
     Key("layouts", WHAT, _L, "Layouts of A and B: tt, tn, nt, nn (t: row-major, n: column-major).",
-        ("layout",), metavar="PAIRS", unset="tt"),
+        ("layout",), metavar="PAIRS", unset="tt, or tn with factors of blocks"),
     Key("result_layout", WHAT, _T, "Layout of C: t or n.", metavar="LETTER", default="t"),
     Key("epilogues", WHAT, _L, "Fused steps joined by +: none, bias+relu, gelu, residual.",
         ("epilogue",), metavar="STEPS", unset="none"),
@@ -125,6 +127,15 @@ _ROWS = (
     Key("chakra_all_steps", GRID, _F, "Let the Chakra trace of `trace record` contain every launch "
         "of waiting, warm-up and all repeats, instead of those recorded in the first repeat.",
         default=False),
+    Key("mnkl", EXAMPLE, _T, "Sizes M,N,K,L of a product; L above 1 is a batch.",
+        metavar="M,N,K,L", unset="none"),
+    Key("mma_tiler_mn", EXAMPLE, _T, "Sizes M,N of a tile: selects the configurations that have "
+        "it.", metavar="M,N", unset="all"),
+    Key("sf_dtype", EXAMPLE, _T, "Format of the scale factors of blocks: Float8E8M0FNU (e8m0), "
+        "Float8E4M3FN (e4m3), Float32.", metavar="DTYPE", unset="none, or e8m0 with --sf-vec-size"),
+    Key("sf_vec_size", EXAMPLE, _T, "Elements along K that share a scale factor.",
+        metavar="COUNT", unset="none, or 16 with --sf-dtype"),
+    Key("skip_ref_check", EXAMPLE, _F, "Do not verify.", default=False),
 )  # fmt: skip
 
 KEYS: dict[str, Key] = {key.name: key for key in _ROWS}
@@ -151,6 +162,8 @@ RETIRED = (
             "today's IREE takes the instruction from the configuration"),
     Retired("--use-wmma", ("--iree-codegen-llvmgpu-use-wmma",), False,
             "today's IREE takes the instruction from the configuration"),
+    Retired("--cluster-shape-mn", (), True,
+            "no configuration here launches clusters of thread blocks"),
     Retired("--print-ir-after-all", ("--mlir-print-ir-after-all",), False,
             "`gemmetry show` gives the compile command; add --mlir-print-ir-after-all to it"),
 )  # fmt: skip

@@ -78,6 +78,8 @@ _SAME_THING = (
     ("layouts", "transpose_a"),
     ("layouts", "transpose_b"),
     ("layouts", "enable_layout_search"),
+    ("scaling", "sf_dtype"),
+    ("scaling", "sf_vec_size"),
 )
 
 
@@ -153,6 +155,12 @@ class ProfileSpec(_WithRunKeys):
     wait_steps: int = _key("wait_steps", ge=0)
     active_steps: _Count | None = _key("active_steps")
     chakra_all_steps: bool = _key("chakra_all_steps")
+    # Options of CUTLASS' block-scaled example
+    mnkl: f.FourSizes | None = _key("mnkl")
+    mma_tiler_mn: f.TwoSizes | None = _key("mma_tiler_mn")
+    sf_dtype: f.Format | None = _key("sf_dtype")
+    sf_vec_size: _Count | None = _key("sf_vec_size")
+    skip_ref_check: bool = _key("skip_ref_check")
 
     @field_validator("output", mode="before")
     @classmethod

@@ -203,6 +203,9 @@ def _selection(
 ) -> PatternSelection:
     """The patterns of `spec`, else those of `defaults` (None: none)."""
     patterns = spec.dispatches
+    if spec.mma_tiler_mn:
+        m, n = spec.mma_tiler_mn
+        patterns = (*patterns, f"configuration=*tile_{m}x{n}x*")
     if defaults is not None and not (patterns or spec.default_config):
         # They name configurations of one provider on one kind of device; those of other devices
         # have other names.
@@ -225,6 +228,7 @@ def run_settings(spec: ProfileSpec) -> RunSettings:
     values = setting_values(dict(spec))
     values["warmup_iterations"] += spec.wait_steps
     values["launches_per_sample"] = values["launches_per_sample"] or spec.active_steps
+    values["verify"] = values["verify"] and not spec.skip_ref_check
     values["jobs"] = max(values["jobs"], 0)
     return RunSettings(**values)
 

@@ -87,7 +87,7 @@ def expand(
         epilogues=spec.epilogues,
         alpha=spec.alpha,
         beta=spec.beta,
-        scaling=spec.scaling,
+        scaling=grid.scaling,
     )
     slices = parse_sizes(spec.split_k_slices) if spec.split_k_slices else ()
     kinds = _kinds(spec, given, slices, defaults) if given.any or use_default_shapes else ()

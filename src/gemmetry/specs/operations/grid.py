@@ -1,4 +1,5 @@
-"""Converts the grid tracing document's settings into shapes, formats and layouts.
+"""Converts the grid tracing document's settings, and the options of CUTLASS' block-scaled example,
+into shapes, formats, layouts and scaling.
 
 A list is searched unless its switch is off, and then its first entry is the fixed value. A switch
 that is on without a list searches the list below.
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gemmetry.domain.block_scaling import BlockScaling
 from gemmetry.domain.errors import EmptySelectionError
-from gemmetry.domain.operation import MatmulShape, Shape
+from gemmetry.domain.operation import MatmulShape, Shape, parse_scaling
 from gemmetry.specs.fields import LAYOUT_PAIRS
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.operations.ranges import parse_sizes
@@ -32,6 +34,7 @@ class GridAxes:
     shapes: tuple[Shape, ...]
     precisions: tuple[str, ...]
     layouts: tuple[str, ...]
+    scaling: str
 
 
 def grid_axes(spec: ProfileSpec) -> GridAxes:
@@ -40,7 +43,13 @@ def grid_axes(spec: ProfileSpec) -> GridAxes:
     Raises:
         RequestError: a size cannot be read, or enable_rectangular is off and no size is square.
     """
-    return GridAxes(_shapes(spec), _precisions(spec), _layouts(spec))
+    scaling = spec.scaling
+    if spec.sf_dtype or spec.sf_vec_size:
+        scaling = str(parse_scaling(f"vs{spec.sf_vec_size or 16}_{spec.sf_dtype or 'e8m0'}"))
+    layouts = _layouts(spec)
+    if not layouts and isinstance(parse_scaling(scaling), BlockScaling):
+        layouts = ("tn",)  # Blocks are contiguous along K.
+    return GridAxes(_shapes(spec), _precisions(spec), layouts, scaling)
 
 
 def _shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
@@ -51,6 +60,8 @@ def _shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
     ):  # fmt: skip
         sizes = DEFAULT_SQUARES + (DEFAULT_RECTANGLES if spec.enable_rectangular else ())
     shapes = [shape for shape in parse_shapes(sizes) if isinstance(shape, MatmulShape)]
+    if spec.mnkl:
+        shapes.append(MatmulShape(*spec.mnkl))
     if spec.enable_rectangular is False:
         squares = [shape for shape in shapes if shape.m == shape.n == shape.k]
         if shapes and not squares:

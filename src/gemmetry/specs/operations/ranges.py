@@ -52,6 +52,15 @@ def parse_sizes(items: Iterable[int | str] | int | str) -> tuple[int, ...]:
     return tuple(values)
 
 
+def parse_sizes_in_order(text: str) -> tuple[int, ...]:
+    """``8192,8192,1024,1`` -> the sizes, in order and with duplicates.
+
+    Raises:
+        RequestError: a part is not a size.
+    """
+    return tuple(_check_size(_integer(part, text), text) for part in split_list(text))
+
+
 def _parse_item(item: int | str) -> Iterable[int]:
     if isinstance(item, int):
         return [_check_size(item, str(item))]
