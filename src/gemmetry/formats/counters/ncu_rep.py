@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -65,40 +65,64 @@ def read_ncu_rep(
         for one in map(context.range_by_idx, range(context.num_ranges()))
         for index in range(one.num_actions())
     ]
-    names = [list(one.metric_names()) for one in actions]
-    if not any(names):
-        raise _unreadable(path, reader)
+    kinds = _Kinds(library)
     columns = Columns(len(actions), metrics)
     problems = []
     infos = []
-    for row, (action, having) in enumerate(zip(actions, names, strict=True)):
-        launch = _Action(action, frozenset(having), library)
-        infos.append(launch.info(row, context))
-        launch.put(row, columns, having if metrics is None else metrics)
-        if not having:
+    for row, found in enumerate(actions):
+        action = _Action(found, kinds, library)
+        infos.append(action.info(row, context))
+        action.put(row, columns, metrics)
+        if not action.names:
             problems.append(f"launch {row} ({infos[-1].name}) has no metrics: the report is cut, "
                             f"or needs a newer reader than {reader}")  # fmt: skip
+    if len(problems) == len(actions):
+        raise _unreadable(path, reader)
     return columns.table("ncu", infos, version=_writer(path), source=path, problems=problems)
+
+
+class _Kinds:
+    """What launches have in common, and what takes long to look up: the names of their metrics, and
+    of each metric whether it is a text, its base unit, and the factor to it."""
+
+    def __init__(self, library: ModuleType) -> None:
+        self._text = library.IMetric.ValueKind_STRING
+        self._names: dict[tuple[str, ...], dict[str, None]] = {}
+        self._kinds: dict[str, tuple[bool, str, float]] = {}
+
+    def names(self, action: Any) -> Mapping[str, None]:
+        """The metrics of a launch, as the keys."""
+        names = tuple(action.metric_names())
+        return self._names.setdefault(names, dict.fromkeys(names))
+
+    def of(self, name: str, metric: Any) -> tuple[bool, str, float]:
+        """Of a metric, which the first launch that has it shows."""
+        found = self._kinds.get(name)
+        if found is None:
+            is_text = metric.kind() == self._text
+            found = self._kinds[name] = (is_text, *base_unit(metric.unit()))
+        return found
 
 
 class _Action:
     """An action of the library."""
 
-    def __init__(self, action: Any, having: frozenset[str], library: ModuleType) -> None:
+    def __init__(self, action: Any, kinds: _Kinds, library: ModuleType) -> None:
+        self.names = kinds.names(action)
+        """Of its metrics."""
         self._action = action
-        self._having = having
-        self._text = library.IMetric.ValueKind_STRING
+        self._kinds = kinds
         self._name_base = library.IAction.NameBase_DEMANGLED
 
     def _value(self, name: str) -> tuple[float | str | None, str]:
-        """A metric's value and unit."""
-        metric = self._action.metric_by_name(name) if name in self._having else None
-        if metric is None or not metric.has_value():
-            return None, metric.unit() if metric is not None else ""
-        return (
-            metric.as_string() if metric.kind() == self._text else metric.as_double(),
-            metric.unit(),
-        )
+        """A metric's value in its base unit, and that unit."""
+        metric = self._action.metric_by_name(name) if name in self.names else None
+        if metric is None:
+            return None, ""
+        is_text, base, factor = self._kinds.of(name, metric)
+        if not metric.has_value():
+            return None, base
+        return metric.as_string() if is_text else metric.as_double() * factor, base
 
     def _whole(self, name: str) -> int | None:
         value = self._value(name)[0]
@@ -120,17 +144,15 @@ class _Action:
         )
         return completed(info, self._whole, str(self._value(PRODUCT)[0] or ""))
 
-    def put(self, row: int, columns: Columns, names: Collection[str]) -> None:
-        """Store the metrics `names`, where the launch has them."""
-        for name in names:
-            if name in self._having:
-                value, unit = self._value(name)
-                base, factor = base_unit(unit)
-                columns.put(row, name, value * factor if isinstance(value, float) else value, base)
+    def put(self, row: int, columns: Columns, metrics: Collection[str] | None) -> None:
+        """Store the launch's metrics, or those of them that are in `metrics`."""
+        for name in self.names if metrics is None else metrics:
+            if name in self.names:
+                columns.put(row, name, *self._value(name))
 
     def _samples(self) -> Iterator[StallSamples]:
         counts: dict[int, dict[str, int]] = defaultdict(dict)
-        for name in sorted(self._having):
+        for name in sorted(self.names):
             sampled = _SAMPLED.fullmatch(name)
             metric = self._action.metric_by_name(name) if sampled else None
             if sampled is None or metric is None or not metric.has_correlation_ids():
