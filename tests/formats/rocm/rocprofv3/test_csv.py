@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_used_are_reported(tmp_path):
     assert found.gpu.start_ns.tolist() == [1, 7]
     problems = [str(problem) for problem in found.problems]
     assert problems[0] == "kernel_trace.csv line 3: has 3 fields instead of 22: left out"
-    assert "has 1 fields" in problems[1]
+    assert "has 1 field " in problems[1]
     assert problems[2] == "rows: 3 have no usable time: left out"
 
 
