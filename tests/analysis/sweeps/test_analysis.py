@@ -204,3 +204,9 @@ def test_a_sweep_without_any_trace_is_refused_with_the_reasons(analysis_of, smal
         analysis_of(small(missing=(0, 1), log="training\n"))
     assert "although it has a log" in caught.value.message
     assert "torch.profiler" in caught.value.hint
+
+
+def test_ranks_without_a_trace_are_refused_with_those_that_have_one(analysis_of, small):
+    with pytest.raises(RequestError, match="no trace of the selected ranks 7, 9") as caught:
+        analysis_of(small(), selection=PointSelection(ranks=(7, 9)))
+    assert caught.value.hint == "It has traces of ranks 0, 1."

@@ -33,6 +33,7 @@ from gemmetry.analysis.sweeps.points.steps import StepSummary, StepTime, step_ti
 from gemmetry.analysis.sweeps.problems import (
     TraceGaps,
     left_out,
+    listed_ranks,
     point_problems,
     sweep_problems,
     trace_gaps,
@@ -220,13 +221,20 @@ def _selected(sweep: Sweep, selection: PointSelection) -> list[Point]:
     if wanted is None:
         return found
     # Without a number in its path, only the trace knows its rank.
-    return [
+    chosen = [
         replace(
             point,
             traces=tuple(one for one in point.traces if one.rank is None or one.rank in wanted),
         )
         for point in found
     ]
+    traced = sorted({one.rank for point in found for one in point.traces if one.rank is not None})
+    if traced and not any(point.traces or point.rocprof for point in chosen):
+        raise RequestError(
+            f"{sweep.folder} has no trace of the selected {listed_ranks(sorted(wanted))}",
+            hint=f"It has traces of {listed_ranks(traced)}.",
+        )
+    return chosen
 
 
 def _by_rank(found: list[RankAnalysis]) -> tuple[RankAnalysis, ...]:

@@ -86,7 +86,7 @@ def _why_left_out(one: PointAnalysis, least: TraceGaps) -> str:
 
 def _gaps_text(gaps: TraceGaps) -> str:
     ranks = [one for one in gaps if isinstance(one, int)]
-    parts = [_listed_ranks(ranks)] if ranks else []
+    parts = [listed_ranks(ranks)] if ranks else []
     parts += [one for one in gaps if isinstance(one, str)]
     return f"no whole trace of {', '.join(parts)}"
 
@@ -131,10 +131,11 @@ def _missing_ranks(facts: Sequence[RankFacts], expected: Collection[int]) -> lis
         return []
     size = max(one.world_size or 0 for one in facts)
     has = noun_for(len(missing), "has", "have")
-    return [f"{_listed_ranks(missing)} of {size} {has} no trace that can be read"]
+    return [f"{listed_ranks(missing)} of {size} {has} no trace that can be read"]
 
 
-def _listed_ranks(ranks: Sequence[int]) -> str:
+def listed_ranks(ranks: Sequence[int]) -> str:
+    """``ranks 1, 2``; of many the first eight."""
     listed = ", ".join(map(str, ranks[:8]))
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
     return f"{noun_for(len(ranks), 'rank')} {listed}{more}"

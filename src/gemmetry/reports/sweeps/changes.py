@@ -64,7 +64,10 @@ def _workbooks(candidate: ComparedSweep) -> list[str]:
     """That there are no steps to compare, where only workbooks are left."""
     if not any(_noun(row) == _WHOLE for row in candidate.of(RowGroup.WHOLE)):
         return []
-    return ["Workbooks show no steps: whole traces are compared, which may differ in their number."]
+    return [
+        "Workbooks show no steps: whole traces are compared, which may have different numbers of "
+        "steps."
+    ]
 
 
 def _points(candidate: ComparedSweep, first: str, other: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import configuration_of
+from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.domain.units import counted, format_percent, noun_for
 from gemmetry.reports.sweeps.values import (
     gemm_label,
@@ -63,8 +64,10 @@ def _traces(points: Sequence[Entry], source: str) -> str:
 def _best(best: Entry) -> list[str]:
     if best["step_ms"] is None:
         return []
-    start = f"Shortest step: {best['step_ms']:.2f} ms with {configuration_of(best).label}"
-    second = best["next"]
+    chosen, second = configuration_of(best), best["next"]
+    start = f"Shortest step: {best['step_ms']:.2f} ms"
+    if chosen != SweepConfiguration():
+        start += f" with {chosen.label}"
     if second is None:
         return [f"{start}, the only configuration with steps."]
     rest = f"the next best, {configuration_of(second).label}, takes {longer(second['ratio'])}"
