@@ -21,6 +21,7 @@ from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.analysis.sweeps.model import (
     Point,
     PointStraggler,
+    RankFile,
     SettingVerdict,
     Sweep,
     SweepConfiguration,
@@ -47,6 +48,7 @@ from gemmetry.analysis.sweeps.ranks.worker import (
 )
 from gemmetry.analysis.sweeps.rocprof import PointRocprof
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import counted
 from gemmetry.traces.collectives.jobs import JobCollectives
 
 
@@ -179,7 +181,7 @@ def analyse_sweep(
         _by_rank([one for _, one in found if isinstance(one, RankAnalysis)]) for found in of_points
     ]
     failures = [
-        [f"{file.path}: {one.reason}" for file, one in found if isinstance(one, RankFailure)]
+        [_failure(file, one) for file, one in found if isinstance(one, RankFailure)]
         for found in of_points
     ]
     counted = _rocprof(chosen, ranks, selection.ranks, processes)
@@ -237,6 +239,12 @@ def _selected(sweep: Sweep, selection: PointSelection) -> list[Point]:
     return chosen
 
 
+def _failure(file: RankFile, failure: RankFailure) -> str:
+    """Why the trace could not be read; most reasons name it."""
+    path, reason = str(file.path), failure.reason
+    return reason if path in reason else f"{path}: {reason}"
+
+
 def _by_rank(found: list[RankAnalysis]) -> tuple[RankAnalysis, ...]:
     return tuple(sorted(found, key=lambda one: (one.facts.rank is None, one.facts.rank or 0)))
 
@@ -246,7 +254,8 @@ def _nothing_read(sweep: Sweep, points: Sequence[Point], failures: Sequence[str]
     listed = "".join(f"\n  {text}" for text in texts[:8])
     more = f"\n  and {len(texts) - 8} more" if len(texts) > 8 else ""
     return RequestError(
-        f"{sweep.folder} has {len(points)} points, but no trace that can be read{listed}{more}",
+        f"{sweep.folder} has {counted(len(points), 'point')}, but no trace that can be read"
+        f"{listed}{more}",
         hint="The training has to write a trace per rank into torch_profiler/ of each point, with "
         "torch.profiler and its schedule.",
     )
