@@ -162,18 +162,26 @@ def test_sizes_may_be_among_the_metrics():
     assert table.infos[0].grid == (32, 2, 1)
 
 
-def test_a_cut_last_row_other_lines_and_a_second_header():
-    header = line((*LAUNCH, *METRIC, *RULE))
+def test_a_cut_last_row_and_other_lines():
     table = page(
         metric(SPEED, "Duration", "us", "1"),
         "==PROF== Disconnected\n",
         "printed\n",
-        header,
         metric(SPEED, "Elapsed Cycles", "cycle", "123,456")[:-5],
     )
     assert table[0].metrics() == {"gpu__time_duration.sum": 1000}
     assert len(table.problems) == 2
-    assert "line 4" in table.problems[0] and "line 6" in table.problems[1]
+    assert "line 4" in table.problems[0] and "line 5" in table.problems[1]
+
+
+def test_files_that_were_appended_to_each_other_have_other_launches():
+    table = page(
+        metric(SPEED, "Duration", "us", "1"),
+        line((*LAUNCH, *METRIC)),
+        metric(SPEED, "Duration", "ms", "2").removesuffix(",\n"),
+    )
+    assert [one.duration_ns for one in table] == [1000, 2_000_000]
+    assert table.problems == []
 
 
 def test_only_the_required_metrics():

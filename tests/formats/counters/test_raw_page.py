@@ -120,10 +120,29 @@ def test_a_cut_last_row_is_a_problem_and_the_others_are_kept(end):
 
 def test_lines_of_the_profiler_and_of_the_application_between_rows():
     row = line([*LAUNCH.values(), "7"])
-    table = page({"a": ""}, ["1"], extra=["==PROF== Disconnected\n", "\n", "done\n", row])
+    table = page({"a": ""}, ["1"], extra=["==PROF== Disconnected\n", "\n", "done\n", row, ",,,\n"])
     assert [one.value("a") for one in table] == [1, 7]
-    assert len(table.problems) == 1
+    assert len(table.problems) == 2
     assert "line 6" in table.problems[0]
+
+
+def test_files_that_were_appended_to_each_other():
+    header, units = line([*LAUNCH, "a"]), line(["" for _ in LAUNCH] + ["us"])
+    row = line([*LAUNCH.values(), "7"])
+    table = page({"a": "us"}, ["1"], extra=[header, units, row])
+    assert [one.value("a") for one in table] == [1000, 7000]
+    assert table.problems == []
+
+
+@pytest.mark.parametrize("second", [{"a": "ms"}, {"b": "us"}, {"a": "us", "b": "us"}])
+def test_a_second_table_with_other_columns_or_units_is_left_out(second):
+    header = line([*LAUNCH, *second])
+    units = line(["" for _ in LAUNCH] + list(second.values()))
+    row = line([*LAUNCH.values(), *("7" for _ in second)])
+    table = page({"a": "us"}, ["1"], extra=[header, units, row, row])
+    assert [one.value("a") for one in table] == [1000]
+    assert len(table.problems) == 1
+    assert "another table begins at line" in table.problems[0]
 
 
 def test_only_the_required_metrics():

@@ -74,9 +74,15 @@ class _DetailedLaunch:
 
 class _DetailsPage:
     def __init__(self, header: Sequence[str]) -> None:
-        self._header = list(header)
-        self._launches: dict[tuple[str, str, str], _DetailedLaunch] = {}
+        self._tables = 0
+        self._begin(header)
+        self._launches: dict[tuple[int, str, str, str], _DetailedLaunch] = {}
         self._problems: list[str] = []
+
+    def _begin(self, header: Sequence[str]) -> None:
+        """Begin a table with these columns."""
+        self._tables += 1
+        self._header = list(header)
         self._shortest = self._header.index("Metric Value") + 1
 
     def _note(self, problem: str) -> None:
@@ -93,14 +99,18 @@ class _DetailsPage:
         except csv.Error as error:
             self._note(f"line {line_number} is damaged or cut ({error}): left out")
             return
-        if not self._shortest <= len(fields) <= len(self._header):
+        if {"ID", "Metric Value"} <= set(fields):
+            # Files that were appended to each other: its launches are others.
+            self._begin(fields)
+        elif not self._shortest <= len(fields) <= len(self._header):
             self._note(f"line {line_number} has {len(fields)} fields instead of "
                        f"{self._shortest} to {len(self._header)}: left out")  # fmt: skip
-        elif fields != self._header[: len(fields)]:
+        else:
             self._add(dict(zip(self._header, fields, strict=False)))
 
     def _add(self, row: dict[str, str]) -> None:
-        key = (row.get("Process ID", ""), row.get("ID", ""), row.get("Kernel Name", ""))
+        row_of = row.get("Process ID", ""), row.get("ID", ""), row.get("Kernel Name", "")
+        key = (self._tables, *row_of)
         launch = self._launches.get(key)
         if launch is None:
             cells = {name: row[name] for name in LAUNCH_COLUMNS if name in row}

@@ -62,6 +62,7 @@ class _RawPage:
         ]  # fmt: skip
         self._place = {column: place for place, column in enumerate(self._columns)}
         self._units: list[str] | None = None
+        self._is_over = False
         self._texts: dict[int, dict[int, str]] = {}
         """Column -> row -> text, for cells that are not numbers."""
         self._infos: list[LaunchInfo] = []
@@ -83,20 +84,31 @@ class _RawPage:
     def add(self, line_number: int, line: str) -> None:
         """Add a line of the file."""
         line = line.rstrip("\r\n")
-        if not line or line.startswith("=="):  # Nsight Compute's own messages
+        if self._is_over or not line or line.startswith("=="):  # Nsight Compute's own messages
             return
         try:
             cells = self._cells(line)
         except csv.Error as error:
             self._note(f"line {line_number} is damaged or cut ({error}): left out")
             return
-        if len(cells) != len(self._header):
+        has_all = len(cells) == len(self._header)
+        is_units = has_all and not cells[0] and not self._cell(cells, "Kernel Name")
+        if cells[0] == self._header[0] or (is_units and self._units is not None):
+            self._end_at(line_number, cells)
+        elif not has_all:
             self._note(f"line {line_number} has {len(cells)} fields instead of "
                        f"{len(self._header)}: left out")  # fmt: skip
-        elif self._units is None and not cells[0] and not self._cell(cells, "Kernel Name"):
+        elif is_units:
             self._units = cells
         else:
             self._add(cells)
+
+    def _end_at(self, line_number: int, cells: list[str]) -> None:
+        """Stop at a second table, unless it has the same columns in the same units."""
+        if cells not in (self._header, self._units):
+            self._is_over = True
+            self._note(f"another table begins at line {line_number}: its launches are left out, "
+                       "because its columns or units differ; give its file on its own")  # fmt: skip
 
     def _cells(self, line: str) -> list[str]:
         if line[0] == '"' and line[-1] == '"':
