@@ -93,7 +93,7 @@ PREDICTED: Mapping[str, Sequence[Range]] = {
     "barrier_imbalance": (_stall_share("barrier", 0.8), _at_most(_ISSUE, 25)),
     "local_memory": (
         Range("l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum", 1e7),
-        Range(_LSU, 50),
+        Range(_L2, 70),  # stores of spilled values pass L1
         _at_most(_DRAM, 20),
     ),
     "divergence": (_at_most(_LANES, 3), Range(_ISSUE, 70), _at_most(_FMA, 75)),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -182,6 +185,47 @@ def test_counters_that_contradict_each_other_give_no_verdict(verdict):
     found = verdict({TENSOR: 90.0}, **{sm: 40.0})
     assert (found.verdict.id, "contradict" in found.verdict.claim) == ("cannot_tell", True)
     assert verdict({"dram__cycles_active": 130.0}).verdict.id == "cannot_tell"
+
+
+def test_traffic_of_device_memory_that_passes_the_cache_does_not_make_it_the_limit(verdict):
+    """`lts__throughput` counts what the cache takes from device memory; the rate of the whole
+    memory system does not."""
+    memory = MEMORY.replace(".", "___")
+    units = {"dram__cycles_active": 89.9, "lts__throughput": 91.4, "lts__t_sectors": 55.0}
+    assert verdict(units, **{memory: 89.9}).verdict.id == "dram_roof"
+    assert verdict(units | {"lts__t_tag_requests": 97.0}).verdict.id == "l2_roof"
+
+
+@pytest.mark.parametrize("requests", [64.6, 92.6])
+def test_requests_come_before_the_stage_that_each_passes_once(verdict, requests):
+    units = {"l1tex__lsuin_requests": requests, "l1tex__data_pipe_lsu_wavefronts": requests + 0.4}
+    assert verdict(units).verdict.id == "lsu_requests"
+    units["l1tex__data_pipe_lsu_wavefronts"] += 4
+    assert verdict(units).verdict.id == "l1_roof"
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), count=st.sampled_from([1, 20, 200, 1500]))
+def test_no_value_of_a_counter_is_an_error(h200, seed, count):
+    """Zeros, missing and absurd values in any of the report's 2,000 metrics."""
+    chosen = random.Random(seed)
+    values = [0.0, math.nan, math.inf, -1.0, 1e-300, 1e300]
+    changed = {
+        name: np.array([chosen.choice(values)])
+        for name in chosen.sample(sorted(h200.metrics()), count)
+    }
+    table = replace(h200.table, values={**h200.table.values, **changed})
+    document = launch_document(diagnose(table[0], GemmWork(m=64, n=64, k=64, lhs=BF16, rhs=BF16)))
+    assert document["verdict"]["id"]
+
+
+@pytest.mark.parametrize("waves", [0.0, 0.5])
+def test_a_rounded_zero_is_no_error(verdict, waves):
+    """The waves of a grid of one block are 0.00 in a report."""
+    warps = "sm__warps_active___avg___pct_of_peak_sustained_active"
+    found = verdict(**{"launch__waves_per_multiprocessor": waves, warps: 3.0})
+    (few,) = [one for one in found.findings if one.id == "grid_too_small"]
+    assert few.ceiling == ("at most 2×, until a unit is at its limit" if waves else "")
 
 
 def test_only_zeros_give_no_verdict(verdict, counter_launches):

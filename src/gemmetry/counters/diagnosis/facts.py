@@ -26,6 +26,9 @@ TENSOR_LEAD = 10.0
 """Percentage points by which another unit has to be busier than tensor cores to be the nearest
 limit: it works for them."""
 
+_ROUNDING = 0.5
+"""Percentage points by which two executions of a kernel, in different passes, differ."""
+
 _UNKNOWN_CHIP = "GH100"
 """Whose options are shown for a chip that is not listed."""
 
@@ -102,8 +105,11 @@ class Facts:
         found = {}
         for unit in UNITS.values():
             values = [one for one in (self.metric(m + SUFFIX) for m in unit.metrics) if one]
+            # What exceeds the busiest unit of the whole is none of the rates that bound it, such as
+            # the part of `lts__throughput` that follows from the traffic of device memory.
+            bounding = [one for one in values if one.value <= self._limit(unit) + _ROUNDING]
             if values:
-                found[unit.id] = max(values, key=lambda one: one.value)
+                found[unit.id] = max(bounding or values, key=lambda one: one.value)
         return found
 
     @cached_property
@@ -137,7 +143,7 @@ class Facts:
             for name, value in self.utilisation.items()
             if value.value >= at_least
         ]
-        return sorted(found, key=lambda one: (one[0].rank, -one[1].value))
+        return sorted(found, key=lambda one: (one[0].rank, -one[1].value - one[0].lead))
 
     def open_units(self) -> list[Unit]:
         """Units that the report does not show but that could change the verdict: they may be busier

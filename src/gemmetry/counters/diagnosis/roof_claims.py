@@ -40,7 +40,7 @@ def roof_claim(
         id=verdict,
         claim=f"{name[0].upper()}{name[1:]} {at} {share} of its peak rate",
         evidence=_evidence(facts, unit, value),
-        weight=_RANKED[unit.rank] * value.value / 100 if unit.rank else 1.0,
+        weight=_RANKED[unit.rank] * (value.value + unit.lead) / 100 if unit.rank else 1.0,
         confidence=confidence if is_known else Confidence.LOW,
         against=against,
         remedy=unit.remedy,
@@ -60,7 +60,7 @@ def _of_l1(facts: Facts, value: CounterEvidence) -> tuple[str, str, bool]:
     )
     count, cycles = facts.value("shared_wavefronts"), facts.value("elapsed_cycles")
     units = facts.value("sm_count")
-    if shared is None and count is not None and cycles and units:
+    if shared is None and count is not None and cycles and units and cycles * units >= 1:
         shared = 100 * count / (cycles * units)
     if shared is None:
         return "l1_roof", "the L1 cache and shared memory", False

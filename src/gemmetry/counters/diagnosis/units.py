@@ -37,6 +37,8 @@ class Unit:
     rank: int = 1
     """0: its limit is the verdict whatever else is busy. 2: only if no other unit is at its
     limit."""
+    lead: float = 0.0
+    """Percentage points by which another unit of the rank has to be busier to come before it."""
     is_key: bool = True
     """Whether a verdict about units requires that it is known."""
     remedy: str = ""
@@ -93,7 +95,9 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
     ),
     Unit(
         id="lsu", verdict="lsu_requests", name="the load/store unit (requests)", parents=_BOTH,
-        section="MemoryWorkloadAnalysis",
+        # A request passes the data stage of L1 at least once. Where both are equally busy, every
+        # request passes once, and only fewer requests help.
+        section="MemoryWorkloadAnalysis", lead=1.0,
         metrics=("sm__inst_executed_pipe_lsu", "l1tex__lsuin_requests"),
         remedy="Load wider (16 bytes per thread), reuse values in registers, and tile through "
         "shared memory.",

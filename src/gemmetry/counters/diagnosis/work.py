@@ -150,7 +150,7 @@ def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
     quantity, expected = "operations", work.operations
     paths = operations_by_path(facts)
     path = main_path(paths)
-    if path is None:
+    if path is None or not math.isfinite(paths[path]):
         names = ", ".join(facts.lacks("tensor_ops_bf16", "vector_ops_fp32")) or "operations"
         return WorkCheck(quantity, None, expected, "skipped", f"not counted: {names}")
     measured = paths[path]

@@ -130,9 +130,10 @@ class ProfiledLaunch:
         return self.value(DURATION)
 
     def value(self, metric: str) -> float | None:
-        """The metric in its base unit; None where the report does not have it."""
+        """The metric in its base unit; None where the report does not have it, or not as a finite
+        number."""
         column = self.table.values.get(metric)
-        if column is None or np.isnan(column[self.index]):
+        if column is None or not np.isfinite(column[self.index]):
             return None
         return float(column[self.index])
 

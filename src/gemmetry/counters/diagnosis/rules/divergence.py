@@ -17,7 +17,8 @@ _CAUSES = 0.5
 def _judge(facts: Facts) -> Iterator[Claim]:
     threads = facts.get("threads_per_instruction")
     width = 64.0 if facts.is_amd else 32.0
-    if threads is None or threads.value > (1 - _SHARE) * width:
+    # Less than a thread is a counter that was not counted.
+    if threads is None or not 1 <= threads.value <= (1 - _SHARE) * width:
         return
     idle = 1 - threads.value / width
     branches = facts.get("uniform_branches_percent")

@@ -25,7 +25,7 @@ _IDLE = 0.2
 
 def _judge(facts: Facts) -> Iterator[Judgement]:
     blocks, count = _blocks(facts), facts.get("sm_count")
-    if blocks is not None and count is not None and blocks.value <= (1 - _IDLE) * count.value:
+    if blocks is not None and count is not None and 1 <= blocks.value <= (1 - _IDLE) * count.value:
         idle = 1 - blocks.value / count.value
         yield Claim(
             id="grid_too_small",
@@ -48,6 +48,8 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
                 facts.collect(["sm_active_percent", "blocks"]),
             )  # fmt: skip
         return
+    if active.value <= 0:
+        return  # Not counted: a kernel that ran had a multiprocessor.
     waves = facts.get("waves_per_sm")
     idle = 1 - active.value / 100
     tail = 0.0 if waves is None else 1 - waves.value / max(math.ceil(waves.value), 1)

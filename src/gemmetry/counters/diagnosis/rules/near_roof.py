@@ -31,7 +31,7 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
 
 def _nearness(one: tuple[Unit, CounterEvidence]) -> tuple[bool, float]:
     unit, value = one
-    return unit.rank == 2, -(value.value + (TENSOR_LEAD if unit.rank == 0 else 0))
+    return unit.rank == 2, -(value.value + (TENSOR_LEAD if unit.rank == 0 else unit.lead))
 
 
 RULE = Rule(

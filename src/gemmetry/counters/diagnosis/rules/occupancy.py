@@ -82,7 +82,10 @@ def _few_blocks(facts: Facts) -> Iterator[Claim]:
         weight=1 - waves.value,
         confidence=Confidence.MEDIUM,
         remedy="Split the work into more blocks: smaller tiles, or slices of K.",
-        ceiling=f"at most {1 / waves.value:.3g}×, until a unit is at its limit",
+        # The profiler rounds the waves of a block or two to 0.
+        ceiling=f"at most {1 / waves.value:.3g}×, until a unit is at its limit"
+        if waves.value > 0
+        else "",
         stalls=_HIDEABLE,
         explains=waves.value <= 0.5,
     )
