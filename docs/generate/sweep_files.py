@@ -53,14 +53,13 @@ sweep if it exists, else into `analysis/`. Names and columns are those of the sc
 
 {_FILES}
 In a sweep with further axes or repeats, folders `<axis>=<value>/` and `repeat_<NN>/` below
-`<T>thread/` hold the reports of each, and `full_config` names them. K is 5, or what `--top-k` says.
-`--only LIST` writes only the files of these steps: {", ".join(f"`{step}`" for step in STEPS)}. A
-library that is not installed costs the files that need it: XlsxWriter the workbooks, matplotlib the
-plots.
+`<T>thread/` hold the reports of each, and `full_config` names them. K is 5, or the value of `--top-k`.
+`--only LIST` writes only some of the files: {", ".join(f"`{step}`" for step in STEPS)}.
+Without XlsxWriter no workbooks are written, and without matplotlib no plots.
 
 ## From workbooks alone
 
-Where a sweep has no traces any more, but `<T>thread/individual_reports/` and
+If a sweep has no traces any more, but still has `<T>thread/individual_reports/` and
 `<T>thread/collective_reports/` of TraceLens or of gemmetry, the variance, the plots, the timeline
 and the collectives are made from those. Columns are found by their names. Workbooks do not show
 when single instances ran, so there are no timestamps and no overlap, and the plots show the
@@ -89,8 +88,8 @@ _TIMELINE = """\
 
 The sheet `All_Data` has one row per point and row of `gpu_timeline`; `Pivot_Time_ms` and
 `Pivot_Percent` have its `time ms` and `percent` with a column for each point, empty where the point
-has no traces; `Summary_By_Config` has one row per point. A geometric mean of times of which one is
-0 is 0.
+has no traces; `Summary_By_Config` has one row per point. A geometric mean is 0 if one of
+the times is 0.
 
 """
 

@@ -24,7 +24,7 @@ def _four(name: str) -> tuple[Column, ...]:
 
 MASTER = (
     text("operation_id", "number of the operation by size of its message; operations of one size "
-         "that differ in name or type have numbers of their own"),
+         "that differ in name or type have their own numbers"),
     text("operation_name", "size of the message: tiny (in KB = 2¹⁰ bytes), medium or large (in MB "
          "= 2²⁰ bytes)"),
     _OF_SHEET[_SIZE],
