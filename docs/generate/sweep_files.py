@@ -53,8 +53,8 @@ sweep if it exists, else into `analysis/`. Names and columns are those of the sc
 
 {_FILES}
 In a sweep with further axes or repeats, folders `<axis>=<value>/` and `repeat_<NN>/` below
-`<T>thread/` hold the reports of each, and `full_config` names them. K is 5, or the value of `--top-k`.
-`--only LIST` writes only some of the files: {", ".join(f"`{step}`" for step in STEPS)}.
+`<T>thread/` hold the reports of each, and `full_config` names them. K is 5, or the value of
+`--top-k`. `--only LIST` writes only some of the files: {", ".join(f"`{step}`" for step in STEPS)}.
 Without XlsxWriter no workbooks are written, and without matplotlib no plots.
 
 ## From workbooks alone
