@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 # Not lazy: a later import of the module would bind this name to it instead of the function.
@@ -15,19 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["Results", "bench", "load", "profile", "record_traces"]
 
 
+_MODULES = {
+    "Results": "results",
+    "bench": "decorators",
+    "load": "results",
+    "record_traces": "trace_record",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("Results", "load"):
-        from gemmetry.api import results
-
-        return getattr(results, name)
-    if name == "bench":
-        from gemmetry.api.decorators import bench
-
-        return bench
-    if name == "record_traces":
-        from gemmetry.api.trace_record import record_traces
-
-        return record_traces
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"gemmetry.api.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'gemmetry.api' has no attribute {name!r}")
 
 

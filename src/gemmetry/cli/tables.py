@@ -24,13 +24,20 @@ def emit(
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
-    from gemmetry.reports.tables.writing import tables_document, write_tables
+    from gemmetry.reports.tables.writing import tables_document
 
     check_outputs(outputs)
     if as_json:
         print_json(tables_document([table]))
     else:
         (show or _print)(table)
+    write_outputs(table, outputs)
+
+
+def write_outputs(table: Table, outputs: Sequence[Path]) -> None:
+    """Write `table` to files, each in the format of its suffix."""
+    from gemmetry.reports.tables.writing import write_tables
+
     for path in outputs:
         write_tables([table], path)
         note(f"wrote {path}")

@@ -13,7 +13,6 @@ from gemmetry.cli.options import Json, Outputs, split_outputs
 if TYPE_CHECKING:
     from gemmetry.api.traces import Summaries, Traces
     from gemmetry.domain.errors import RequestError
-    from gemmetry.domain.tables import Table
     from gemmetry.traces.gemms.shapes import Workload
 
 _FILES = "Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are searched."
@@ -52,10 +51,9 @@ def summary(
     Times are exact, in nanoseconds. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.api.traces import Traces
+    from gemmetry.cli.tables import check_outputs, write_outputs
 
     if output:
-        from gemmetry.cli.tables import check_outputs
-
         check_outputs(output)
     traces = Traces(files, use_cache=not no_cache)
     found = traces.summaries(steps=steps)
@@ -74,7 +72,7 @@ def summary(
         if output:
             from gemmetry.analysis.traces.tables import step_table, summary_table
 
-            _write(step_table(found.steps) if steps else summary_table(found.files), output)
+            write_outputs(step_table(found.steps) if steps else summary_table(found.files), output)
     print_notes(traces.without_gpu_note())
     raise typer.Exit(finish(traces, timings))
 
@@ -109,7 +107,7 @@ def gemms(
     """
     from gemmetry.analysis.traces.tables import gemms_table
     from gemmetry.api.traces import Traces
-    from gemmetry.cli.tables import check_outputs
+    from gemmetry.cli.tables import check_outputs, write_outputs
 
     if output:
         check_outputs(output)
@@ -123,7 +121,7 @@ def gemms(
         from gemmetry.reports.traces.tables import print_gemms
 
         print_gemms(rows, stdout_console(), top=top)
-    _write(table, output or ())
+    write_outputs(table, output or ())
     print_notes(traces.convolutions_note(), traces.without_gpu_note())
     raise typer.Exit(finish(traces, timings))
 
@@ -155,7 +153,7 @@ def shapes(
     """List the distinct GEMMs of a workload with calls and time, as a table or a spec file."""
     from gemmetry.analysis.traces.tables import shapes_table
     from gemmetry.api.traces import Traces
-    from gemmetry.cli.tables import check_outputs
+    from gemmetry.cli.tables import check_outputs, write_outputs
     from gemmetry.traces.gemms.shapes import no_shape, workload
 
     outputs = output or []
@@ -193,7 +191,7 @@ def shapes(
             write_atomically(path, text.encode())
             note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
     if load.gemms:
-        _write(shapes_table(load), tables)
+        write_outputs(shapes_table(load), tables)
     status = finish(traces, timings)
     if failure:
         raise failure
@@ -239,12 +237,3 @@ def _print_json(document: Mapping[str, Any]) -> None:
     from gemmetry.cli.console import print_json
 
     print_json(document, indent=-1)
-
-
-def _write(table: Table, paths: Sequence[Path]) -> None:
-    from gemmetry.cli.console import note
-    from gemmetry.reports.tables.writing import write_tables
-
-    for path in paths:
-        write_tables([table], path)
-        note(f"wrote {path}")
