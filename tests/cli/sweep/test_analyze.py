@@ -6,13 +6,7 @@ import json
 
 import pytest
 
-
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    """Plots take most of the time; ``test_analyze_files.py`` has them drawn."""
-    from gemmetry.reports.sweeps import plots
-
-    monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b""})
+pytestmark = pytest.mark.usefixtures("without_plots_and_workbooks")
 
 
 @pytest.fixture

@@ -10,16 +10,11 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("plotly")
+
+pytestmark = pytest.mark.usefixtures("without_plots_and_workbooks")
+
 CRASH = "Traceback (most recent call last):\nRuntimeError: NCCL error: unhandled system error\n"
-
-
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    """Plots take most of the time."""
-    pytest.importorskip("plotly")
-    from gemmetry.reports.sweeps import plots
-
-    monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b""})
 
 
 @pytest.fixture
