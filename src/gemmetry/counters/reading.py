@@ -9,13 +9,14 @@ from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 from gemmetry.formats.counters.ncu_export import read_by_export
-from gemmetry.formats.counters.ncu_installation import ncu_executable, report_library
+from gemmetry.formats.counters.ncu_installation import report_library
 from gemmetry.formats.counters.ncu_rep import MAGIC, read_ncu_rep
 from gemmetry.formats.counters.rocprof_compute import read_rocprof_compute
 from gemmetry.formats.counters.rocprofv3 import read_rocprofv3_file, read_rocprofv3_folder
 from gemmetry.formats.opening import open_decompressed
 from gemmetry.formats.readers import TraceFormat
 from gemmetry.formats.sniffing import format_of
+from gemmetry.hardware.profilers import tool_path
 
 _HINT = (
     "Give a report of Nsight Compute (.ncu-rep), or what it writes with --csv; or rocprofv3's "
@@ -88,10 +89,11 @@ def _read_report(path: Path, metrics: Collection[str] | None) -> LaunchTable:
 
 
 def _read_by_tool(path: Path, metrics: Collection[str] | None) -> LaunchTable:
-    library = report_library()
+    found = tool_path("ncu")
+    executable = Path(found) if found is not None else None
+    library = report_library(executable)
     if library is not None:
         return read_ncu_rep(path, library, metrics)
-    executable = ncu_executable()
     if executable is not None:
         return read_by_export(path, executable, metrics)
     raise RequestError(

@@ -9,7 +9,7 @@ import pytest
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.formats.counters.ncu_export import read_by_export
-from gemmetry.formats.counters.ncu_installation import ncu_executable
+from gemmetry.hardware.profilers import tool_path
 
 DATA = Path(__file__).parents[2] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
@@ -51,13 +51,13 @@ def test_a_report_that_it_cannot_export(program, ncu, tmp_path):
 
 
 def test_what_a_real_ncu_exports_is_what_the_raw_page_has():
-    executable = ncu_executable()
+    executable = tool_path("ncu")
     if executable is None:
         pytest.skip("Nsight Compute is not installed")
     report = LARGER / "counters_h200" / "cublas_bf16_4096.ncu-rep"
     if not report.is_file():
         pytest.skip(f"{report.name} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
-    exported = read_by_export(report, executable)[0]
+    exported = read_by_export(report, Path(executable))[0]
     raw = read_counters(DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz")[0]
     assert exported.name == raw.name
     assert set(exported.metrics()) == set(raw.metrics())

@@ -5,79 +5,74 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.counters import ncu_installation
-from gemmetry.formats.counters.ncu_installation import (
-    installations,
-    ncu_executable,
-    python_folders,
-    report_library,
-)
+from gemmetry.formats.counters.ncu_installation import python_folders, report_library
 
 
 @pytest.fixture(autouse=True)
-def nothing_installed(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(ncu_installation, "installations", lambda: installations(tmp_path / "opt"))
+def opt(monkeypatch, tmp_path):
+    """Where packages install Nsight Compute, on a machine without the library from PyPI."""
     monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if "ncu_report" not in _in(one)])
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if not _has_library(one)])
+    yield tmp_path / "opt"
+    sys.modules.pop("ncu_report", None)
 
 
-def _in(folder):
-    return [one.name for one in Path(folder).iterdir()] if Path(folder).is_dir() else []
+def _has_library(folder):
+    return Path(folder, "ncu_report").is_dir()
 
 
 def install(root, library="VERSION = 'x'\n"):
     folder = root / "extras" / "python"
     folder.mkdir(parents=True)
     (folder / "ncu_report.py").write_text(library)
-    start = root / "ncu"
-    start.write_text("#!/bin/sh\n")
-    start.chmod(0o755)
+    (root / "ncu").write_bytes(b"\x7fELF")
     return root
 
 
-def script(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
+def test_nothing_is_found_where_nothing_is(opt, tmp_path):
+    assert report_library(None, opt) is None
+    assert report_library(tmp_path / "bin" / "ncu", opt) is None
 
 
-def test_nothing_is_found_where_nothing_is():
-    assert (report_library(), ncu_executable(), python_folders()) == (None, None, [])
-
-
-def test_the_library_next_to_a_linked_ncu(tmp_path, monkeypatch):
+def test_the_library_next_to_a_linked_ncu(opt, tmp_path):
     root = install(tmp_path / "nsight")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "ncu").symlink_to(root / "ncu")
     before = list(sys.path)
-    library = report_library()
+    library = report_library(tmp_path / "bin" / "ncu", opt)
     assert library.VERSION == "x"
     assert Path(library.__file__).parents[2] == root
     assert sys.path == before
-    assert ncu_executable() == tmp_path / "bin" / "ncu"
-    sys.modules.pop("ncu_report")
 
 
-def test_the_script_of_a_toolkit_names_the_version(tmp_path):
+def test_the_library_of_the_program_within_an_installation(opt, tmp_path):
+    root = install(tmp_path / "nsight")
+    program = root / "target" / "linux-desktop-glibc_2_11_3-x64" / "ncu"
+    assert list(python_folders(program, opt)) == [root / "extras" / "python"]
+
+
+@pytest.mark.parametrize("place", ["toolkit", "opt"])
+def test_the_script_of_a_toolkit_names_the_version(place, opt, tmp_path):
     toolkit = tmp_path / "cuda"
-    for version in ("2024.1.0", "2025.3.1", "2025.10.0"):
-        install(toolkit / f"nsight-compute-{version}")
-    script(toolkit / "bin" / "ncu", '#!/usr/bin/env bash\nVERSION="2025.3.1"\nexec "$x" "$@"\n')
-    (tmp_path / "bin").symlink_to(toolkit / "bin")
-    found = [one.name for one in installations(tmp_path / "opt")]
-    assert found == [f"nsight-compute-{one}" for one in ("2025.3.1", "2025.10.0", "2024.1.0")]
+    names = ["2024.1.0", "2025.3.1", "2025.10.0"]
+    roots = {
+        name: install(opt / name if place == "opt" else toolkit / f"nsight-compute-{name}")
+        for name in names
+    }
+    (toolkit / "bin").mkdir(parents=True)
+    script = toolkit / "bin" / "ncu"
+    script.write_text('#!/usr/bin/env bash\nVERSION="2025.3.1"\nexec "$x" "$@"\n')
+    found = list(dict.fromkeys(one.parents[1] for one in python_folders(script, opt)))
+    assert found == [roots[name] for name in ("2025.3.1", "2025.10.0", "2024.1.0")]
 
 
-def test_without_ncu_on_the_path_the_newest_in_opt(tmp_path):
+def test_without_ncu_the_newest(opt):
     for version in ("2024.9.0", "2024.10.0"):
-        install(tmp_path / "opt" / version)
-    assert python_folders()[0] == tmp_path / "opt" / "2024.10.0" / "extras" / "python"
-    assert ncu_executable() == tmp_path / "opt" / "2024.10.0" / "ncu"
+        install(opt / version)
+    assert next(python_folders(None, opt)) == opt / "2024.10.0" / "extras" / "python"
 
 
-def test_a_library_that_cannot_be_imported_is_passed_over(tmp_path):
-    install(tmp_path / "opt" / "2025.1", "import _for_another_processor\n")
-    install(tmp_path / "opt" / "2024.1", "VERSION = 'old'\n")
-    assert report_library().VERSION == "old"
-    sys.modules.pop("ncu_report")
+def test_a_library_that_cannot_be_imported_is_passed_over(opt):
+    install(opt / "2025.1", "import _for_another_processor\n")
+    install(opt / "2024.1", "VERSION = 'old'\n")
+    assert report_library(None, opt).VERSION == "old"

@@ -1,12 +1,13 @@
-"""Finds Nsight Compute and its library that opens reports, which is also a package of PyPI."""
+"""Finds NVIDIA's library that opens reports of Nsight Compute: a package of PyPI, and a part of
+Nsight Compute."""
 
 from __future__ import annotations
 
 import importlib
 import re
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +15,19 @@ LIBRARY = "ncu_report"
 
 _VERSION = re.compile(r"\b20\d\d\.\d+(?:\.\d+)*")
 _OPT = Path("/opt/nvidia/nsight-compute")
+"""Where Nsight Compute's own packages install it, a folder for each version."""
+
 _SCRIPT_BYTES = 64 << 10
 
 
-def report_library() -> ModuleType | None:
+def report_library(executable: Path | None, opt: Path = _OPT) -> ModuleType | None:
     """The module ``ncu_report``: the package, else that of an installation of Nsight Compute; None
-    if there is none."""
-    for folder in (None, *map(str, python_folders())):
+    if there is none.
+
+    Args:
+        executable: ``ncu``, where it was found.
+    """
+    for folder in chain([None], map(str, python_folders(executable, opt))):
         if folder is not None:
             sys.path.insert(0, folder)
         try:
@@ -33,42 +40,26 @@ def report_library() -> ModuleType | None:
     return None
 
 
-def ncu_executable() -> Path | None:
-    """``ncu`` as a shell finds it, else that of an installation; None if there is none."""
-    found = shutil.which("ncu")
-    if found is not None:
-        return Path(found)
-    return next((one for root in installations() if (one := root / "ncu").is_file()), None)
-
-
-def python_folders() -> list[Path]:
-    """The folders of installations that contain the library."""
-    folders = (root / "extras" / "python" for root in installations())
-    return [one for one in folders if (one / f"{LIBRARY}.py").is_file() or (one / LIBRARY).is_dir()]
-
-
-def installations(opt: Path = _OPT) -> list[Path]:
-    """Folders of Nsight Compute, the one that ``ncu`` starts first, then the newest.
-
-    Args:
-        opt: where packages of distributions install it, one folder for each version.
-    """
-    found = shutil.which("ncu")
-    started = Path(found).resolve() if found is not None else None
-    near = list(started.parents[:4]) if started is not None else []
-    version = _version_in_script(started) if started is not None else ""
-    # CUDA's toolkit has it next to `bin`, which contains a script that starts it.
-    several = [one for folder in (*near[:3], opt.parent) for one in folder.glob("nsight-compute*")]
-    several += opt.glob("*")
-    newest = sorted(several, key=lambda one: _key(one.name), reverse=True)
-    named = [one for one in newest if version and version in one.name]
-    return list(_existing([*near, *named, *newest]))
-
-
-def _existing(folders: Sequence[Path]) -> Iterator[Path]:
-    for folder in dict.fromkeys(folders):
-        if (folder / "extras").is_dir() or (folder / "target").is_dir():
+def python_folders(executable: Path | None, opt: Path = _OPT) -> Iterator[Path]:
+    """The folders of installations that contain the library: first that of the installation that
+    `executable` starts, then the newest."""
+    for root in _installations(executable, opt):
+        folder = root / "extras" / "python"
+        if (folder / f"{LIBRARY}.py").is_file() or (folder / LIBRARY).is_dir():
             yield folder
+
+
+def _installations(executable: Path | None, opt: Path) -> Iterator[Path]:
+    places, version = [opt.glob("*")], ""
+    if executable is not None:
+        real = executable.resolve()
+        yield from real.parents[:4]
+        # CUDA's toolkit has it next to `bin`, which contains a script that starts it.
+        places += [folder.glob("nsight-compute*") for folder in real.parents[:3]]
+        version = _version_in_script(real)
+    newest = sorted((one for place in places for one in place), key=_key, reverse=True)
+    yield from (one for one in newest if version and version in one.name)
+    yield from newest
 
 
 def _version_in_script(path: Path) -> str:
@@ -82,6 +73,6 @@ def _version_in_script(path: Path) -> str:
     return found[0] if found else ""
 
 
-def _key(name: str) -> list[int]:
-    found = _VERSION.search(name)
+def _key(folder: Path) -> list[int]:
+    found = _VERSION.search(folder.name)
     return [int(part) for part in found[0].split(".")] if found else []
