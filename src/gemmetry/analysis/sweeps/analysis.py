@@ -190,7 +190,7 @@ def analyse_sweep(
     points = [
         _point_analysis(
             point, found, pooled, rocprof, (*texts, *point_problems(point, found, selection.ranks)),
-            trace_gaps(point, found, selection.ranks), sum(len(one) > 1 for one in ranks),
+            trace_gaps(point, found, selection.ranks),
         )
         for point, found, pooled, rocprof, texts in zip(
             chosen, ranks, pooled_gemms(ranks), counted, failures, strict=True
@@ -304,9 +304,7 @@ def _point_analysis(
     rocprof: PointRocprof,
     problems: tuple[str, ...],
     gaps: TraceGaps,
-    points: int,
 ) -> PointAnalysis:
-    """`points`: number of those with several ranks."""
     steps = step_times(ranks, pooled)
     facts = [rank.facts for rank in ranks]
     job = matched_job(facts)
@@ -321,7 +319,7 @@ def _point_analysis(
         steps=steps,
         summary=summarize_point(steps),
         settings=tuple(setting_verdicts(point, facts)),
-        stragglers=tuple(stragglers(facts, job, max(1, points))),
+        stragglers=tuple(stragglers(facts, job)),
         recorded=recorded,
         rocprof=rocprof,
         problems=(*problems, *damaged, *rocprof.problems),

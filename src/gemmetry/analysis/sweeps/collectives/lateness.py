@@ -20,7 +20,12 @@ from gemmetry.traces.collectives.jobs import JobCollectives
 from gemmetry.traces.intervals import union
 
 CONFIDENCE = 0.95
-FEWEST_STEPS = 2
+FEWEST_STEPS = 3
+"""Fewer steps in a row do not show that a rank delays the others: whoever happens to be last in
+both of two steps would be named too often where delays are not normally distributed."""
+
+_FEWEST_VALUES = 2
+"""Of fewer, the spread is not known."""
 
 Times = npt.NDArray[np.float64]
 
@@ -88,8 +93,8 @@ def find_lateness(job: JobCollectives, ranks: Sequence[RankFacts]) -> Lateness:
 
 def lower_bound(values: Times, family: int) -> float:
     """The lower end of Student's one-sided interval of the mean, for one of `family` comparisons
-    (Bonferroni); -inf for fewer than :data:`FEWEST_STEPS` values."""
-    if len(values) < FEWEST_STEPS:
+    (Bonferroni); -inf for a single value."""
+    if len(values) < _FEWEST_VALUES:
         return -math.inf
     share = 1 - (1 - CONFIDENCE) / family
     reach = student_quantile(share, len(values) - 1) * float(np.std(values, ddof=1))

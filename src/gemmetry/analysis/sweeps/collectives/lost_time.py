@@ -34,23 +34,19 @@ def find_lost_time(
     steps: Sequence[int],
     begin: int,
     delay_ns: float,
-    points: int = 1,
 ) -> LostTime | None:
     """The cause of a rank's delay of `delay_ns` per step in ``steps[begin:]``, with its times in
     all `steps`; None if none is shown.
 
     It is the kernel whose time exceeds that of the other ranks the most, then time without work,
     then all kernels together.
-
-    Args:
-        points: number of points that are examined; the intervals of all hold together.
     """
     by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
     if len(by_rank) < 2:
         return None
     alone = _own_kernels(by_rank, steps)
     ignored = alone[rank] if _only_names_differ(alone, rank, EXPLAINED * delay_ns) else {}
-    kernels = _kernels(rank, by_rank, steps, begin, points)
+    kernels = _kernels(rank, by_rank, steps, begin)
     found = [one for one in kernels if one.cause not in ignored]
     own = by_rank.pop(rank)
     others = list(by_rank.values())
@@ -113,13 +109,13 @@ def _only_names_differ(
 
 
 def _kernels(
-    rank: int, by_rank: Mapping[int, RankFacts], steps: Sequence[int], begin: int, points: int
+    rank: int, by_rank: Mapping[int, RankFacts], steps: Sequence[int], begin: int
 ) -> list[LostTime]:
     """The kernels that are shown to take the rank more time, the largest difference first."""
     own = by_rank[rank]
     tables = [_by_kernel(facts, steps) for one, facts in by_rank.items() if one != rank]
     nothing = np.zeros(len(steps))
-    family = max(1, len(own.kernel_times.names)) * len(by_rank) * points
+    family = max(1, len(own.kernel_times.names)) * len(by_rank)
     found = []
     for name, times in _by_kernel(own, steps).items():
         excess = median_excess(times, [table.get(name, nothing) for table in tables])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmetry.analysis.sweeps.collectives.lateness import (
-    FEWEST_STEPS,
     Lateness,
     delays_since,
     find_lateness,
@@ -27,9 +26,7 @@ RELEVANT = 0.01
 """Delays below this share of a step are not worth a name."""
 
 
-def stragglers(
-    ranks: Sequence[RankFacts], job: JobCollectives, points: int = 1
-) -> list[PointStraggler]:
+def stragglers(ranks: Sequence[RankFacts], job: JobCollectives) -> list[PointStraggler]:
     """Every rank of a point with a trace, by number; [] where no collective is matched.
 
     A rank counts as a straggler if in each step, from some step on, the others wait for it alone
@@ -40,10 +37,8 @@ def stragglers(
     in 8 recordings of FSDP with 3 steps each, the rank that delayed the others most, by up to 9 %
     of a step, changed from step to step, and no rank counts.
 
-    Args:
-        job: that of :func:`~gemmetry.analysis.sweeps.points.collectives.matched_job` of the same
-            ranks.
-        points: number of points that are examined; the intervals of all hold together with 95 %.
+    `job` is that of :func:`~gemmetry.analysis.sweeps.points.collectives.matched_job` of the same
+    ranks.
     """
     if not job.matching.matched:
         return []
@@ -51,7 +46,7 @@ def stragglers(
     is_comparable = bool(lateness.steps) and len(lateness.ranks) > 1
     result = []
     for one in job.stragglers(corrected=True):
-        found = _shown(one.rank, lateness, ranks, points) if is_comparable else None
+        found = _shown(one.rank, lateness, ranks) if is_comparable else None
         result.append(
             PointStraggler(
                 rank=one.rank,
@@ -74,12 +69,12 @@ class _Shown(NamedTuple):
     since_step: int | None = None
 
 
-def _shown(rank: int, lateness: Lateness, ranks: Sequence[RankFacts], points: int) -> _Shown:
+def _shown(rank: int, lateness: Lateness, ranks: Sequence[RankFacts]) -> _Shown:
     delays, excess = lateness.of(rank), lateness.excess(rank)
     delayed_us = median(delays) / 1e3
-    relevant, family = RELEVANT * lateness.window_ns, len(lateness.ranks) * points
+    relevant, family = RELEVANT * lateness.window_ns, len(lateness.ranks)
     begin = delays_since(excess, family, relevant)
-    lost = _lost_time(rank, lateness, ranks, begin, points)
+    lost = _lost_time(rank, lateness, ranks, begin)
     if begin is None and lost is None:
         is_excluded = min(upper_bound(one, family) for one in (delays, excess)) < relevant
         return _Shown(NO_DELAY_SHOWN if is_excluded else UNDECIDED, delayed_us)
@@ -95,19 +90,19 @@ def _shown(rank: int, lateness: Lateness, ranks: Sequence[RankFacts], points: in
 
 
 def _lost_time(
-    rank: int, lateness: Lateness, ranks: Sequence[RankFacts], begin: int | None, points: int
+    rank: int, lateness: Lateness, ranks: Sequence[RankFacts], begin: int | None
 ) -> LostTime | None:
     """Where the rank loses its time; of a rank whose delays alone do not show it to be a straggler,
     the kernel that does."""
     delays, steps = lateness.of(rank), lateness.steps
     relevant = RELEVANT * lateness.window_ns
     if begin is not None:
-        return find_lost_time(rank, ranks, steps, begin, float(delays[begin:].mean()), points)
+        return find_lost_time(rank, ranks, steps, begin, float(delays[begin:].mean()))
     is_latest = bool((delays.mean() >= lateness.delays.mean(axis=1)).all())
     if not is_latest or delays.mean() < relevant:
         return None
-    found = find_lost_time(rank, ranks, steps, 0, float(delays.mean()), points)
+    found = find_lost_time(rank, ranks, steps, 0, float(delays.mean()))
     if found is not None and found.is_kernel:
         return found
-    is_always = len(steps) >= FEWEST_STEPS and float(lateness.excess(rank).min()) >= relevant
+    is_always = len(steps) > 1 and float(lateness.excess(rank).min()) >= relevant
     return find_own_kernel(rank, ranks, steps, delays) if is_always else None
