@@ -126,13 +126,10 @@ class _Maker:
         used, group = np.unique(launchers.category[counted], return_inverse=True)
         words = [launchers.categories[place] for place in used.tolist()]
         times = grouped_statistics(group, launchers.direct_ns[counted], len(words))
-        total = int(times.sum.sum())
-        rows, reached = [], 0.0
-        for place in np.argsort(-times.sum, kind="stable").tolist():
-            share = _percent(int(times.sum[place]), total)
-            reached += share or 0.0
-            rows.append((words[place], int(times.count[place]), int(times.sum[place]) / 1e6, share,
-                         reached))  # fmt: skip
+        rows = [
+            (words[place], int(times.count[place]), ns / 1e6, share, reached)
+            for place, ns, share, reached in _longest_first(times)
+        ]
         return BY_NAME["ops_summary_by_category"].table(rows)
 
     def by_operator(self) -> Table:
@@ -143,12 +140,9 @@ class _Maker:
         categories: list[list[str]] = [[] for _ in names]
         for place, word in distinct_rows(group, launchers.category[counted])[0].tolist():
             categories[place].append(launchers.categories[word])
-        total = int(direct.sum.sum())
-        rows, reached = [], 0.0
-        for place in np.argsort(-direct.sum, kind="stable").tolist():
-            share = _percent(int(direct.sum[place]), total)
-            reached += share or 0.0
-            own, with_called = int(direct.sum[place]), int(subtree.sum[place])
+        rows = []
+        for place, own, share, reached in _longest_first(direct):
+            with_called = int(subtree.sum[place])
             rows.append((
                 self.trace.rows.names[names[place]], own / 1e3, with_called / 1e3, own / 1e6,
                 with_called / 1e6, int(direct.count[place]), repr(categories[place]),
@@ -214,16 +208,14 @@ class _Maker:
             codes[launcher], parent, gpu.name[kernel], gpu.stream[kernel]
         )
         times = grouped_statistics(group, gpu.duration_ns[kernel], len(distinct))
-        total = int(times.sum.sum())
         found: Rows = []
-        for place in np.argsort(-times.sum, kind="stable").tolist():
+        for place, spent, share, _ in _longest_first(times):
             category, operator, name, stream = distinct[place].tolist()
-            spent = int(times.sum[place])
             found.append((
                 words[category] if category >= 0 else None,
                 rows.names[operator] if operator >= 0 else None, rows.names[name], stream,
                 spent / 1e3, int(times.count[place]), _us(times.mean[place]),
-                _us(times.min[place]), _us(times.max[place]), _percent(spent, total),
+                _us(times.min[place]), _us(times.max[place]), share,
                 _percent(spent, self.summary.window_ns),
             ))  # fmt: skip
         return BY_NAME["kernel_summary"].table(found)
@@ -246,9 +238,8 @@ class _Maker:
         distinct, group = distinct_rows(parent, number[arguments_of], gpu.name[short])
         times = grouped_statistics(group, gpu.duration_ns[short], len(distinct))
         found: Rows = []
-        for place in np.argsort(-times.sum, kind="stable").tolist():
+        for place, spent, _, _ in _longest_first(times):
             operator, arguments, name = distinct[place].tolist()
-            spent = int(times.sum[place])
             found.append((
                 rows.names[operator] if operator >= 0 else None,
                 *(argument_text(text) for text in texts[arguments]),
@@ -324,13 +315,9 @@ class _Arguments:
         """Index, cells up to ``Concrete Inputs``, and shares of the time; those with the most
         direct time first."""
         rows, launchers = self.trace.rows, self.launchers
-        total = int(self.direct.sum.sum())
-        reached = 0.0
-        for place in np.argsort(-self.direct.sum, kind="stable").tolist():
+        for place, _, share, reached in _longest_first(self.direct):
             name, arguments, thread = self.distinct[place].tolist()
             recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-            share = _percent(int(self.direct.sum[place]), total)
-            reached += share or 0.0
             category = launchers.categories[launchers.category[self._first[place]]]
             head = (
                 rows.names[name], category, None, None, rows.threads[thread],
@@ -374,6 +361,17 @@ def _unified(
         of_bytes[1], of_bytes[3], of_bytes[4], of_flops[1], of_flops[3], of_flops[4],
         kernel_us[median], kernel_us[low], kernel_us[high],
     )  # fmt: skip
+
+
+def _longest_first(times: GroupStatistics) -> Iterator[tuple[int, int, float | None, float]]:
+    """Index, time in ns, share of all time and the sum of shares up to here, of each group; those
+    with the most time first."""
+    total, reached = int(times.sum.sum()), 0.0
+    for place in np.argsort(-times.sum, kind="stable").tolist():
+        ns = int(times.sum[place])
+        share = _percent(ns, total)
+        reached += share or 0.0
+        yield place, ns, share, reached
 
 
 def _us(ns: float) -> float | None:
