@@ -375,3 +375,29 @@ def _count(journal: Path) -> int:
             return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
     except sqlite3.Error:
         return 0
+
+
+@pytest.mark.parametrize(
+    ("options", "operation"),
+    [
+        (
+            "--mnkl 24,40,96,1 --cluster_shape_mn 2,1 --ab_dtype Float4E2M1FN "
+            "--sf_dtype Float8E8M0FNU --sf_vec_size 16 --c_dtype Float16 --iterations 2",
+            "matmul_24x40x96_e2m1t_e2m1n_f16t_vs16_e8m0",
+        ),
+        (
+            "--shapes 24x40x256 --dtypes e4m3:e4m3:bf16 --scaling vs1x128_vs128x128",
+            "matmul_24x40x256_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+        ),
+    ],
+)
+def test_blocks_with_scale_factors_are_verified_and_measured(cli, options, operation):
+    quick = ("--benchmark-repetitions", "2", "--dispatch-repeat-count", "1")
+    repeats = () if "--iterations" in options else quick
+    ended = cli("profile", "--device", "cpu", "--providers", "numpy", "--json", *options.split(),
+                *repeats)  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    (record,) = json.loads(ended.stdout)["records"]
+    assert record["operation"] == operation
+    assert (record["outcome"], record["verification"]) == ("ok", "passed")
+    assert ("--cluster-shape-mn has no effect" in ended.stderr) is ("cluster" in options)

@@ -33,6 +33,9 @@ OPERATIONS = (
     "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_bias",
     "matmul_4x6x8_e4m3t_e4m3n_bf16t_scalerow_beta2_bias_residual",
     "matmul_1x1x8_e4m3t_e4m3n_bf16t_scaletensor",
+    "matmul_9x12x20_e4m3t_e4m3n_bf16t_vs1x8_vs4x8_bias",
+    "matmul_4x6x192_e2m1t_e2m1n_bf16t_vs32_e8m0",
+    "batch_matmul_2x4x6x20_e2m1t_e2m1n_f16t_vs16_e4m3",
     "batch_matmul_3x5x4x6_f32n_f32t_f32n_residual_relu",
     "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual",
 )

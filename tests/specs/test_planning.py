@@ -216,3 +216,20 @@ def test_the_hash_is_of_what_changes_results(laptop):
     for change in ({"seed": 1}, {"dtypes": "f64"}, {"providers": "torch"}, {"exclude": "x"},
                    {"default_config": True}, {"time_budget": "1s"}):  # fmt: skip
         assert plan_of(laptop, **change).hash != one.hash
+
+
+def test_the_options_of_cutlass_example_select_a_tile_and_skip_verification(gpu_machine):
+    plan = plan_of(
+        gpu_machine, device="cuda", providers="triton", mnkl="8192,8192,1024,1",
+        mma_tiler_mn="256,128", ab_dtype="Float4E2M1FN", sf_dtype="Float8E8M0FNU", sf_vec_size=16,
+        c_dtype="Float16", skip_ref_check=True, iterations=1,
+    )  # fmt: skip
+    (operation,) = plan.operations
+    assert str(operation) == "matmul_8192x8192x1024_e2m1t_e2m1n_f16t_vs16_e8m0"
+    assert (plan.settings.verify, plan.settings.repetitions) == (False, 1)
+    names = [f"{operation}_widened_tile_{tile}x64_warps8" for tile in ("256x128", "128x256")]
+    chosen = [plan.selection.matches("triton", name, operation) for name in names]
+    assert chosen == [True, False]
+    batched = plan_of(gpu_machine, mnkl="64,32,16,4", dtypes="f16", skip_ref_check=False)
+    assert [str(one) for one in batched.operations] == ["batch_matmul_4x64x32x16_f16t_f16t_f16t"]
+    assert batched.settings.verify

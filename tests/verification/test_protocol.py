@@ -16,7 +16,7 @@ from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import apply_epilogue, compute_reference
+from gemmetry.numerics.references import apply_epilogue, compute_reference, factors_of_product
 from gemmetry.numerics.storage import round_to_tf32, to_float32, to_float64
 from gemmetry.verification import protocol
 from gemmetry.verification.checks import CheckResult
@@ -46,7 +46,7 @@ def operands(tensors):
 
 def product(operation, tensors):
     """float32 BLAS: what a right kernel computes."""
-    a, b = operands(tensors)
+    a, b = map(to_float32, factors_of_product(operation, tensors))
     return apply_epilogue(operation, to_float64(a @ b), tensors)
 
 
@@ -310,6 +310,9 @@ RIGHT = {
     "alpha, beta, bias, relu": (f"{F32}_alpha0p3_betam1p5_bias_relu", product),
     "batch, gelu, column-major": ("batch_matmul_3x17x9x33_f16n_f16n_f16n_bias_gelu", product),
     "row scales": ("matmul_33x17x65_e4m3t_e5m2n_f16t_scalerow", product),
+    "fp8 blocks": ("matmul_40x33x300_e4m3t_e4m3n_bf16t_vs1x128_vs128x128_alpha2", product),
+    "MXFP8": ("matmul_33x40x160_e5m2t_e4m3n_f32t_vs32_e8m0_bias_relu", product),
+    "NVFP4": ("batch_matmul_2x16x24x96_e2m1t_e2m1n_f16n_vs16_e4m3", product),
     "one row": ("matmul_1x48x256_bf16t_bf16n_bf16t", product),
     "one column, one k": ("matmul_48x1x1_f32t_f32t_f32n", product),
 }  # fmt: skip

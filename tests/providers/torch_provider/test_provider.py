@@ -203,3 +203,30 @@ def test_a_scaled_product_declares_that_c_is_added_later(
         Dispatch(operation, Configuration(), "torch", CPU), workspace
     )
     assert (Trait.ROUNDS_BEFORE_ADDING in executable.facts.declared) is declares
+
+
+BLOCKS = "matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs1x128"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "words"),
+    [
+        (BLOCKS, H200, None),
+        (f"{BLOCKS}_vs128x128", H200, None),
+        ("matmul_512x512x1024_e4m3t_e4m3n_f32t_vs128x128_vs1x128", H200, None),
+        (BLOCKS, Target(TargetKind.CUDA, "sm_100", 0), "on sm_90 only, not on cuda"),
+        (BLOCKS, CPU, "on sm_90 only, not on cpu"),
+        (f"{BLOCKS}_alpha2", H200, "no alpha"),
+        (BLOCKS.replace("bf16", "f16"), H200, "returns bf16 or f32"),
+        (BLOCKS.replace("1024", "128"), H200, "K above 128"),
+        (f"{BLOCKS}_vs128x128".replace("1024", "640"), H200, "in multiples of 512"),
+        ("matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs128x128", H200, "factors of 1x128 and 128x128"),
+        ("matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs32_e8m0", H200, "Blackwell's and swizzled"),
+        ("matmul_512x512x1024_e2m1t_e2m1n_bf16t_vs32_e8m0", H200, "scales fp8 operands only"),
+        ("matmul_512x512x1024_e5m2t_e4m3n_bf16t_vs1x128", H200, "for e4m3 only"),
+    ],
+)
+def test_which_blocks_scaled_mm_takes(name: str, target: Target, words: str | None) -> None:
+    here = Target(target.kind, target.architecture, 0)
+    reason = PROVIDER().supports(parse_operation(name), here)
+    assert reason is None if words is None else words in str(reason)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.errors import EmptySelectionError
+from gemmetry.domain.errors import EmptySelectionError, SpecError
 from gemmetry.domain.operation import MatmulShape
 from gemmetry.specs.loader import make_spec
 from gemmetry.specs.operations.grid import (
@@ -66,3 +66,35 @@ def test_rectangular_off_leaves_out_what_is_not_square():
 )
 def test_transposing_is_a_layout(a, b, layout):
     assert axes(transpose_a=a, transpose_b=b).layouts == (layout,)
+
+
+def test_the_options_of_cutlass_example_are_shapes_formats_and_scaling():
+    found = axes(mnkl="8192,8192,1024,1", sf_dtype="Float8E8M0FNU", sf_vec_size=16)
+    assert found.shapes == (MatmulShape(8192, 8192, 1024),)
+    assert (found.scaling, found.layouts) == ("vs16_e8m0", ("tn",))
+    assert axes(mnkl=[64, 32, 16, 4]).shapes == (MatmulShape(64, 32, 16, 4),)
+    assert axes(sf_dtype="Float8E4M3FN").scaling == "vs16_e4m3"
+    assert axes(sf_vec_size=32).scaling == "vs32_e8m0"
+    assert axes(sf_dtype="Float32", sf_vec_size=128).scaling == "vs1x128"
+
+
+def test_blocks_are_read_along_k_unless_layouts_are_given():
+    assert axes(scaling="vs1x128").layouts == ("tn",)
+    assert axes(scaling="row").layouts == axes().layouts == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"mnkl": "64,64,64"}, "not M,N,K,L"),
+        ({"mnkl": "64,64,0,1"}, "below 1"),
+        ({"mma_tiler_mn": "256"}, "not M,N"),
+        ({"sf_dtype": "e8m1"}, "unknown dtype"),
+        ({"sf_vec_size": 0}, "below 1"),
+        ({"scaling": "vs16", "sf_vec_size": 16}, "mean the same"),
+        ({"scaling": "vs16_e9m0"}, "unknown scaling"),
+    ],
+)
+def test_mistakes_in_them_are_reported(values, words):
+    with pytest.raises(SpecError, match=words):
+        axes(**values)

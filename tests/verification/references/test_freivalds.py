@@ -12,6 +12,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import (
     apply_epilogue,
     compute_reference,
+    factors_of_product,
     logical_tensors,
     to_storage,
 )
@@ -37,7 +38,7 @@ class Case:
             self.logical = compute_reference(self.operation, self.inputs).value.astype(float)
         else:
             widen = to_float64 if self.operation.signature.result.name == "f64" else to_float32
-            a, b = (widen(self.tensors[role]) for role in ("lhs", "rhs"))
+            a, b = map(widen, factors_of_product(self.operation, self.tensors))
             self.logical = apply_epilogue(self.operation, to_float64(a @ b), self.tensors)
 
     def judge(self, logical=None, **how):
@@ -57,6 +58,8 @@ class Case:
         "batch_matmul_3x100x52x64_f16t_f16n_f16n_bias_residual",
         "matmul_90x70x640_e4m3t_e5m2n_bf16t_scalerow",
         "matmul_90x70x640_e4m3t_e4m3n_bf16t_scaletensor",
+        "matmul_90x150x600_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+        "batch_matmul_2x90x70x320_e2m1t_e2m1n_f16n_vs16_e4m3_bias",
         "matmul_64x64x64_f64t_f64t_f64t",
         "matmul_splitk_64x65x64_tf32t_tf32t_f32t_slices4",
         "matmul_1x300x200_bf16t_bf16t_f32t",

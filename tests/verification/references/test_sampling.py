@@ -38,6 +38,8 @@ OPERATIONS = [
     "batch_matmul_5x90x40x17_f16n_f16n_f16n_bias_relu",
     "matmul_90x40x65_e4m3t_e4m3n_bf16t_scalerow",
     "matmul_90x40x65_e4m3t_e4m3n_bf16t_scaletensor",
+    "matmul_190x150x265_e4m3t_e4m3n_f32t_vs128x128_vs1x128",
+    "batch_matmul_2x90x40x65_e2m1n_e2m1t_f16n_vs32_e8m0_relu",
     "matmul_splitk_90x40x64_f16t_f16t_f16t_slices4_accf16",
     "matmul_90x40x65_s8t_s8n_s32t_bias",
     "conv2d_2x9x17x3_3x2x50_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc_bias_relu_residual",

@@ -5,7 +5,7 @@ The limits were found by compiling; odd ones are gaps in that compiler.
 
 from __future__ import annotations
 
-from gemmetry.domain.dtypes import BF16, E4M3FNUZ, E5M2FNUZ, F16, F64, DType
+from gemmetry.domain.dtypes import BF16, E4M3FNUZ, E5M2FNUZ, F16, F64, TF32, DType
 from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.compiling.linalg import MLIR_TYPES
@@ -20,11 +20,13 @@ def unsupported_reason(operation: Operation, target: Target) -> str | None:
 def _language(operation: Operation) -> str | None:
     """Limits that hold on every target."""
     s = operation.signature
-    untyped = [str(d) for d in (s.lhs, s.rhs, s.result) if d.name not in MLIR_TYPES]
-    if untyped:
-        return f"MLIR has no {untyped[0]} type; IREE multiplies f32 in full precision"
     if s.scaling is not Scaling.NONE:
         return "scaled matmuls (scale_a, scale_b) are not lowered here"
+    if TF32 in (s.lhs, s.rhs):
+        return "MLIR has no tf32 type; IREE multiplies f32 in full precision"
+    untyped = [str(d) for d in (s.lhs, s.rhs) if d.name not in MLIR_TYPES]
+    if untyped:
+        return f"{untyped[0]} is not lowered here"
     if not s.lhs.is_integer and s.accumulator.storage_bits < max(
         s.lhs.storage_bits, s.rhs.storage_bits
     ):

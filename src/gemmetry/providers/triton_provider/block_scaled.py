@@ -19,6 +19,10 @@ PROMOTED, DOT_SCALED, WIDENED = METHODS = ("promoted", "dotscaled", "widened")
 _RESULTS = (F32, F16, BF16)
 _DEEPEST_STEP = 128
 """fp8 products summed before a sum is promoted: the interval that the error bounds assume."""
+_FEWEST_PRODUCTS = 32
+"""K of the smallest fp8 matrix instruction (PTX ISA, mma and wgmma)."""
+_DEPTHS = (16, 32)
+"""Depths of blocks that are widened in registers."""
 _NATIVE = {(E8M0, 32): (E4M3, E5M2, E2M1), (E4M3, 16): (E2M1,)}
 """Format and depth of factors -> formats that Triton's ``dot_scaled`` takes with them
 (``TritonSemantic.deduce_scale_factor``: 16 for factors in e4m3, 32 for e8m0)."""
@@ -32,11 +36,7 @@ def reason_against(operation: Operation, architecture: Architecture | None) -> s
     interpreter."""
     s, k = operation.signature, operation.matmul_shape.k
     if not methods(s, architecture):
-        return (
-            f"the Triton kernel scales fp8 by f32 factors of blocks that are a multiple of 32 deep "
-            f"({_DEEPEST_STEP} at most in one sum), or e4m3, e5m2 and e2m1 by e8m0 or e4m3 factors "
-            f"of 16 or 32, not {s.lhs} and {s.rhs} by {s.blocks}"
-        )
+        return _no_method(s, architecture)
     if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
         return "blocks are read along K: A row-major and B column-major (layouts t, n)"
     if E2M1 in (s.lhs, s.rhs) and k % 2:
@@ -48,6 +48,22 @@ def reason_against(operation: Operation, architecture: Architecture | None) -> s
     return None
 
 
+def _no_method(s: Signature, architecture: Architecture | None) -> str:
+    blocks = s.blocks
+    assert blocks is not None
+    if architecture is not None and architecture.is_amd:
+        return f"the Triton kernel for blocks with factors is NVIDIA's, not {architecture.name}'s"
+    if blocks.dtype is F32 and blocks.depth % _FEWEST_PRODUCTS:
+        return f"f32 factors need blocks that are a multiple of {_FEWEST_PRODUCTS} deep"
+    if blocks.dtype is not F32 and (blocks.rows, blocks.columns) != (1, 1):
+        return f"{blocks.dtype} factors are for blocks of one row"
+    if blocks.dtype is not F32 and blocks.depth not in _DEPTHS:
+        return f"{blocks.dtype} factors are for 16 or 32 elements, not {blocks.depth}"
+    if {s.lhs, s.rhs} <= {E4M3, E5M2} and architecture is not None:
+        return f"fp8 needs sm_89 or newer, not {architecture.name}"
+    return f"the Triton kernel has no product of {s.lhs} and {s.rhs} with {blocks.dtype} factors"
+
+
 def methods(signature: Signature, architecture: Architecture | None) -> tuple[str, ...]:
     """The methods that compute a signature with blocks, the default one first."""
     s, blocks = signature, signature.blocks
@@ -57,7 +73,7 @@ def methods(signature: Signature, architecture: Architecture | None) -> tuple[st
         return ()
     if blocks.dtype is F32:
         fp8 = {E4M3, E5M2} if architecture is None else set(architecture.fp8)
-        return (PROMOTED,) if formats <= fp8 and not blocks.depth % 32 else ()
+        return (PROMOTED,) if formats <= fp8 and not blocks.depth % _FEWEST_PRODUCTS else ()
     if not formats <= {E4M3, E5M2, E2M1} or blocks.rows != 1 or blocks.columns != 1:
         return ()
     if E2M1 not in formats and architecture is not None and not architecture.fp8:
@@ -65,7 +81,7 @@ def methods(signature: Signature, architecture: Architecture | None) -> tuple[st
     native = formats <= set(_NATIVE.get((blocks.dtype, blocks.depth), ()))
     if architecture is None and blocks.dtype is not E8M0:
         native = False  # Triton 3.9's interpreter reads any byte of a factor as an exponent.
-    widened = (WIDENED,) if blocks.depth in (16, 32) else ()
+    widened = (WIDENED,) if blocks.depth in _DEPTHS else ()
     return ((DOT_SCALED,) if native else ()) + widened
 
 

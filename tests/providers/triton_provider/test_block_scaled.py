@@ -1,0 +1,119 @@
+"""Which method multiplies which blocks, decided without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import parse_target
+from gemmetry.providers.triton_provider import block_scaled
+from gemmetry.providers.triton_provider.architectures import architecture_of
+from gemmetry.providers.triton_provider.plan import make_plan
+from gemmetry.providers.triton_provider.provider import TritonProvider
+from gemmetry.providers.triton_provider.tiles import TritonTile, parse_tile, valid_tiles
+
+HOPPER, BLACKWELL, AMPERE = map(parse_target, ("cuda-sm_90", "cuda-sm_100", "cuda-sm_80"))
+FP8 = "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"
+MXFP8 = "matmul_512x512x512_e4m3t_e5m2n_bf16t_vs32_e8m0"
+MXFP4 = "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs32_e8m0"
+NVFP4 = "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs16_e4m3"
+VECTORS_OF_16 = "matmul_512x512x512_e2m1t_e2m1n_f16t_vs16_e8m0"
+
+
+def methods(name, target):
+    configurations = TritonProvider().configurations(parse_operation(name), target)
+    return list(dict.fromkeys(c.parameters["method"] for c in configurations))
+
+
+@pytest.mark.parametrize("target", [HOPPER, BLACKWELL], ids=str)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [(FP8, ["promoted"]), (MXFP8, ["dotscaled", "widened"]), (MXFP4, ["dotscaled", "widened"]),
+     (NVFP4, ["dotscaled", "widened"]), (VECTORS_OF_16, ["widened"])],
+)  # fmt: skip
+def test_methods(name, target, expected):
+    assert TritonProvider().supports(parse_operation(name), target) is None
+    assert methods(name, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "target", "words"),
+    [
+        (FP8, "promoted", HOPPER, "outside the instruction"),
+        (MXFP4, "dotscaled", BLACKWELL, "the matrix instruction applies the factors"),
+        (MXFP4, "dotscaled", HOPPER, "decomposed (sm_90 has no instruction with factors"),
+        (NVFP4, "widened", BLACKWELL, "decomposed: the kernel widens"),
+        (VECTORS_OF_16, "widened", BLACKWELL, "no e8m0 factors of 16 e2m1 elements"),
+    ],
+)
+def test_records_state_whether_the_instruction_applies_the_factors(name, method, target, words):
+    architecture = architecture_of(target)
+    signature = parse_operation(name).signature
+    assert words in block_scaled.note(signature, method, architecture)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "words"),
+    [
+        (MXFP8, AMPERE, "fp8 needs sm_89 or newer, not sm_80"),
+        (MXFP4, parse_target("hip-gfx942"), "NVIDIA's, not gfx942's"),
+        ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs64_e8m0", HOPPER, "16 or 32 elements, not 64"),
+        ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs1x32", HOPPER, "no product of e2m1 and e2m1"),
+        ("matmul_64x64x64_e4m3t_e4m3n_f32t_vs1x24", HOPPER, "a multiple of 32 deep"),
+        ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs2x32_e8m0", HOPPER, "blocks of one row"),
+        ("matmul_64x64x64_e4m3t_e4m3t_f32t_vs32_e8m0", HOPPER, "layouts t, n"),
+        ("matmul_64x64x63_e2m1t_e2m1n_f32t_vs32_e8m0", HOPPER, "K=63 is odd"),
+        ("matmul_64x64x64_e4m3t_e4m3n_f32t_accf16_vs1x128", HOPPER, "in f32, not f16"),
+        ("matmul_64x64x64_e4m3t_e4m3n_e4m3t_vs1x128", HOPPER, "stores f32, f16, bf16"),
+    ],
+)
+def test_reasons(name, target, words):
+    assert words in TritonProvider().supports(parse_operation(name), target)
+
+
+def test_names_of_tiles_begin_with_the_method():
+    tile = TritonTile(128, 256, 64, 8, 3, 8, method="widened")
+    assert tile.name == "widened_tile_128x256x64_warps8_stages3_group8"
+    assert parse_tile(tile.name) == tile
+    assert tile.configuration.tile == (128, 256, 64)
+    assert parse_tile("narrowed_tile_128x256x64_warps8_stages3_group8") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tile", "words"),
+    [
+        (FP8, "tile_128x128x128_warps8_stages3_group8", "write promoted_tile_128x128x128"),
+        (VECTORS_OF_16, "dotscaled_tile_128x128x128_warps8_stages3_group8", "write widened_tile"),
+        (FP8, "promoted_tile_128x128x256_warps8_stages3_group8", "do not fit blocks of 128"),
+        ("matmul_64x64x64_f16t_f16n_f32t", "promoted_tile_64x64x64_warps4_stages3_group8",
+         "promoted is for blocks"),
+    ],
+)  # fmt: skip
+def test_tiles_that_do_not_fit_the_blocks_say_so(name, tile, words):
+    from gemmetry.providers.triton_provider.tiles import why_invalid
+
+    found = parse_tile(tile)
+    assert words in why_invalid(found, parse_operation(name), architecture_of(HOPPER))
+
+
+@pytest.mark.parametrize("depth", [32, 64, 96, 128, 256])
+def test_steps_stay_within_a_block_of_fp8(depth):
+    operation = parse_operation(f"matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x{depth}")
+    tiles = valid_tiles(operation, architecture_of(HOPPER))
+    assert tiles and all(depth % tile.block_k == 0 and tile.block_k <= 128 for tile in tiles)
+
+
+def test_the_plan_counts_bytes_of_packed_elements():
+    operation = parse_operation("batch_matmul_2x48x40x96_e2m1t_e4m3n_f32t_vs32_e8m0")
+    plan = make_plan(operation, TritonTile(32, 32, 64, 4, 2, method="widened"))
+    assert plan.kernel == "block_scaled_kernel"
+    wanted = {
+        "lda": 48, "ldb": 96, "stride_a": 48 * 48, "stride_b": 40 * 96, "stride_c": 48 * 40,
+        "line_a": 3, "block_a": 1, "line_b": 3, "block_b": 1, "stride_scale_a": 144,
+    }  # fmt: skip
+    assert {key: plan.integers[key] for key in wanted} == wanted
+    assert plan.pointers["a"] == plan.pointers["scale_b"] == "*u8"
+    fp8 = make_plan(parse_operation(FP8), TritonTile(64, 64, 128, 4, 2, method="promoted"))
+    wanted = {"line_a": 1, "block_a": 512, "line_b": 4, "block_b": 1}
+    assert {key: fp8.integers[key] for key in wanted} == wanted
+    assert fp8.pointers["scale_a"] == "*fp32"
