@@ -14,6 +14,7 @@ from gemmetry.formats.counters.details_page import _labels, read_details_page
 DATA = Path(__file__).parents[2] / "data"
 DETAILS = DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz"
 RAW = DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
+BLACKWELL = DATA / "counters" / "b200_cublaslt_fp8_details.csv.gz"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 
 LAUNCH = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
@@ -232,10 +233,7 @@ def test_every_label_is_that_of_a_metric_in_a_real_report():
 
 
 def test_a_report_of_a_blackwell_gpu_after_output_of_the_application():
-    file = LARGER / "counters" / "ncu" / "b200_cublaslt_fp8_sol.ncu.csv.log"
-    if not file.is_file():
-        pytest.skip(f"{file.name} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
-    table = read_counters(file)
+    table = read_counters(BLACKWELL)
     assert [one.info.capability for one in table] == ["10.0"]
     assert table[0].duration_ns == 406_240
     assert table[0].value("launch__sm_count") == 152

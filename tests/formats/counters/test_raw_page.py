@@ -85,6 +85,15 @@ def test_texts_are_kept_and_not_numbers():
     assert [one.value("a") for one in table] == [1234, 2]
 
 
+def test_ranges_of_nvtx_between_the_columns_of_the_launch_are_texts():
+    ranges = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+    launch = {"ID": "0", ranges: "<default domain>:step, forward:none:none", "Kernel Name": "k"}
+    table = page({"a": "us"}, ["1"], launch=launch)
+    assert table.infos[0].name == "k"
+    assert table[0].metrics() == {"a": 1000}
+    assert table[0].text(ranges) == launch[ranges]
+
+
 def test_lists_of_numbers_are_texts_and_no_numbers():
     table = page({"launch__tpc_enabled": "", "b": ""}, ["1,5", "1,500"])
     assert table[0].metrics() == {"b": 1500}
