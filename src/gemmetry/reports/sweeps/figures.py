@@ -40,6 +40,9 @@ _MOST_BARS = 96
 _MOST_ROWS = 40
 """Rows of a forest plot."""
 _MOST_LINES = 8
+_LEGEND_ROOM = 270
+"""Least height in px of a figure whose legend may have a line for each part of the step: plotly
+gives it half of the height."""
 
 _TINTS = dict(zip(PARTS, (0, 1, 4, 5, 7), strict=True))
 _VERDICT_TINTS = {"slower": 1, "faster": 2, "no difference shown": 0}
@@ -86,7 +89,7 @@ def split_figure(
         "traces": traces,
         "layout": {"barmode": "stack", "xaxis": {"title": "ms, of the median step"},
                    "yaxis": {"autorange": "reversed"}},
-        "height": 120 + 24 * len(rows),
+        "height": max(_LEGEND_ROOM, 120 + 24 * len(rows)),
         "note": f"{counted(hidden, 'point is', 'points are')} left out; the table below has all."
                 if hidden else "",
     }  # fmt: skip
