@@ -43,6 +43,19 @@ def test_other_files(content, tmp_path):
         read_counters(file)
 
 
+def test_what_ncu_prints_for_people(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text(
+        "==PROF== Connected\n  k (1, 1, 1)x(256, 1, 1), Context 1\n"
+        "    Section: GPU Speed Of Light Throughput\n    ------- ----- -----\n"
+        "    Metric Name       Metric Unit Metric Value\n    ------- ----- -----\n"
+        "    Elapsed Cycles          cycle      1187722\n"
+    )
+    with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
+        read_counters(file)
+    assert "--csv" in error.value.hint and "for people" in error.value.hint
+
+
 def test_no_file_and_an_empty_folder(tmp_path):
     with pytest.raises(RequestError, match="cannot be read"):
         read_counters(tmp_path / "absent")

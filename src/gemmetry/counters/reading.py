@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from gemmetry.domain.errors import GemmetryError, RequestError
@@ -18,6 +20,11 @@ from gemmetry.formats.readers import TraceFormat
 from gemmetry.formats.sniffing import format_of
 from gemmetry.hardware.profilers import tool_path
 
+_PRINTED = re.compile(rb"^ +Section: .+\r?\n(?:.+\n)? +Metric Name +Metric Unit", re.MULTILINE)
+_PRINTED_HINT = (
+    "It is what ncu prints for people: run ncu with --csv, or with -o FILE and give FILE.ncu-rep."
+)
+_SEARCHED_BYTES = 1 << 20
 _HINT = (
     "Give a report of Nsight Compute (.ncu-rep), or what it writes with --csv; or rocprofv3's "
     "counter_collection.csv, results.json or .db, its folder, or rocprof-compute's pmc_perf.csv."
@@ -38,8 +45,18 @@ def read_counters(path: Path, metrics: Collection[str] | None = None) -> LaunchT
     """
     table = _read_folder(path, metrics) if path.is_dir() else _read_file(path, metrics)
     if table is None:
-        raise RequestError(f"{path} has no hardware counters of kernels", hint=_HINT)
+        hint = _PRINTED_HINT if _is_printed(path) else _HINT
+        raise RequestError(f"{path} has no hardware counters of kernels", hint=hint)
     return table
+
+
+def _is_printed(path: Path) -> bool:
+    """Whether a file contains what Nsight Compute prints on a terminal."""
+    if path.is_dir():
+        return False
+    with open_decompressed(path) as file, suppress(OSError):
+        return _PRINTED.search(file.read(_SEARCHED_BYTES)) is not None
+    return False
 
 
 def _read_file(path: Path, metrics: Collection[str] | None) -> LaunchTable | None:
