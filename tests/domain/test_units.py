@@ -12,6 +12,7 @@ from gemmetry.domain.units import (
     format_gflops,
     format_memory,
     format_ns,
+    format_numbers,
     format_percent,
     parse_bytes,
     parse_duration_s,
@@ -149,3 +150,17 @@ def test_any_text_is_a_value_or_a_request_error(text):
 def test_counts_are_singular_or_plural(count, text):
     assert counted(count, "launch", "launches") == text
     assert counted(count, "rank").endswith("rank" if count == 1 else "ranks")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([1, 2, 5, 6, 7], "1, 2, 5-7"),
+        ([0, 1, 2, 4], "0-2, 4"),
+        ([2, 1], "2, 1"),
+    ],
+)
+def test_consecutive_numbers_are_a_range(numbers, text):
+    assert format_numbers(numbers) == text

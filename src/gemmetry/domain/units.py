@@ -49,6 +49,20 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun_for(count, noun, plural)}"
 
 
+def format_numbers(numbers: Iterable[int], *, separator: str = ", ", fewest: int = 3) -> str:
+    """``1, 2, 5-7``: at least `fewest` consecutive numbers as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return separator.join(
+        f"{run[0]}-{run[-1]}" if len(run) >= fewest else separator.join(map(str, run))
+        for run in runs
+    )
+
+
 def format_bytes(value: float | None) -> str:
     """Bytes with a decimal prefix: ``33.6 MB``."""
     return _scaled(value, "B", (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)))

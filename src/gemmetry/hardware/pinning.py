@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from gemmetry.domain.units import format_numbers
 from gemmetry.hardware.host import ROOT, core_of
 
 _TASKS = Path("/proc/self/task")
@@ -116,10 +117,4 @@ def spread_threads(ran_before: Mapping[int, int], root: Path = ROOT, tasks: Path
 
 def format_processors(processors: Sequence[int]) -> str:
     """``0-3,8``: the list format of Linux (cpuset(7))."""
-    parts: list[list[int]] = []
-    for processor in sorted(processors):
-        if parts and processor == parts[-1][-1] + 1:
-            parts[-1].append(processor)
-        else:
-            parts.append([processor])
-    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
+    return format_numbers(sorted(processors), separator=",", fewest=2)

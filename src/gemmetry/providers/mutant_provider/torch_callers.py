@@ -93,23 +93,9 @@ def on_default_stream(submit: Submit) -> Submit:
     return launched
 
 
-def forked(submit: Submit) -> Submit:
+def forked(submit: Submit, *, joined: bool = False) -> Submit:
     """Launches on a stream that waits for the current one, but the current one does not wait for
-    it."""
-    streams: list[torch.cuda.Stream] = []
-
-    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-        if not streams:
-            streams.append(torch.cuda.Stream(output.device))
-        streams[0].wait_stream(torch.cuda.current_stream(output.device))
-        with torch.cuda.stream(streams[0]):
-            submit(inputs, output)
-
-    return launched
-
-
-def forked_and_joined(submit: Submit) -> Submit:
-    """Right: launches on a stream that waits for the current one, which then waits for it."""
+    it. Right if `joined`: then it does."""
     streams: list[torch.cuda.Stream] = []
 
     def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
@@ -119,7 +105,8 @@ def forked_and_joined(submit: Submit) -> Submit:
         streams[0].wait_stream(current)
         with torch.cuda.stream(streams[0]):
             submit(inputs, output)
-        current.wait_stream(streams[0])
+        if joined:
+            current.wait_stream(streams[0])
 
     return launched
 
@@ -165,7 +152,7 @@ GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
     "default_stream": on_default_stream,
     "fork_not_joined": forked,
     "fork_not_joined_short": forked,
-    "fork_joined": forked_and_joined,
+    "fork_joined": partial(forked, joined=True),
 }
 """Slug -> how it changes a launch that writes to the given output."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, format_numbers
 from gemmetry.traces.collectives.clock_offset import ClockOffset, clock_offsets
 from gemmetry.traces.collectives.matched import Matched
 from gemmetry.traces.collectives.matching import Matching, match
@@ -148,7 +148,7 @@ def _missing(job: TraceJob) -> list[str]:
     if not job.missing:
         return []
     size = job.world_size or len(job.ranks) + len(job.missing)
-    which = _listed(job.missing)
+    which = format_numbers(job.missing)
     ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
     return [f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"]
 
@@ -203,16 +203,3 @@ def _never_together(one: Matched, offsets: dict[int, int]) -> bool:
 
 
 _MOST_SHOWN = 10
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    """``1, 2, 5-7``."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    return ", ".join(
-        f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts
-    )

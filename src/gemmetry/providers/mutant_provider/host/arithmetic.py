@@ -54,20 +54,27 @@ class Bf16Sums(F16Sums):
     format = BF16
 
 
-@bug(37, "fp8_sums_not_promoted", "accumulates fp8 products in 14 bits",
-     "matmul_64x64x2048_e4m3t_e4m3n_f32t", "fp8_promotion")  # fmt: skip
-class FastFp8Sums(TiledGemm):
-    """Accumulates all of K in 14 bits, eight products at a time, as Hopper's fp8 instructions do,
-    and never moves the sum to float32."""
+class TruncatesSums(TiledGemm):
+    """Adds a block of products exactly and truncates the sum, as tensor cores do."""
 
-    group = 8
+    block = 8
+    bits: int
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
         total, wide_a, wide_b = to_float64(accumulator), to_float64(a), to_float64(b)
-        for first in range(0, a.shape[1], self.group):
-            part = slice(first, first + self.group)
-            total = truncated(total + wide_a[:, part] @ wide_b[part], FP8_SUM_BITS)
+        for first in range(0, a.shape[1], self.block):
+            part = slice(first, first + self.block)
+            total = truncated(total + wide_a[:, part] @ wide_b[part], self.bits)
         return total.astype(self.accumulator)
+
+
+@bug(37, "fp8_sums_not_promoted", "accumulates fp8 products in 14 bits",
+     "matmul_64x64x2048_e4m3t_e4m3n_f32t", "fp8_promotion")  # fmt: skip
+class FastFp8Sums(TruncatesSums):
+    """Accumulates all of K in 14 bits, eight products at a time, as Hopper's fp8 instructions do,
+    and never moves the sum to float32."""
+
+    bits = FP8_SUM_BITS
 
 
 class RoundsInputs(TiledGemm):

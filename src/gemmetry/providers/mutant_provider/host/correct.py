@@ -24,7 +24,7 @@ from gemmetry.providers.mutant_provider.host.arithmetic import (
     FP8_SUM_BITS,
     RoundsInputs,
     Tf32Inputs,
-    truncated,
+    TruncatesSums,
 )
 from gemmetry.providers.mutant_provider.host.emulator import (
     Array,
@@ -80,18 +80,11 @@ class PairwiseSum(TiledGemm):
 
 @tricky(5, "truncating_sums", "truncates sums of 65536 positive products",
         "matmul_16x16x65536_bf16t_bf16n_f32t", tile=(16, 16, 512))  # fmt: skip
-class TruncatingSums(TiledGemm):
+class TruncatingSums(TruncatesSums):
     """Adds a block of products exactly and truncates the sum to 24 bits, as tensor cores do."""
 
     block = 16
     bits = F32.significand_bits
-
-    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
-        total, wide_a, wide_b = to_float64(accumulator), to_float64(a), to_float64(b)
-        for first in range(0, a.shape[1], self.block):
-            part = slice(first, first + self.block)
-            total = truncated(total + wide_a[:, part] @ wide_b[part], self.bits)
-        return total.astype(self.accumulator)
 
 
 @tricky(6, "tf32_tensor_core", "uses tf32 as requested, and truncates sums",
@@ -137,21 +130,18 @@ class ThreeBf16(TiledGemm):
 
 @tricky(8, "fp8_promoted", "accumulates fp8 products in 14 bits and moves the sum to f32 every 128",
         "matmul_64x64x1024_e4m3t_e4m3n_bf16t", tile=(64, 64, 128))  # fmt: skip
-class PromotedFp8(TiledGemm):
+class PromotedFp8(TruncatesSums):
     """Accumulates in 14 bits and moves the sum to float32 every 128 products."""
 
     block = 32
     """The k of Hopper's fp8 instructions."""
+    bits = FP8_SUM_BITS
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
-        wide_a, wide_b = to_float64(a), to_float64(b)
+        zeros = np.zeros(accumulator.shape)
         for start in range(0, a.shape[1], PROMOTION_INTERVAL):
-            total = np.zeros(accumulator.shape)
-            stop = min(start + PROMOTION_INTERVAL, a.shape[1])
-            for first in range(start, stop, self.block):
-                part = slice(first, min(first + self.block, stop))
-                total = truncated(total + wide_a[:, part] @ wide_b[part], FP8_SUM_BITS)
-            accumulator = accumulator + total.astype(self.accumulator)
+            part = slice(start, start + PROMOTION_INTERVAL)
+            accumulator = accumulator + super().multiply_add(zeros, a[:, part], b[part])
         return accumulator
 
 
