@@ -111,6 +111,19 @@ def test_rejected_words_are_found_in_text_and_not_in_code():
     ]  # fmt: skip
 
 
+def test_counts_are_written_by_one_helper():
+    """:func:`gemmetry.domain.units.counted`, in Python and in templates."""
+    plural = re.compile(r"""else\s+(['"])(?:e?s)\1|(['"])e?s\2\s+if\b""")
+    files = [path for name in ("*.py", "*.j2") for path in sorted(PACKAGE.rglob(name))]
+    found = {
+        path.name: match[0]
+        for path in files
+        if (match := plural.search(path.read_text(encoding="utf-8")))
+    }
+    assert len(files) > 500
+    assert found == {}
+
+
 def test_an_exception_is_needed():
     for name, word in EXCEPTIONS:
         path = ROOT / name

@@ -9,7 +9,7 @@ from jinja2 import Environment as TemplateEnvironment
 from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gemmetry.domain.units import format_memory
+from gemmetry.domain.units import counted, format_memory
 from gemmetry.reports.tables.json import encoded
 
 MEMORY = "_bytes"
@@ -39,6 +39,7 @@ def page_templates() -> TemplateEnvironment:
     environment.filters["cell"] = _environment_text
     environment.filters["field"] = _field_label
     environment.filters["breakable"] = breakable
+    environment.filters["counted"] = counted
     return environment
 
 

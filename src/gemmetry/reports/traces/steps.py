@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gemmetry.analysis.traces.steps import step_windows, steps_overlap
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.reports.texts import printable
 from gemmetry.reports.traces.tables import milliseconds, print_line
 from gemmetry.traces.summary import Outside, Summary
@@ -50,7 +50,7 @@ def steps_text(files: Iterable[Summary], steps: Sequence[Summary]) -> str:
     would count several times; then the text gives the windows only.
     """
     found = step_windows(files, steps)
-    whose = "trace's" if found.files == 1 else "traces'"
+    whose = noun_for(found.files, "trace's", "traces'")
     of_whole = (
         f"{milliseconds(found.spanned_ns)} of the {whose} {milliseconds(found.files_window_ns)} ms"
     )
