@@ -56,6 +56,7 @@ def metrics(
         "device__attribute_multiprocessor_count": float(SMS),
         "launch__waves_per_multiprocessor": 10.0,
         "sm__cycles_active.avg": 98_000.0,
+        "sm__cycles_active.max": 99_000.0,
         "sm__cycles_elapsed.max": 100_000.0,
         "smsp__issue_active.avg.per_cycle_active": 0.2,
         "smsp__thread_inst_executed_per_inst_executed.ratio": 32.0,

@@ -43,7 +43,8 @@ def verdict(counter_launches):
 def test_the_near_perfect_kernel_is_at_the_tensor_roof(h200):
     found = diagnose(h200, GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16))
     assert (found.verdict.id, found.verdict.confidence) == ("tensor_roof", "high")
-    assert [one.id for one in found.findings] == ["tensor_roof"]
+    assert [one.id for one in found.findings] == ["tensor_roof", "low_clock"]
+    assert found.findings[1].ceiling == "at most 1.27×"
     assert found.findings[0].evidence[0].value == pytest.approx(90.36, abs=0.01)
     reasons = {one.id: one.reason for one in found.suppressed}
     assert "the tensor pipe is busy for 90.4 %" in reasons["latency_barrier"]
@@ -143,7 +144,14 @@ def test_a_tail_that_costs_nothing_is_dismissed(verdict):
 
 def test_blocks_that_take_differently_long(verdict):
     found = verdict(sm__cycles_active___avg=60_000.0)
-    assert found.verdict.id == "block_imbalance"
+    assert (found.verdict.id, found.verdict.confidence) == ("block_imbalance", "medium")
+
+
+def test_a_kernel_that_mostly_starts_and_ends(verdict):
+    found = verdict(sm__cycles_active___avg=60_000.0, sm__cycles_active___max=65_000.0)
+    assert (found.verdict.id, found.verdict.confidence) == ("launch_overhead", "medium")
+    unknown = verdict(sm__cycles_active___avg=60_000.0, sm__cycles_active___max=math.nan)
+    assert (unknown.verdict.id, unknown.verdict.confidence) == ("block_imbalance", "low")
 
 
 @pytest.mark.parametrize("reason", ["barrier", "short_scoreboard", "math_pipe_throttle", "membar"])
@@ -266,6 +274,12 @@ def test_a_busy_unit_that_is_not_listed(counter_launches):
     assert diagnose(launch).verdict.id == "other_roof"
 
 
+def test_without_the_busiest_of_all_units_the_verdict_about_latency_is_a_guess(verdict):
+    found = verdict(**{SM.replace(".", "___"): math.nan})
+    assert (found.verdict.id, found.verdict.confidence) == ("latency_long_scoreboard", "low")
+    assert "SpeedOfLight" in found.findings[0].against
+
+
 def test_an_unknown_chip_is_diagnosed_by_the_metrics_it_has(counter_launches):
     values = counter_launches.metrics({"dram__cycles_active": 90.0})
     found = diagnose(counter_launches.launch(values, capability="77.7", device=""))
@@ -287,6 +301,7 @@ SCENARIOS = {
     "latency": ({}, {}, {}),
     "gmma": ({}, {"gmma": 0.7, "long_scoreboard": 0.1}, {}),
     "tail": ({}, {}, {"launch__waves_per_multiprocessor": 1.1, "sm__cycles_active___avg": 55e3}),
+    "overhead": ({}, {}, {"sm__cycles_active___avg": 6e4, "sm__cycles_active___max": 65e3}),
     "one": ({}, {}, {"launch__grid_size": 1.0, "sm__cycles_active___avg": 1e3}),
     "spills": ({}, {}, {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld___sum": 9e6,
                         "l1tex__t_sectors_pipe_lsu_mem_global_op_ld___sum": 1e6}),

@@ -148,40 +148,51 @@ class Facts:
     def open_units(self) -> list[Unit]:
         """Units that the report does not show but that could change the verdict: they may be busier
         than all others, or come before the busiest by rank."""
-        top = max((one.value for one in self.utilisation.values()), default=0.0)
         reached = self.busiest(at_least=REACHED)
         rank = reached[0][0].rank if reached else 0
+        known = [value.value for _, value in reached[:1]] or [
+            one.value for one in self.utilisation.values()
+        ]
+        top = max(known, default=0.0)
         found = []
         for unit in UNITS.values():
             if unit.id in self.utilisation or not self._matters(unit):
                 continue
             limit = self._limit(unit)
-            lead = TENSOR_LEAD if unit.rank == 0 else -1
+            lead = TENSOR_LEAD if unit.rank == 0 else -1 if self._is_explained(unit) else 1
             is_busier = limit >= NEAR and limit + lead > top and (not reached or unit.rank <= rank)
             if is_busier or (limit >= REACHED and unit.rank < rank):
                 found.append(unit)
         return found
+
+    def _is_explained(self, unit: Unit) -> bool:
+        """Whether a unit that is known is as busy as a whole that `unit` is a part of, too."""
+        wholes = ((parent, self.launch.value(parent)) for parent in unit.parents)
+        return any(value is not None and self._explains(name, value) for name, value in wholes)
 
     def _matters(self, unit: Unit) -> bool:
         return unit.id in amd.KEY_UNITS if self.is_amd else unit.is_key
 
     @cached_property
     def unlisted(self) -> CounterEvidence | None:
-        """The busiest unit of the GPU, where it is none of :data:`~.units.UNITS`."""
-        highest = max((one.value for one in self.utilisation.values()), default=0.0)
+        """The busiest unit of the GPU that is none of :data:`~.units.UNITS`; or a whole none of
+        whose known parts is as busy."""
         known = {metric + SUFFIX for unit in UNITS.values() for metric in unit.metrics}
-        best: CounterEvidence | None = None
+        found = []
         for parent in (SM, MEMORY):
-            top = self.metric(parent)
-            if top is None or top.value <= highest + 1:
+            whole = self.metric(parent)
+            if whole is None or self._explains(parent, whole.value):
                 continue
             names = self.launch.text(BREAKDOWN + parent).split(",")
-            values = [self.metric(name.strip()) for name in names if name.strip() not in known]
-            best = max([one for one in (best, *values) if one], key=lambda one: one.value,
-                       default=None)  # fmt: skip
-            if best is None or best.value < top.value - 1:
-                best = top
-        return best
+            parts = [self.metric(name.strip()) for name in names if name.strip() not in known]
+            best = max((one for one in parts if one), key=lambda one: one.value, default=whole)
+            found.append(best if best.value >= whole.value - 1 else whole)
+        return max(found, key=lambda one: one.value, default=None)
+
+    def _explains(self, parent: str, value: float) -> bool:
+        """Whether a unit that is known is as busy as the whole that it is a part of."""
+        parts = [v.value for n, v in self.utilisation.items() if parent in UNITS[n].parents]
+        return max(parts, default=0.0) >= value - 1
 
     @cached_property
     def stalls(self) -> StallShares | None:

@@ -124,6 +124,8 @@ def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confiden
         doubts.append("The duration was not recorded")
     elif duration < SHORT_NS:
         doubts.append(f"It runs for {format_ns(duration)}, of which starting is a large part")
+    if facts.lacks_parents and Gate.ROOF < gate < Gate.COST:
+        doubts.append("Units that are not listed may be busier: SpeedOfLight was not collected")
     doubts.extend(
         f"Not counted: {one.missing}"
         for rule, one in judged.undecided
@@ -151,14 +153,16 @@ def _causes(judged: _Judged, lead: Claim, facts: Facts) -> list[tuple[Rule, Clai
 def _others(
     judged: _Judged, lead: Claim | None, causes: Sequence[tuple[Rule, Claim]]
 ) -> list[tuple[Rule, Claim]]:
-    """The claim of the verdict, then the rest; a second claim with one id is left out."""
+    """The claim of the verdict, what concerns the same unit, then the rest; a second claim with one
+    id is left out."""
     seen = {claim.id for _, claim in causes}
     found = []
     for rule, claim in judged.claims:
         if claim.id not in seen or claim is lead:
             seen.add(claim.id)
             found.append((rule, claim))
-    return sorted(found, key=lambda pair: pair[1] is not lead)
+    units: frozenset[str] = frozenset() if lead is None else lead.units
+    return sorted(found, key=lambda pair: (pair[1] is not lead, not pair[1].units & units))
 
 
 def _void(limit: Claim | None, claim: Claim, rule: Rule) -> str:

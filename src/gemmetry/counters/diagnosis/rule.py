@@ -35,8 +35,9 @@ class Rule:
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """The rules in the order of their gates, and of their modules' names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__))
-    found = [importlib.import_module(f"{rules.__name__}.{name}").RULE for name in names]
+    modules = pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")
+    names = sorted(module.name for module in modules if not module.ispkg)
+    found = [importlib.import_module(name).RULE for name in names]
     return tuple(sorted(found, key=lambda rule: rule.gate))
 
 

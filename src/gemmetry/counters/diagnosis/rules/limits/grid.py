@@ -1,4 +1,4 @@
-"""Multiprocessors without work: few blocks, a last wave, or blocks of different length."""
+"""Multiprocessors without work: few blocks, a last wave, blocks of different length, a start."""
 
 from __future__ import annotations
 
@@ -61,31 +61,53 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
                 f"{facts.processor}s had work for {active.value:.1f} % of the time",
             )
         return
+    yield _idle_claim(facts, active, idle, tail, is_known=None not in (waves, blocks, count))
+
+
+def _idle_claim(
+    facts: Facts, active: CounterEvidence, idle: float, tail: float, *, is_known: bool
+) -> Claim:  # fmt: skip
+    """Why multiprocessors have no work, although there are blocks for all of them."""
+    waves, longest = facts.get("waves_per_sm"), facts.get("sm_active_cycles_max")
+    evidence = [one for one in (active, waves, longest) if one is not None]
+    ceiling = f"at most {100 / active.value:.2f}×"
+    elapsed = facts.value("elapsed_cycles")
+    # Before the first and after the last block, no multiprocessor has work.
+    overhead = 1 - longest.value / elapsed if longest is not None and elapsed else 0.0
+    confidence = Confidence.MEDIUM if is_known and longest is not None else Confidence.LOW
+    if 2 * overhead > idle:
+        return Claim(
+            id="launch_overhead",
+            claim=f"Starting and ending the kernel takes {percent(overhead)} of the time",
+            evidence=evidence,
+            weight=overhead,
+            confidence=confidence,
+            remedy="Give it more work, fuse it with its neighbours, or launch it in a graph.",
+            ceiling=ceiling,
+        )
     if waves is not None and waves.value > 1 and 2 * tail >= idle:
-        yield Claim(
+        is_whole = tail >= _IDLE and confidence is not Confidence.LOW
+        return Claim(
             id="tail_wave",
             claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: "
             f"{facts.processor}s have no work for {percent(idle)} of the time",
-            evidence=[waves, active],
+            evidence=evidence,
             weight=idle,
-            confidence=Confidence.HIGH if tail >= _IDLE else Confidence.MEDIUM,
+            confidence=Confidence.HIGH if is_whole else confidence,
             remedy="Choose a block size or a tile with which the waves are whole, or persistent "
             "blocks that share the rest.",
-            ceiling=f"at most {100 / active.value:.2f}×",
+            ceiling=ceiling,
         )
-        return
-    yield Claim(
+    return Claim(
         id="block_imbalance",
         claim=f"Blocks take differently long: {facts.processor}s have no work for "
         f"{percent(idle)} of the time",
-        evidence=[one for one in (active, waves) if one is not None],
+        evidence=evidence,
         weight=idle,
-        confidence=Confidence.LOW if None in (waves, blocks, count) else Confidence.MEDIUM,
-        against="Starting a short kernel takes about as long as it runs."
-        if (facts.duration_ns or 0) < 10_000 else "",
+        confidence=confidence,
         remedy="Give each block the same work, or let idle blocks take work from a queue.",
-        ceiling=f"at most {100 / active.value:.2f}×",
-    )  # fmt: skip
+        ceiling=ceiling,
+    )
 
 
 def _blocks(facts: Facts) -> CounterEvidence | None:
@@ -101,9 +123,18 @@ RULE = Rule(
         "grid_too_small": "the grid has fewer blocks than the GPU has multiprocessors, or too few "
         "to hide latencies",
         "tail_wave": "the last wave of blocks leaves multiprocessors without work",
+        "launch_overhead": "starting and ending the kernel takes most of the time in which "
+        "multiprocessors have no work",
         "block_imbalance": "blocks take differently long, so that multiprocessors run out of work",
     },
-    needs=("blocks", "sm_count", "sm_active_percent", "waves_per_sm"),
+    needs=(
+        "blocks",
+        "sm_count",
+        "sm_active_percent",
+        "sm_active_cycles_max",
+        "elapsed_cycles",
+        "waves_per_sm",
+    ),
     threshold=f"{percent(_IDLE)} of the multiprocessors' time without a warp",
     threshold_source="what separates the roofs' 80 % from a whole GPU; NVIDIA's rule Small Grid "
     "(waves < 1) and its tail effect, waves ÷ ⌈waves⌉, give the cause",

@@ -178,3 +178,25 @@ def test_a_grid_that_fills_few_warps(diagnosed):
     }
     found = diagnosed(more=few)
     assert (found.verdict.id, _ids(found)[0]) == ("latency_long_scoreboard", "grid_too_small")
+
+
+def test_multiplications_by_instructions_with_a_lower_peak(diagnosed):
+    ops = "sm__ops_path_tensor_op_{}_src_bf16_dst_fp32_sparsity_off.sum"
+    more = {
+        ops.format("hmma"): 1e9, ops.format("hmma") + ".peak_sustained": 360_448.0,
+        ops.format("hgmma"): 0.0, ops.format("hgmma") + ".peak_sustained": 540_672.0,
+    }  # fmt: skip
+    found = diagnosed({"sm__pipe_tensor_cycles_active": 65.0}, more=more)
+    assert _ids(found)[:2] == ["tensor_roof", "mma_sync"]
+    assert found.findings[1].ceiling == "at most 1.50×"
+    more[ops.format("hgmma")], more[ops.format("hmma")] = 1e9, 0.0
+    assert "mma_sync" not in _ids(diagnosed({"sm__pipe_tensor_cycles_active": 65.0}, more=more))
+
+
+def test_a_low_clock_matters_for_what_it_drives(diagnosed):
+    clocks = {"gpc__cycles_elapsed.avg.per_second": 1.5e9, "device__attribute_clock_rate": 2e6}
+    at_tensor = diagnosed({"sm__pipe_tensor_cycles_active": 90.0}, more=clocks)
+    assert _ids(at_tensor) == ["tensor_roof", "low_clock"]
+    assert at_tensor.findings[1].ceiling == "at most 1.33×"
+    at_memory = diagnosed({"dram__cycles_active": 90.0}, more=clocks)
+    assert _ids(at_memory) == ["dram_roof"]

@@ -19,7 +19,8 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
     if any(value.value >= REACHED for _, value in near):
         return
     unlisted = facts.unlisted
-    if unlisted is not None and NEAR <= unlisted.value < REACHED:
+    top = max((value.value for _, value in near), default=0.0)
+    if unlisted is not None and unlisted.value >= NEAR and unlisted.value + 1 > top:
         yield NotCounted(
             "other_roof", f"which unit makes {unlisted.metric} {unlisted.value:.0f} %",
             facts.collect(sections=["ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis"]),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gemmetry.counters.diagnosis.facts import NEAR, REACHED, Facts
-from gemmetry.counters.diagnosis.model import Claim, Confidence, Gate, NotCounted
+from gemmetry.counters.diagnosis.model import Claim, Confidence, CounterEvidence, Gate, NotCounted
 from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, roof_claim
 from gemmetry.counters.diagnosis.rule import Rule
-from gemmetry.counters.diagnosis.units import Unit
+from gemmetry.counters.diagnosis.units import MEMORY, SM, Unit
 
 _CLEAR = 85.0
 """Percent from which a limit is beyond doubt: the difference of several executions is smaller."""
+
+_VOIDS = frozenset({Gate.GRID, Gate.NEAR_ROOF, Gate.LATENCY})
 
 
 def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
@@ -20,21 +22,23 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
         yield NotCounted(unit.verdict, _question(facts, unit), facts.unit_flags(unit))
     reached = facts.busiest(at_least=REACHED)
     unlisted = facts.unlisted
-    is_first = not reached or (reached[0][0].rank > 0 and not open_units)
-    if unlisted is not None and unlisted.value >= REACHED and is_first:
-        if unlisted.metric.split("__")[-1].startswith(("throughput", "compute_memory_throughput")):
+    if unlisted is not None and unlisted.value >= REACHED and _is_first(unlisted, reached):
+        if unlisted.metric in (SM, MEMORY):
             yield NotCounted(
                 "other_roof", f"which unit makes {unlisted.metric} {unlisted.value:.0f} %",
                 facts.collect(sections=["SpeedOfLight", "ComputeWorkloadAnalysis",
                                         "MemoryWorkloadAnalysis"]),
             )  # fmt: skip
-        else:
+        elif not open_units:
             yield Claim(
                 id="other_roof",
                 claim=f"{unlisted.metric} is at {unlisted.value:.1f} % of its peak",
                 evidence=[unlisted],
-                weight=0.99,
+                weight=0.995,
                 ceiling=f"at most {100 / unlisted.value:.2f}×",
+                voids=_VOIDS,
+                because="warps wait because this unit is busy",
+                units=frozenset({"other"}),
             )
     for unit, value in reached:
         is_sure = value.value >= _CLEAR and (unit.rank == 0 or not facts.lacks_parents)
@@ -43,8 +47,15 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
             confidence = Confidence.LOW
         yield roof_claim(
             facts, unit, value, confidence,
-            voids=frozenset({Gate.GRID, Gate.NEAR_ROOF, Gate.LATENCY}),
+            voids=_VOIDS,
         )  # fmt: skip
+
+
+def _is_first(unlisted: CounterEvidence, reached: Sequence[tuple[Unit, CounterEvidence]]) -> bool:
+    """Whether a unit that is not listed comes before those at their limit."""
+    if not reached or reached[0][0].rank == 2:
+        return True
+    return reached[0][0].rank == 1 and unlisted.value + 1 >= reached[0][1].value
 
 
 def _question(facts: Facts, unit: Unit) -> str:

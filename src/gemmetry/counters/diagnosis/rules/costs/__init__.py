@@ -1,0 +1,1 @@
+"""Rules about work that could be saved; they explain a limit."""

@@ -1,0 +1,1 @@
+"""Rules about what bounds a kernel; the first that finds something gives the verdict."""
