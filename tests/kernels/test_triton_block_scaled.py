@@ -49,7 +49,7 @@ for name in (
         executable = provider.build(dispatch, Workspace(generated="unused"))
         device = executable.device
         buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
-        output = device.allocate(operation.output)
+        output = device.allocate_with_red_zones(operation.output, zone_bytes=256, offset_bytes=4)
         device.fill_bytes(output, 0xFF)
         executable.run(buffers, output)
         got = to_float64(to_logical(device.download(output, operation.output), operation.output))

@@ -88,6 +88,9 @@ def _factor_values(factors, FORMAT: tl.constexpr, WIDE: tl.constexpr):
         values = _from_bits(bits.to(tl.uint16), WIDE)
     else:
         values = _widest(factors.to(tl.float8e4nv, bitcast=True), WIDE)
+        if WIDE == "fp32":
+            # Triton's interpreter converts the NaN of e4m3 to 480.
+            values = tl.where((factors & 127) == 127, float("nan"), values)
     return values
 
 

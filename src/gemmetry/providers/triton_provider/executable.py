@@ -57,7 +57,7 @@ class TritonExecutable:
         self._torch_device.release()
 
     def _aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.data_ptr() % ALIGNMENT:
+        if self._torch_device.is_gpu and tensor.data_ptr() % ALIGNMENT:
             raise LaunchError(
                 f"{self._name} was compiled for buffers aligned to {ALIGNMENT} bytes",
                 hint="Pass whole allocations, not slices that begin in the middle of one.",

@@ -137,7 +137,7 @@ def _operation(product: _Product) -> tuple[str | None, str]:
     if len(formats) != len(names):
         return None, f"gemmetry does not multiply {product.dtype or 'an unknown format'}"
     if product.scaling == "block":
-        return None, "gemmetry has no scale factors per block"
+        return None, "the blocks that share scale factors are not read from traces"
     lhs, rhs = formats[0], formats[-1]
     layout = product.layout or "tt"
     shape = MatmulShape(product.m, product.n, product.k, product.batch)
