@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import pytest
 
 from gemmetry.domain.names import parse_operation
@@ -69,6 +71,14 @@ def test_records_state_whether_the_instruction_applies_the_factors(name, method,
 )
 def test_reasons(name, target, words):
     assert words in TritonProvider().supports(parse_operation(name), target)
+
+
+@pytest.mark.parametrize(("release", "native"), [("3.6.0", False), ("3.10.1+git", True)])
+def test_an_older_triton_does_not_widen_for_factors_in_e4m3(monkeypatch, release, native):
+    monkeypatch.setattr(metadata, "version", lambda name: {"triton": release}[name])
+    assert methods(NVFP4, HOPPER) == ["dotscaled"] * native + ["widened"]
+    assert methods(NVFP4, BLACKWELL) == ["dotscaled", "widened"]
+    assert methods(MXFP4, HOPPER) == ["dotscaled", "widened"]
 
 
 def test_names_of_tiles_begin_with_the_method():

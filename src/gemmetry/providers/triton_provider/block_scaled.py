@@ -7,6 +7,7 @@ instruction of Blackwell, or what Triton does without it.
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 from gemmetry.domain.block_scaling import BlockScaling
@@ -29,6 +30,8 @@ _NATIVE = {(E8M0, 32): (E4M3, E5M2, E2M1), (E4M3, 16): (E2M1,)}
 _FIRST_NATIVE = 100
 """tcgen05.mma with block scaling: PTX ISA, sm_100 and the later ones of that family; the kernels
 that Triton makes for sm_120 are native too."""
+
+_DECOMPOSES = (3, 9)
 
 
 def reason_against(operation: Operation, architecture: Architecture | None) -> str | None:
@@ -81,8 +84,20 @@ def methods(signature: Signature, architecture: Architecture | None) -> tuple[st
     native = formats <= set(_NATIVE.get((blocks.dtype, blocks.depth), ()))
     if architecture is None and blocks.dtype is not E8M0:
         native = False  # Triton 3.9's interpreter reads any byte of a factor as an exponent.
+    if blocks.dtype is not E8M0 and not _decomposes_factors(architecture):
+        native = False
     widened = (WIDENED,) if blocks.depth in _DEPTHS else ()
     return ((DOT_SCALED,) if native else ()) + widened
+
+
+def _decomposes_factors(architecture: Architecture | None) -> bool:
+    """Whether ``dot_scaled`` compiles with factors that are no powers of two. Where no instruction
+    applies them, Triton 3.6.0 fails (``TritonGPUAccelerateMatmul``, seen for sm_90), and 3.9.0
+    widens the operands."""
+    if architecture is None or architecture.number >= _FIRST_NATIVE:
+        return True
+    release = metadata.version("triton").split(".")[:2]
+    return tuple(int(one) for one in release) >= _DECOMPOSES
 
 
 def why_not_native(signature: Signature, architecture: Architecture) -> str:
