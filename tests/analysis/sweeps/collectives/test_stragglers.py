@@ -170,6 +170,18 @@ def test_two_steps_show_a_kernel_that_no_other_rank_runs(ranks_of):
     assert found[1].lost_us == pytest.approx(1250)
 
 
+def test_a_kernel_of_its_own_has_precedence_over_an_idle_gpu(ranks_of):
+    """Though its times vary so much that no interval shows it."""
+    late = [[0] * 5, [100, 1000, 1010, 990, 1000]]
+    idle = [[0] * 5, [900] * 5]
+    kernels = [[0] * 5, [600, 600, 3000, 600, 600]]
+    found = _stragglers(ranks_of(late, kernels=kernels, idle=idle))[1]
+    assert (found.lost_in, found.since_step) == ("gemm", 0)
+    shared = [[1] * 5, kernels[1]]
+    found = _stragglers(ranks_of(late, kernels=shared, idle=idle))[1]
+    assert (found.lost_in, found.since_step) == (IDLE, 0)
+
+
 @pytest.mark.parametrize(
     ("late", "kernels"),
     [

@@ -60,22 +60,22 @@ def find_lost_time(
 
 
 def find_own_kernel(
-    rank: int, ranks: Sequence[RankFacts], steps: Sequence[int], delays: Times
+    rank: int, ranks: Sequence[RankFacts], steps: Sequence[int], begin: int, delays: Times
 ) -> LostTime | None:
     """The kernel that no other rank runs and that accounts for half of the rank's delay in each of
-    the `steps`; None without one.
+    ``steps[begin:]``, with its times in all `steps`; None without one.
 
     It needs no interval: that one rank alone runs a kernel is no chance.
     """
     by_rank = {facts.rank: facts for facts in reversed(ranks) if facts.rank is not None}
     least = EXPLAINED * delays
     alone = _own_kernels(by_rank, steps)
-    if _only_names_differ(alone, rank, float(least.min())):
+    if _only_names_differ(alone, rank, float(least[begin:].min())):
         return None
     found = [
         LostTime(name, times, True)
         for name, times in alone[rank].items()
-        if bool((times >= least).all())
+        if bool((times[begin:] >= least[begin:]).all())
     ]
     return max(found, key=lambda one: float(np.mean(one.per_step)), default=None)
 

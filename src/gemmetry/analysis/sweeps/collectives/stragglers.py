@@ -96,13 +96,16 @@ def _lost_time(
     the kernel that does."""
     delays, steps = lateness.of(rank), lateness.steps
     relevant = RELEVANT * lateness.window_ns
-    if begin is not None:
-        return find_lost_time(rank, ranks, steps, begin, float(delays[begin:].mean()))
+    first = begin or 0
+    delay = float(delays[first:].mean())
     is_latest = bool((delays.mean() >= lateness.delays.mean(axis=1)).all())
-    if not is_latest or delays.mean() < relevant:
+    if begin is None and (not is_latest or delay < relevant):
         return None
-    found = find_lost_time(rank, ranks, steps, 0, float(delays.mean()))
+    found = find_lost_time(rank, ranks, steps, first, delay)
     if found is not None and found.is_kernel:
         return found
     is_always = len(steps) > 1 and float(lateness.excess(rank).min()) >= relevant
-    return find_own_kernel(rank, ranks, steps, delays) if is_always else None
+    alone = None
+    if begin is not None or is_always:
+        alone = find_own_kernel(rank, ranks, steps, first, delays)
+    return found if alone is None and begin is not None else alone
