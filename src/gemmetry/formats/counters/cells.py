@@ -13,6 +13,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+")
 _MISSING = frozenset(("", "n/a", "no data", "nan", "-nan", "inf", "-inf"))
 
 
+@lru_cache(maxsize=4096)
 def is_missing(text: str) -> bool:
     """Whether a cell states that there is no value; infinite ratios (0 as the divisor) count."""
     return text.strip().removeprefix("(!)").strip().lower() in _MISSING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 from gemmetry.formats.counters.cells import integer, triple
 from gemmetry.formats.counters.launches import LaunchInfo, Triple
@@ -18,6 +19,12 @@ LAUNCH_COLUMNS = frozenset((
 PRODUCT = "device__attribute_display_name"
 _CAPABILITY = ("device__attribute_compute_capability_major",
                "device__attribute_compute_capability_minor")  # fmt: skip
+
+_SIZES = {what: tuple(f"launch__{what}_dim_{axis}" for axis in "xyz")
+          for what in ("grid", "block", "cluster")}  # fmt: skip
+IDENTIFYING = (*sorted(LAUNCH_COLUMNS - {"ID", "Kernel Time"}), PRODUCT, *_CAPABILITY,
+               *chain.from_iterable(_SIZES.values()))  # fmt: skip
+"""Columns and metrics that :func:`launch_info` reads, besides the launch's number."""
 
 
 def launch_info(cell: Callable[[str], str]) -> LaunchInfo:
@@ -61,5 +68,5 @@ def completed(
 
 
 def _sizes(what: str, whole: Callable[[str], int | None]) -> Triple | None:
-    x, y, z = (whole(f"launch__{what}_dim_{axis}") for axis in "xyz")
+    x, y, z = map(whole, _SIZES[what])
     return (x, y, z) if x and y and z else None

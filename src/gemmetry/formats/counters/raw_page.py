@@ -10,19 +10,24 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
-from gemmetry.formats.counters.cells import check_decimal_point, is_missing, number
-from gemmetry.formats.counters.launch_columns import LAUNCH_COLUMNS, launch_info
+from gemmetry.formats.counters.cells import check_decimal_point, integer, is_missing, number
+from gemmetry.formats.counters.launch_columns import IDENTIFYING, LAUNCH_COLUMNS, launch_info
 from gemmetry.formats.counters.launches import Float64, LaunchInfo, LaunchTable
 from gemmetry.formats.counters.units import base_unit
 
 _FIRST_ROWS = 64
 _WRONG_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))")
 _MOST_PROBLEMS = 20
+
+_odd_number = lru_cache(maxsize=4096)(number)
+"""Of columns whose cells are mostly the same text, or empty."""
 
 
 def read_raw_page(
@@ -66,6 +71,9 @@ class _RawPage:
         self._texts: dict[int, dict[int, str]] = {}
         """Column -> row -> text, for cells that are not numbers."""
         self._infos: list[LaunchInfo] = []
+        self._known: dict[tuple[str, ...], LaunchInfo] = {}
+        identifying = [self._at[name] for name in IDENTIFYING if name in self._at]
+        self._identity = itemgetter(*identifying, identifying[0])  # A tuple in any case.
         self._values = np.empty((_FIRST_ROWS, len(self._columns)))
         self._set_plain(self._columns)
 
@@ -113,9 +121,7 @@ class _RawPage:
     def _cells(self, line: str) -> list[str]:
         if line[0] == '"' and line[-1] == '"':
             cells = line[1:-1].split('","')
-            if len(cells) == len(self._header):
-                if '""' in line:
-                    return [cell.replace('""', '"') for cell in cells]
+            if len(cells) == len(self._header) and line.count('"') == 2 * len(cells):
                 return cells
         return next(csv.reader([line], strict=True), [])
 
@@ -131,7 +137,7 @@ class _RawPage:
         if row == len(self._values):
             # In place: a copy of the values would double the memory.
             self._values.resize((row * 2, len(self._columns)), refcheck=False)
-        self._infos.append(launch_info(lambda name: self._cell(cells, name)))
+        self._infos.append(self._info(cells))
         values = self._values[row]
         try:
             values[self._plain_places] = self._numbers(cells)
@@ -140,11 +146,18 @@ class _RawPage:
             self._set_plain([one for one in self._plain if one not in set(odd)])
             values[self._plain_places] = [number(cells[one]) for one in self._plain]
         for column in self._odd:
-            found = number(cells[column])
+            found = _odd_number(cells[column])
             values[self._place[column]] = np.nan if found is None else found
             if found is None and not is_missing(cells[column]):
                 check_decimal_point(cells[column], self._unit(column))
                 self._texts.setdefault(column, {})[row] = cells[column]
+
+    def _info(self, cells: Sequence[str]) -> LaunchInfo:
+        key = self._identity(cells)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = launch_info(lambda name: self._cell(cells, name))
+        return replace(known, number=integer(self._cell(cells, "ID")))
 
     def _numbers(self, cells: Sequence[str]) -> list[float]:
         """The cells of the plain columns.
