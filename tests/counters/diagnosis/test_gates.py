@@ -202,6 +202,11 @@ def test_traffic_of_device_memory_that_passes_the_cache_does_not_make_it_the_lim
     units = {"dram__cycles_active": 89.9, "lts__throughput": 91.4, "lts__t_sectors": 55.0}
     assert verdict(units, **{memory: 89.9}).verdict.id == "dram_roof"
     assert verdict(units | {"lts__t_tag_requests": 97.0}).verdict.id == "l2_roof"
+    # The details page has no other metric of the cache.
+    gone = {("lts__t_sectors" + SUFFIX).replace(".", "___"): math.nan}
+    assert verdict(units, **{memory: 89.9}, **gone).verdict.id == "dram_roof"
+    alone = {"dram__cycles_active": 20.0, "lts__throughput": 91.4}
+    assert verdict(alone, **{memory: 91.4}, **gone).verdict.id == "l2_roof"
 
 
 @pytest.mark.parametrize("requests", [64.6, 92.6])

@@ -38,11 +38,11 @@ def test_a_recorded_product_agrees_with_the_model_to_the_last_digit():
     (launch,) = read_counters(RAW)
     checks = {one.quantity: one for one in Facts(launch, WORK).work_checks}
     assert {name: one.verdict for name, one in checks.items()} == {
-        "operations": "ok", "bytes into shared memory": "ok", "bytes of results": "ok",
+        "operations": "ok", "bytes of tiles": "ok", "bytes of results": "ok",
         "bytes of device memory": "reread",
     }  # fmt: skip
     assert checks["operations"].measured == checks["operations"].expected == 2 * 4096**3
-    assert checks["bytes into shared memory"].expected == 512 * (256 + 128) * 4096 * 2
+    assert checks["bytes of tiles"].expected == 512 * (256 + 128) * 4096 * 2
     assert checks["bytes of results"].measured == 4096 * 4096 * 2
     moved = checks["bytes of device memory"]
     assert moved.measured / moved.expected == pytest.approx(1.75, abs=0.01)
@@ -90,12 +90,26 @@ def test_work_that_was_not_counted_leaves_a_low_confidence(counter_launches):
 
 def test_bytes_of_another_tile(checked):
     tiles = 512 * (256 + 128) * 4096 * 2
-    assert checked({TMA: tiles})["bytes into shared memory"].verdict == "ok"
-    assert checked({TMA: 2.0 * tiles})["bytes into shared memory"].verdict == "recompute"
-    assert checked({TMA: 1.5 * tiles})["bytes into shared memory"].verdict == "other_tile"
-    unknown = checked({TMA: 1.5 * tiles}, name="my_gemm")["bytes into shared memory"]
+    assert checked({TMA: tiles})["bytes of tiles"].verdict == "ok"
+    assert checked({TMA: 2.0 * tiles})["bytes of tiles"].verdict == "recompute"
+    assert checked({TMA: 1.5 * tiles})["bytes of tiles"].verdict == "other_tile"
+    unknown = checked({TMA: 1.5 * tiles}, name="my_gemm")["bytes of tiles"]
     assert (unknown.verdict, unknown.measured) == ("skipped", 1.5 * tiles)
     assert "square tiles of 114" in unknown.reason
+
+
+def test_loads_of_a_kernel_without_copies(checked):
+    """Counts of an SGEMM of cuBLAS and of a Triton GEMM on an H200."""
+    loads = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+    name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma"
+    work = GemmWork(m=2048, n=2048, k=2048, lhs=F32, rhs=F32)
+    check = checked({loads: 536_870_912 / 32}, work, name)["bytes of tiles"]
+    assert (check.verdict, check.measured) == ("ok", check.expected)
+    triton = checked({loads: 1_610_612_736 / 32}, name="matmul_kernel")["bytes of tiles"]
+    assert "square tiles of 171" in triton.reason
+    # Scale factors are loaded, tiles are copied, but the bytes of copies were not collected.
+    few = {loads: 1e3, "sm__pipe_tma_cycles_active.avg.pct_of_peak_sustained_elapsed": 1.1}
+    assert checked(few)["bytes of tiles"].verdict == "skipped"
 
 
 def test_slices_of_k_write_partial_sums(checked):
@@ -111,6 +125,11 @@ def test_slices_of_k_write_partial_sums(checked):
     atomic = {STORES: 0.0, "lts__t_sectors_srcunit_tex_op_red.sum": 1e6,
               "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}  # fmt: skip
     assert checked(atomic)["bytes of results"].verdict == "split_k"
+
+
+def test_results_that_copies_may_have_written_are_not_missing(checked):
+    assert checked({SECTORS: 0.0})["bytes of results"].verdict == "skipped"
+    assert checked({SECTORS: 0.0, STORES: 0.0})["bytes of results"].verdict == "less_work"
 
 
 def test_bytes_of_device_memory(checked):

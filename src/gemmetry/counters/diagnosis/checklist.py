@@ -203,7 +203,7 @@ def _occupancy(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistIt
 
 
 def _tma(facts: Facts) -> Iterator[ChecklistItem]:
-    filled = [one for one in facts.work_checks if one.quantity == "bytes into shared memory"]
+    filled = [one for one in facts.work_checks if one.quantity == "bytes of tiles"]
     tma = facts.get("tma_load_bytes")
     remark = filled[0].reason if filled else "it needs the shape: --shape MxNxK"
     efficiency = None

@@ -108,8 +108,9 @@ class Facts:
             # What exceeds the busiest unit of the whole is none of the rates that bound it, such as
             # the part of `lts__throughput` that follows from the traffic of device memory.
             bounding = [one for one in values if one.value <= self._limit(unit) + _ROUNDING]
-            if values:
-                found[unit.id] = max(bounding or values, key=lambda one: one.value)
+            usable = bounding or [one for one in values if "throughput" not in one.metric]
+            if usable:
+                found[unit.id] = max(usable, key=lambda one: one.value)
         return found
 
     @cached_property

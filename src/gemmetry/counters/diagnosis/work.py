@@ -219,33 +219,38 @@ def _padding(facts: Facts, work: GemmWork, ratio: float) -> str | None:
 
 
 def _filled(facts: Facts, work: GemmWork) -> WorkCheck:
-    quantity = "bytes into shared memory"
-    tma = facts.get("tma_load_bytes")
-    if tma is None or tma.value <= 0:
-        return _skipped(quantity, "no copies of tiles were counted", None if tma is None else 0.0)
+    quantity = "bytes of tiles"
+    uses_copies = facts.value("tma_loads") or facts.value("tma_pipe_percent")
+    if uses_copies and facts.value("tma_load_bytes") is None:
+        return _skipped(quantity, "copies by the tensor memory accelerator were not counted")
+    # Loads count at L1, before hits, and so does LDGSTS, which fills shared memory directly.
+    copied = facts.value("tma_load_bytes") or 0.0
+    moved = copied or _SECTOR * (facts.value("global_load_sectors") or 0.0)
+    if moved <= 0:
+        return _skipped(quantity, "neither copies of tiles nor loads were counted")
     if work.lhs is None or work.rhs is None:
-        return _skipped(quantity, "the formats of the inputs are not known: use --dtype", tma.value)
+        return _skipped(quantity, "the formats of the inputs are not known: use --dtype", moved)
     sizes = work.lhs.itemsize, work.rhs.itemsize
     tiles = _tiles(facts, work)
     if not tiles:
-        side = work.m * work.n * work.k * work.batch * sum(sizes) / tma.value
+        side = work.m * work.n * work.k * work.batch * sum(sizes) / moved
         return _skipped(
             quantity, f"the name gives no tile; square tiles of {side:.0f} would copy as much",
-            tma.value,
+            moved,
         )  # fmt: skip
     models = [
         across_m * across_n * (m * sizes[0] + n * sizes[1]) * work.k * work.batch
         for m, n, _, across_m, across_n in tiles
     ]
-    expected = min(models, key=lambda one: abs(math.log(tma.value / one)))
-    ratio = tma.value / expected
+    expected = min(models, key=lambda one: abs(math.log(moved / one)))
+    ratio = moved / expected
     m, n = facts.kernel.tile[:2] if facts.kernel.tile else (0, 0)
     if _is_close(ratio, 1):
         reason = f"{m}×{n} tiles, each of which reads its rows of A and columns of B once"
-        return WorkCheck(quantity, tma.value, expected, "ok", reason)
+        return WorkCheck(quantity, moved, expected, "ok", reason)
     reason = f"{ratio:.3g} times what tiles of {m}×{n} need"
     verdict = "recompute" if ratio > 1 and _is_close(ratio, round(ratio)) else "other_tile"
-    return WorkCheck(quantity, tma.value, expected, verdict, reason)
+    return WorkCheck(quantity, moved, expected, verdict, reason)
 
 
 def _written(facts: Facts, work: GemmWork) -> WorkCheck:
@@ -260,6 +265,8 @@ def _written(facts: Facts, work: GemmWork) -> WorkCheck:
     elements = float(work.m * work.n * work.batch)
     expected = elements * result.itemsize
     ratio = measured / expected
+    if parts[0] is None and ratio < 1 - TOLERANCE and facts.uses_async_copies is not False:
+        return _skipped(quantity, "copies by the tensor memory accelerator were not counted")
     if _is_close(ratio, 1):
         return WorkCheck(quantity, measured, expected, "ok", f"M·N results in {result}")
     if ratio < 1 and parts[0] is None and facts.uses_async_copies is not False:
