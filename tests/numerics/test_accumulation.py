@@ -19,7 +19,14 @@ from gemmetry.numerics.accumulation import (
     rounds_to_tf32,
     tf32_input_error,
 )
-from gemmetry.numerics.storage import round_to_tf32
+from gemmetry.numerics.bounds import bound_rule
+from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
+from gemmetry.numerics.references import (
+    compute_reference,
+    factors_of_product,
+    logical_tensors,
+)
+from gemmetry.numerics.storage import round_to_tf32, to_float32, to_float64
 
 FORMATS = [
     "f64t_f64t_f64t", "f32t_f32t_f32t", "tf32t_tf32t_f32t", "bf16t_bf16t_bf16t",
@@ -198,3 +205,55 @@ def test_fast_algorithms_are_within_the_normwise_tiers(winograd, levels, n, kind
     if kind == "scaled":
         componentwise = probabilistic_error(n, 2.0**-24) * (np.abs(a) @ np.abs(b))
         assert (np.abs(got - exact) > componentwise).any()
+
+
+def _scaled_before_and_after(operation):
+    """A product of blocks of 32 in float32, with f32 factors that use every bit: elements times
+    their factors, and sums of blocks times the product of both factors. Then the reference."""
+    inputs = list(make_inputs(operation, distribution="uniform", seed=4))
+    rng = np.random.default_rng(4)
+    for place in (2, 3):
+        inputs[place] = rng.uniform(0.5, 2, inputs[place].shape).astype(np.float32)
+    tensors = logical_tensors(operation, inputs)
+    a, b = (to_float32(tensors[role]) for role in ("lhs", "rhs"))
+    scale_a, scale_b = tensors["scale_a"], tensors["scale_b"]
+    early = (a * np.repeat(scale_a, 32, axis=1)) @ (b * np.repeat(scale_b, 32, axis=0))
+    late = np.zeros(operation.output.shape, np.float32)
+    for block in range(scale_a.shape[1]):
+        part = slice(32 * block, 32 * block + 32)
+        factors = scale_a[:, block, np.newaxis] * scale_b[block]
+        late += (a[:, part] @ b[part]) * factors
+    return early, late, compute_reference(operation, inputs)
+
+
+@pytest.mark.parametrize("k", [32, 1024])
+def test_factors_of_blocks_may_apply_before_or_after_a_sum(k):
+    """Elements of 4 bits, as the allowance for fp8 sums would hide the factors' roundings."""
+    operation = parse_operation(f"matmul_40x30x{k}_e2m1t_e2m1n_f32t_vs1x32")
+    early, late, reference = _scaled_before_and_after(operation)
+    bound = bound_rule(operation, reference).warn(reference)
+    for result in (early, late):
+        assert (np.abs(to_float64(result) - reference.value) <= bound).all()
+        assert (np.abs(to_float64(result) - reference.value) > 0).any()
+    plain = parse_operation(f"matmul_40x30x{k}_e2m1t_e2m1n_f32t")
+    assert rounding_count(operation) == rounding_count(plain) + 4
+
+
+@pytest.mark.parametrize(
+    "formats", ["e2m1t_e2m1n_f32t_vs16_e8m0", "e2m1t_e2m1n_f32t_vs16_e4m3",
+                "e4m3t_e4m3n_f32t_vs1x128", "e5m2t_e4m3n_f32t_vs32_e8m0"],
+)  # fmt: skip
+@pytest.mark.parametrize("k", [64, 1024, 16384])
+def test_integers_in_blocks_have_exact_sums(formats, k):
+    """Every partial sum is a multiple of the least product of factors, and below 2^24 of them."""
+    operation = parse_operation(f"matmul_3x3x{k}_{formats}")
+    assert exact_integer_limit(operation) >= 1
+    inputs = make_inputs(operation, distribution="integers", seed=1)
+    a, b = factors_of_product(operation, logical_tensors(operation, inputs))
+    unit = 2.0**-4
+    assert (a[:, :, np.newaxis] * b % unit == 0).all()
+    assert (np.abs(a) @ np.abs(b)).max() <= 2**24 * unit
+    depth = min(k, operation.signature.blocks.depth, 128)
+    largest = float(np.abs(to_float64(inputs[0])).max() * np.abs(to_float64(inputs[1])).max())
+    if operation.signature.lhs.is_fp8:
+        assert depth * largest <= 2**13

@@ -129,6 +129,24 @@ def test_scales_are_powers_of_two_and_vary_by_row():
         assert len(np.unique(scale)) == 4
 
 
+@pytest.mark.parametrize("scaling", ["vs16_e8m0", "vs16_e4m3", "vs1x16"])
+def test_factors_of_blocks_are_powers_of_two_and_vary_by_block(scaling):
+    operation = parse_operation(f"matmul_64x48x128_e2m1t_e2m1n_bf16t_{scaling}")
+    *_, scale_a, scale_b = make_inputs(operation, distribution="offset_uniform", seed=1)
+    for scale in map(to_float64, (scale_a, scale_b)):
+        assert (np.frexp(scale)[0] == 0.5).all()
+        assert np.unique(scale).tolist() == [0.25, 0.5, 1, 2]
+        assert (scale[:, 1:] != scale[:, :-1]).any() and (scale[1:] != scale[:-1]).any()
+
+
+def test_numbers_of_four_bits_without_zeros():
+    operation = parse_operation("matmul_64x48x128_e2m1t_e2m1n_bf16t_vs32_e8m0")
+    for distribution in ("uniform_signed", "normal"):
+        lhs, *_ = make_inputs(operation, distribution=distribution, seed=1)
+        assert set(np.abs(to_float64(lhs)).ravel()) >= {0.5, 1}
+        assert (to_float64(lhs) != 0).all()
+
+
 def test_fp8_results_stay_in_range():
     operation = parse_operation("matmul_32x32x4096_e4m3t_e4m3n_e4m3t_scaletensor")
     lhs, rhs, scale_a, scale_b = make_inputs(operation, distribution="offset_uniform", seed=5)

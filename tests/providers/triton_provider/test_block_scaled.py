@@ -6,6 +6,9 @@ from importlib import metadata
 
 import pytest
 
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import parse_target
 from gemmetry.providers.triton_provider import block_scaled
@@ -58,6 +61,7 @@ def test_records_state_whether_the_instruction_applies_the_factors(name, method,
     ("name", "target", "words"),
     [
         (MXFP8, AMPERE, "fp8 needs sm_89 or newer, not sm_80"),
+        (NVFP4, AMPERE, "fp8 needs sm_89 or newer, not sm_80"),
         (MXFP4, parse_target("hip-gfx942"), "NVIDIA's, not gfx942's"),
         ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs64_e8m0", HOPPER, "16 or 32 elements, not 64"),
         ("matmul_64x64x64_e2m1t_e2m1n_f32t_vs1x32", HOPPER, "no product of e2m1 and e2m1"),
@@ -81,6 +85,10 @@ def test_an_older_triton_does_not_widen_for_factors_in_e4m3(monkeypatch, release
     assert methods(MXFP4, HOPPER) == ["dotscaled", "widened"]
 
 
+def test_fp4_without_fp8_is_widened_on_ampere():
+    assert methods(MXFP4, AMPERE) == ["dotscaled", "widened"]
+
+
 def test_names_of_tiles_begin_with_the_method():
     tile = TritonTile(128, 256, 64, 8, 3, 8, method="widened")
     assert tile.name == "widened_tile_128x256x64_warps8_stages3_group8"
@@ -93,7 +101,8 @@ def test_names_of_tiles_begin_with_the_method():
     ("name", "tile", "words"),
     [
         (FP8, "tile_128x128x128_warps8_stages3_group8", "write promoted_tile_128x128x128"),
-        (VECTORS_OF_16, "dotscaled_tile_128x128x128_warps8_stages3_group8", "write widened_tile"),
+        (VECTORS_OF_16, "dotscaled_tile_128x128x128_warps8_stages3_group8",
+         "dot_scaled has no e8m0 factors of 16 e2m1 elements; widened_tile_128x128x128"),
         (FP8, "promoted_tile_128x128x256_warps8_stages3_group8", "do not fit blocks of 128"),
         ("matmul_64x64x64_f16t_f16n_f32t", "promoted_tile_64x64x64_warps4_stages3_group8",
          "promoted is for blocks"),
@@ -127,3 +136,14 @@ def test_the_plan_counts_bytes_of_packed_elements():
     wanted = {"line_a": 1, "block_a": 512, "line_b": 4, "block_b": 1}
     assert {key: fp8.integers[key] for key in wanted} == wanted
     assert fp8.pointers["scale_a"] == "*fp32"
+
+
+def test_a_method_that_does_not_know_the_blocks_is_unsupported_before_anything_compiles(tmp_path):
+    operation = parse_operation(VECTORS_OF_16)
+    name = "dotscaled_tile_128x128x128_warps8_stages3_group8"
+    provider = TritonProvider()
+    found = provider.parse_configuration(name, operation, HOPPER)
+    dispatch = Dispatch(operation, found, "triton", HOPPER)
+    (compiled,) = provider.compile([dispatch], Workspace(generated=tmp_path))
+    assert isinstance(compiled.error, UnsupportedError)
+    assert "dot_scaled has no e8m0 factors of 16" in str(compiled.error)

@@ -62,7 +62,7 @@ def _no_method(s: Signature, architecture: Architecture | None) -> str:
         return f"{blocks.dtype} factors are for blocks of one row"
     if blocks.dtype is not F32 and blocks.depth not in _DEPTHS:
         return f"{blocks.dtype} factors are for 16 or 32 elements, not {blocks.depth}"
-    if {s.lhs, s.rhs} <= {E4M3, E5M2} and architecture is not None:
+    if architecture is not None and not architecture.fp8 and _has_fp8(s):
         return f"fp8 needs sm_89 or newer, not {architecture.name}"
     return f"the Triton kernel has no product of {s.lhs} and {s.rhs} with {blocks.dtype} factors"
 
@@ -79,35 +79,50 @@ def methods(signature: Signature, architecture: Architecture | None) -> tuple[st
         return (PROMOTED,) if formats <= fp8 and not blocks.depth % _FEWEST_PRODUCTS else ()
     if not formats <= {E4M3, E5M2, E2M1} or blocks.rows != 1 or blocks.columns != 1:
         return ()
-    if E2M1 not in formats and architecture is not None and not architecture.fp8:
-        return ()  # Triton converts fp8 on processors that have it only.
-    native = formats <= set(_NATIVE.get((blocks.dtype, blocks.depth), ()))
-    if architecture is None and blocks.dtype is not E8M0:
-        native = False  # Triton 3.9's interpreter reads any byte of a factor as an exponent.
-    if blocks.dtype is not E8M0 and not _decomposes_factors(architecture):
-        native = False
+    if architecture is not None and not architecture.fp8 and _has_fp8(s):
+        return ()
+    native = () if why_no_dot_scaled(s, architecture) else (DOT_SCALED,)
     widened = (WIDENED,) if blocks.depth in _DEPTHS else ()
-    return ((DOT_SCALED,) if native else ()) + widened
+    return native + widened
 
 
-def _decomposes_factors(architecture: Architecture | None) -> bool:
+def _has_fp8(s: Signature) -> bool:
+    """Whether elements or factors are fp8, which Triton converts on processors that have it."""
+    return not {E4M3, E5M2}.isdisjoint((s.lhs, s.rhs, s.blocks.dtype if s.blocks else s.rhs))
+
+
+def why_no_dot_scaled(signature: Signature, architecture: Architecture | None) -> str:
+    """Why Triton's ``dot_scaled`` does not compute these blocks; "" if it does."""
+    s, blocks = signature, signature.blocks
+    assert blocks is not None
+    if not {s.lhs, s.rhs} <= set(_NATIVE.get((blocks.dtype, blocks.depth), ())):
+        return f"dot_scaled has no {blocks.dtype} factors of {blocks.depth} {s.lhs} elements"
+    if blocks.dtype is E8M0:
+        return ""
+    if architecture is None:
+        return "Triton's interpreter reads any byte of a factor as an exponent (3.9)"
+    if not _decomposes_factors(architecture):
+        return f"this Triton cannot widen operands with {blocks.dtype} factors"
+    return ""
+
+
+def _decomposes_factors(architecture: Architecture) -> bool:
     """Whether ``dot_scaled`` compiles with factors that are no powers of two. Where no instruction
     applies them, Triton 3.6.0 fails (``TritonGPUAccelerateMatmul``, seen for sm_90), and 3.9.0
     widens the operands."""
-    if architecture is None or architecture.number >= _FIRST_NATIVE:
+    if architecture.number >= _FIRST_NATIVE:
         return True
-    release = metadata.version("triton").split(".")[:2]
+    try:
+        release = metadata.version("triton").split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return True  # What a newer one will do.
     return tuple(int(one) for one in release) >= _DECOMPOSES
 
 
 def why_not_native(signature: Signature, architecture: Architecture) -> str:
     """Why no matrix instruction of `architecture` applies the factors; "" if one does."""
-    s, blocks = signature, signature.blocks
-    assert blocks is not None
-    if blocks.dtype is F32:
-        return ""
-    if not {s.lhs, s.rhs} <= set(_NATIVE.get((blocks.dtype, blocks.depth), ())):
-        return f"dot_scaled has no {blocks.dtype} factors of {blocks.depth} {s.lhs} elements"
+    if reason := why_no_dot_scaled(signature, architecture):
+        return reason
     if architecture.number < _FIRST_NATIVE:
         return f"{architecture.name} has no instruction with factors of blocks"
     return ""

@@ -151,6 +151,8 @@ class TritonProvider(BaseProvider):
             raise UnsupportedError(reason)
         assert architecture is not None
         tile = self._tile(dispatch)
+        if reason := tiles.wrong_method(tile, dispatch.operation, architecture):
+            raise UnsupportedError(reason)
         if reason := tiles.why_invalid(tile, dispatch.operation, architecture):
             raise CompileError(reason, hint="List valid ones with `gemmetry list configurations`.")
         plan = make_plan(dispatch.operation, tile)
@@ -171,7 +173,10 @@ class TritonProvider(BaseProvider):
         from gemmetry.devices.torch import open_device
         from gemmetry.providers.triton_provider.executable import interpreted
 
-        plan = make_plan(dispatch.operation, self._tile(dispatch), interprets=True)
+        tile = self._tile(dispatch)
+        if reason := tiles.wrong_method(tile, dispatch.operation, None):
+            raise UnsupportedError(reason)
+        plan = make_plan(dispatch.operation, tile, interprets=True)
         return interpreted(dispatch, plan, open_device(dispatch.target))
 
 

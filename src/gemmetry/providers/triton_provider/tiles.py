@@ -111,7 +111,7 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
 
 def why_invalid(tile: TritonTile, operation: Operation, architecture: Architecture) -> str | None:
     """Why `tile` cannot work for `operation` on `architecture`, or None."""
-    if reason := _wrong_method(tile, operation, architecture):
+    if reason := wrong_method(tile, operation, architecture):
         return reason
     needed = shared_memory_bytes(tile, operation, architecture)
     if needed > architecture.shared_memory_bytes:
@@ -131,16 +131,21 @@ def why_invalid(tile: TritonTile, operation: Operation, architecture: Architectu
     return None
 
 
-def _wrong_method(
+def wrong_method(
     tile: TritonTile, operation: Operation, architecture: Architecture | None
 ) -> str | None:
+    """Why the method of `tile` does not compute `operation`, or None; architecture None: the
+    interpreter."""
     blocks = operation.signature.blocks
     if blocks is None:
         return f"{tile.method} is for blocks with scale factors" if tile.method else None
     known = block_scaled.methods(operation.signature, architecture)
     if tile.method not in known:
-        names = ", ".join(f"{name}_{replace(tile, method='').name}" for name in known)
-        return f"{tile.name} is no method for {blocks}; write {names or 'another scaling'}"
+        names = " or ".join(replace(tile, method=name).name for name in known)
+        why = block_scaled.why_no_dot_scaled(operation.signature, architecture)
+        if tile.method == block_scaled.DOT_SCALED and why:
+            return f"{why}; {names} widens them"
+        return f"{tile.method or 'a tile without a method'} is not for {blocks}; write {names}"
     if block_scaled.step(blocks, tile.method, tile.block_k) != tile.block_k:
         return f"steps of {tile.block_k} along K do not fit blocks of {blocks.depth}"
     return None
@@ -227,7 +232,7 @@ def valid_tiles(operation: Operation, architecture: Architecture | None) -> list
         tile
         for tile in _candidates(operation, architecture)
         if (
-            _wrong_method(tile, operation, None) is None
+            wrong_method(tile, operation, None) is None
             if architecture is None
             else why_invalid(tile, operation, architecture) is None
         )
