@@ -1,10 +1,10 @@
-"""How long reading reports of hardware counters takes, and how much memory:
+"""How long reading and diagnosing hardware counters takes, and how much memory:
 
     python benchmarks/counters.py [--launches 10000] [--report FILE]...
 
 It repeats the launch of a raw page of Nsight Compute with 2,238 columns, and reads the files in a
 process of their own each. Prints Markdown: seconds of the best of three, and the largest resident
-size in MB.
+size in MB; then how long the diagnosis of one of the launches takes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.work import GemmWork
+from gemmetry.counters.reading import read_counters
+from gemmetry.counters.roofline import roofline_of
+from gemmetry.domain.dtypes import BF16
 
 RAW = (
     Path(__file__).parent.parent
@@ -28,6 +36,7 @@ RAW = (
 )
 LAUNCHES = 10_000
 REPEATS = 3
+DIAGNOSES = 50
 TWO = ("gpu__time_duration.sum", "dram__bytes_read.sum")
 
 _READ = """
@@ -62,6 +71,19 @@ def measured(path: Path, *metrics: str) -> tuple[float, float, int, int]:
     return min(found)
 
 
+def diagnosed_ms() -> float:
+    """Milliseconds of a diagnosis with its roofline, the best of many."""
+    launch = read_counters(RAW)[0]
+    work = GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16)
+    best = math.inf
+    for _ in range(DIAGNOSES):
+        start = time.perf_counter()
+        diagnose(launch, work)
+        roofline_of(launch)
+        best = min(best, time.perf_counter() - start)
+    return 1e3 * best
+
+
 def main(words: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
@@ -79,6 +101,7 @@ def main(words: list[str] | None = None) -> None:
         for title, path, metrics in rows:
             seconds, megabytes, launches, count = measured(path, *metrics)
             print(f"| {title} | {launches:,} | {count:,} | {seconds:.3f} | {megabytes:.0f} |")
+    print(f"\nA launch is diagnosed in {diagnosed_ms():.2f} ms.")
 
 
 if __name__ == "__main__":

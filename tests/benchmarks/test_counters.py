@@ -17,3 +17,8 @@ def test_seconds_and_memory_of_reading(monkeypatch):
     seconds, megabytes, launches, metrics = counters.measured(counters.RAW, *counters.TWO)
     assert (launches, metrics) == (1, 2)
     assert seconds > 0 and megabytes > 5
+
+
+def test_the_diagnosis_of_a_launch_is_timed(monkeypatch):
+    monkeypatch.setattr(counters, "DIAGNOSES", 2)
+    assert 0 < counters.diagnosed_ms() < 1e4

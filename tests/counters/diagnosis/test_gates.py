@@ -209,6 +209,10 @@ def test_traffic_of_device_memory_that_passes_the_cache_does_not_make_it_the_lim
     assert verdict(alone, **{memory: 91.4}, **gone).verdict.id == "l2_roof"
 
 
+def test_a_part_of_multiprocessors_may_be_busier_than_the_memory_system(verdict):
+    assert verdict({"sm__inst_executed_pipe_lsu": 92.0}).verdict.id == "lsu_requests"
+
+
 @pytest.mark.parametrize("requests", [64.6, 92.6])
 def test_requests_come_before_the_stage_that_each_passes_once(verdict, requests):
     units = {"l1tex__lsuin_requests": requests, "l1tex__data_pipe_lsu_wavefronts": requests + 0.4}

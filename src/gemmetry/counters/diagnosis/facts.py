@@ -107,11 +107,16 @@ class Facts:
             values = [one for one in (self.metric(m + SUFFIX) for m in unit.metrics) if one]
             # What exceeds the busiest unit of the whole is none of the rates that bound it, such as
             # the part of `lts__throughput` that follows from the traffic of device memory.
-            bounding = [one for one in values if one.value <= self._limit(unit) + _ROUNDING]
+            bounding = [one for one in values if one.value <= self._whole_of(one) + _ROUNDING]
             usable = bounding or [one for one in values if "throughput" not in one.metric]
             if usable:
                 found[unit.id] = max(usable, key=lambda one: one.value)
         return found
+
+    def _whole_of(self, part: CounterEvidence) -> float:
+        """The busiest of the units that `part` belongs to; 100 where that is not known."""
+        whole = self.launch.value(SM if part.metric.startswith("sm__") else MEMORY)
+        return 100.0 if whole is None else whole
 
     @cached_property
     def processor(self) -> str:
