@@ -3,8 +3,8 @@
     python benchmarks/counters.py [--launches 10000] [--report FILE]...
 
 It repeats the launch of a raw page of Nsight Compute with 2,238 columns, and reads the files in a
-process of their own each. Prints Markdown: seconds of the best of three, and the largest resident
-size in MB; then how long the diagnosis of one of the launches takes.
+process of their own each. Prints Markdown: seconds of the best of three, those of processor time,
+and the largest resident size in MB; then how long the diagnosis of one of the launches takes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,8 @@ from gemmetry.counters.reading import read_counters
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.domain.dtypes import BF16
 
-RAW = (
-    Path(__file__).parent.parent
-    / "tests"
-    / "data"
-    / "counters"
-    / "h200_cublas_bf16_4096_raw.csv.gz"
-)
+DATA = Path(__file__).parent.parent / "tests" / "data" / "counters"
+RAW = DATA / "h200_cublas_bf16_4096_raw.csv.gz"
 LAUNCHES = 10_000
 REPEATS = 3
 DIAGNOSES = 50
@@ -44,11 +39,11 @@ import json, resource, sys, time
 from pathlib import Path
 from gemmetry.counters.reading import read_counters
 metrics = sys.argv[2:] or None
-start = time.perf_counter()
+start, began = time.perf_counter(), time.process_time()
 table = read_counters(Path(sys.argv[1]), metrics)
-seconds = time.perf_counter() - start
+seconds, processor = time.perf_counter() - start, time.process_time() - began
 kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([seconds, kilobytes / 1e3, len(table), len(table.values)]))
+print(json.dumps([seconds, processor, kilobytes / 1e3, len(table), len(table.values)]))
 """
 
 
@@ -61,8 +56,8 @@ def lines_of(launches: int) -> Iterator[str]:
         yield launch.replace('"0"', f'"{number}"', 1)
 
 
-def measured(path: Path, *metrics: str) -> tuple[float, float, int, int]:
-    """Seconds, MB, launches and metrics of reading `path`."""
+def measured(path: Path, *metrics: str) -> tuple[float, float, float, int, int]:
+    """Seconds, those of processor time, MB, launches and metrics of reading `path`."""
     found = []
     for _ in range(REPEATS):
         command = [sys.executable, "-c", _READ, str(path), *metrics]
@@ -90,7 +85,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--launches", type=int, default=LAUNCHES)
     parser.add_argument("--report", type=Path, action="append", default=[])
     given = parser.parse_args(words)
-    print("| file | launches | metrics | s | MB |\n|---|--:|--:|--:|--:|")
+    print("| file | launches | metrics | s | CPU s | MB |\n|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder, "raw.csv")
         with closing(large.open("w", encoding="utf-8")) as file:
@@ -99,8 +94,9 @@ def main(words: list[str] | None = None) -> None:
                 ("raw page, two metrics", large, TWO)]  # fmt: skip
         rows += [(one.name, one, ()) for one in given.report]
         for title, path, metrics in rows:
-            seconds, megabytes, launches, count = measured(path, *metrics)
-            print(f"| {title} | {launches:,} | {count:,} | {seconds:.3f} | {megabytes:.0f} |")
+            seconds, processor, megabytes, launches, count = measured(path, *metrics)
+            counts = f"{launches:,} | {count:,}"
+            print(f"| {title} | {counts} | {seconds:.3f} | {processor:.3f} | {megabytes:.0f} |")
     print(f"\nA launch is diagnosed in {diagnosed_ms():.2f} ms.")
 
 
