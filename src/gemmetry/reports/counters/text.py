@@ -14,7 +14,7 @@ from gemmetry.counters.diagnosis.document import BRIEF_FINDINGS
 from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis, WorkCheck
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
-from gemmetry.reports.texts import cut, elide
+from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
     found = launch.diagnosis
     verdict = found.verdict
     lines = [
-        Text(elide(cut(found.kernel), width), "bold"),
+        Text(_name(found.kernel, width), "bold"),
         Text(cut(f"{_where(launch)}", width)),
         Text.assemble(
             ("verdict  ", "dim"), (verdict.id, _STYLES[verdict.confidence]),
@@ -70,6 +70,11 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
         lines.append(Text(cut(f"{number}  {one.id} ({one.confidence}): {one.claim}", width)))
         lines.append(Text(cut(f"   {next_step}", width), "dim"))
     return lines
+
+
+def _name(kernel: str, most: int) -> str:
+    """A kernel's name with its end, in which instances of a template differ."""
+    return elide(cut(kernel, len(kernel)), most)
 
 
 def _where(launch: DiagnosedLaunch) -> str:
@@ -89,7 +94,7 @@ class _Printer:
 
     def launch(self, launch: DiagnosedLaunch) -> None:
         found = launch.diagnosis
-        self._console.print(Text(cut(found.kernel), "bold"), soft_wrap=True)
+        self._console.print(Text(_name(found.kernel, MOST_CHARACTERS), "bold"), soft_wrap=True)
         self._line("", _where(launch))
         verdict = found.verdict
         head = Text.assemble(

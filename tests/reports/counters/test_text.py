@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from gemmetry.counters.diagnosis.checklist import side_by_side
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.roofline import roofline_of
+from gemmetry.reports.counters.text import (
+    DiagnosedLaunch,
+    brief_lines,
+    print_brief,
+    print_diagnoses,
+)
+
+LONG = "void cutlass::Kernel2<" + "a::b<1, 2>, " * 60 + ">(Params)"
+
+
+@pytest.fixture
+def shown(counter_launches):
+    def of(name="my_kernel", count=1, **more):
+        launch = counter_launches.launch({**counter_launches.metrics(), **more}, name)
+        found = diagnose(launch)
+        return DiagnosedLaunch(
+            diagnosis=found, count=count, roofline=roofline_of(launch),
+            checklists=side_by_side(launch, found),
+        )  # fmt: skip
+
+    return of
+
+
+def _text(show, launches, width=80):
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    show(launches, console)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_is_wider_than_the_terminal_except_for_names_of_metrics(shown, width):
+    text = _text(print_diagnoses, [shown()], width)
+    wide = [line for line in text.splitlines() if len(line) > max(width, 80)]
+    assert [line for line in wide if len(line.split()) > 1] == []
+
+
+def test_brief_lines_fit_whatever_the_name(shown):
+    spills = {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": 1e9,
+              "smsp__thread_inst_executed_per_inst_executed.ratio": 3.0}  # fmt: skip
+    lines = brief_lines(shown(LONG, **spills), 80)
+    assert len(lines) == 10
+    assert max(len(line.plain) for line in lines) <= 80
+    assert lines[0].plain.startswith("void cutlass") and lines[0].plain.endswith("(Params)")
+
+
+def test_names_are_no_markup_and_no_control_characters(shown):
+    for show in (print_diagnoses, print_brief):
+        text = _text(show, [shown("[bold]kernel[/bold]\x1b[31m")])
+        assert "[bold]kernel[/bold]" in text
+        assert "\x1b" not in text
+
+
+def test_launches_alike_are_counted(shown):
+    assert "one of 12 launches alike" in _text(print_diagnoses, [shown(count=12)])
