@@ -120,6 +120,38 @@ def test_extra_tensors_and_scalars_come_as_keywords(kernel, launch, backend):
         assert launched.worst_error() < 1e-5, suffix
 
 
+def test_factors_of_blocks_come_with_one_factor_for_each_block(kernel, launch):
+    source = """
+    import numpy as np
+    def f(a, b, *, scale_a, scale_b):
+        a, b, scale_a, scale_b = (x.astype(np.float32) for x in (a, b, scale_a, scale_b))
+        return (a * np.repeat(scale_a, 32, -1)) @ (b * np.repeat(scale_b, 32, -2))
+    """
+    for formats in ("e4m3t_e5m2n_f32t_vs1x32", "e2m1n_e2m1t_f32n_vs32_e8m0"):
+        launched = launch(kernel(source), f"matmul_9x7x96_{formats}", "default", CPU)
+        assert launched.worst_error() < 1e-5, formats
+
+
+def test_torch_kernels_get_numbers_of_four_bits_in_pairs(kernel, launch):
+    pytest.importorskip("torch")
+    source = """
+    import torch
+    VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    def numbers(pairs):
+        return torch.stack([VALUES[(pairs & 15).long()], VALUES[(pairs >> 4).long()]], -1)
+    def f(a, b, *, scale_a, scale_b):
+        assert a.dtype == b.dtype == torch.uint8 and b.shape == (48, 7)
+        a, b = numbers(a).flatten(-2), numbers(b.mT).flatten(-2).mT
+        scale_a, scale_b = (x.float().repeat_interleave(32, d) for x, d in ((scale_a, -1),
+                                                                            (scale_b, -2)))
+        return (a * scale_a) @ (b * scale_b)
+    """
+    launched = launch(
+        kernel(source, arrays="torch"), "matmul_9x7x96_e2m1t_e2m1n_f32t_vs32_e8m0", "default", CPU
+    )
+    assert launched.worst_error() < 1e-5
+
+
 def test_split_k_and_convolutions_need_their_keywords(kernel, launch):
     source = """
     import numpy as np
