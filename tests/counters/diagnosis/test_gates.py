@@ -102,6 +102,9 @@ def test_a_pipe_comes_before_the_issue_of_its_instructions(verdict):
     found = verdict({"sm__pipe_fma_cycles_active": 95.0, "sm__issue_active": 98.0})
     assert found.verdict.id == "fma_roof"
     assert [one.id for one in found.findings] == ["fma_roof", "instruction_issue"]
+    found = verdict({"sm__pipe_fma_cycles_active": 75.0, "sm__issue_active": 88.0})
+    assert found.verdict.id == "instruction_issue"
+    assert "the busiest pipe is the FP32 pipe, at 75.0 %" in found.verdict.claim
 
 
 def test_the_tensor_pipe_comes_before_a_busier_memory(verdict):

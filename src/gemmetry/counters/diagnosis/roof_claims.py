@@ -38,7 +38,7 @@ def roof_claim(
         against = f"{100 - value.value:.0f} % of its rate is unused; latencies matter, too"
     return Claim(
         id=verdict,
-        claim=f"{name[0].upper()}{name[1:]} {at} {share} of its peak rate",
+        claim=f"{name[0].upper()}{name[1:]} {at} {share} of its peak rate{_filled(facts, unit)}",
         evidence=_evidence(facts, unit, value),
         weight=_RANKED[unit.rank] * (value.value + unit.lead) / 100 if unit.rank else 1.0,
         confidence=confidence if is_known else Confidence.LOW,
@@ -49,6 +49,20 @@ def roof_claim(
         because=because + "more of them would not make it faster",
         units=frozenset({unit.id}),
     )
+
+
+def _filled(facts: Facts, unit: Unit) -> str:
+    """The pipe that takes most of the instructions that are issued."""
+    if unit.id != "issue":
+        return ""
+    pipes = [
+        (value, UNITS[name].name) for name, value in facts.utilisation.items()
+        if name != unit.id and UNITS[name].parents == unit.parents
+    ]  # fmt: skip
+    if not pipes:
+        return ""
+    value, name = max(pipes, key=lambda one: one[0].value)
+    return f"; the busiest pipe is {name}, at {value.value:.1f} %"
 
 
 def _of_l1(facts: Facts, value: CounterEvidence) -> tuple[str, str, bool]:
