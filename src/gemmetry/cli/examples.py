@@ -178,7 +178,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("What would be run:", "gemmetry counters collect --set quick --dry-run -- ./gemm 4096"),
     ),
     "counters diagnose": (
-        ("What bounds each kernel of a report, in ten lines each:",
+        ("What bounds each kernel of a report, in a few lines each:",
          "gemmetry counters diagnose my.ncu-rep --brief"),
         ("Whether a GEMM did the work of its shape:",
          "gemmetry counters diagnose my.csv --kernel nvjet \\\n"

@@ -48,7 +48,7 @@ def test_brief_lines_fit_whatever_the_name(shown):
     spills = {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": 1e9,
               "smsp__thread_inst_executed_per_inst_executed.ratio": 3.0}  # fmt: skip
     lines = brief_lines(shown(LONG, **spills), 80)
-    assert len(lines) == 10
+    assert len(lines) == 11
     assert max(len(line.plain) for line in lines) <= 80
     assert lines[0].plain.startswith("void cutlass") and lines[0].plain.endswith("(Params)")
 

@@ -47,7 +47,7 @@ def diagnose(
     ] = None,
     brief: Annotated[
         bool,
-        typer.Option("--brief", help="The verdict and three findings per kernel: ten lines."),
+        typer.Option("--brief", help="The verdict and three findings per kernel, in eleven lines."),
     ] = False,
     checklist: Annotated[
         bool,

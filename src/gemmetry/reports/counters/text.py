@@ -14,7 +14,7 @@ from gemmetry.counters.diagnosis.document import BRIEF_FINDINGS
 from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis, WorkCheck
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
-from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide
+from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ def print_diagnoses(launches: Sequence[DiagnosedLaunch], console: Console) -> No
 
 
 def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
-    """Print ten lines for each launch: its verdict and its first three findings."""
+    """Print at most eleven lines for each launch: its verdict and its first three findings."""
     for number, one in enumerate(launches):
         if number:
             console.print()
@@ -53,7 +53,7 @@ def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
 
 
 def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
-    """At most ten lines of `width` columns."""
+    """At most eleven lines of `width` columns."""
     found = launch.diagnosis
     verdict = found.verdict
     lines = [
@@ -63,13 +63,19 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
             ("verdict  ", "dim"), (verdict.id, _STYLES[verdict.confidence]),
             f"  ({verdict.confidence} confidence)",
         ),
-        Text(cut(f"         {verdict.claim}.", width)),
+        *(Text(f"         {line}") for line in _two_lines(f"{verdict.claim}.", width - 9)),
     ]  # fmt: skip
     for number, one in enumerate(found.findings[:BRIEF_FINDINGS], 1):
         next_step = f"collect: {one.collect}" if one.collect and not one.remedy else one.remedy
         lines.append(Text(cut(f"{number}  {one.id} ({one.confidence}): {one.claim}", width)))
         lines.append(Text(cut(f"   {next_step}", width), "dim"))
     return lines
+
+
+def _two_lines(text: str, width: int) -> list[str]:
+    """As much of `text` as fits."""
+    first, *rest = wrap(printable(text), width)
+    return [first, cut(" ".join(rest), width)] if rest else [first]
 
 
 def _name(kernel: str, most: int) -> str:
