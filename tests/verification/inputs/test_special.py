@@ -133,3 +133,12 @@ def test_taps_in_the_padding_may_show():
     inputs = make_inputs(operation, distribution="offset_uniform", seed=3)
     case = special_inputs.spread(operation, inputs, math.nan)
     assert set(case.must) <= set(case.may)
+
+
+def test_numbers_of_four_bits_have_no_nan_but_their_factors_do():
+    plain, scaled = (
+        parse_operation(f"matmul_8x8x32_e2m1t_e4m3n_f32t{suffix}") for suffix in ("", "_vs32_e8m0")
+    )
+    assert special_inputs.objection("nan_spreads", plain, ()) == "e2m1 has no NaN"
+    assert special_inputs.objection("nan_spreads", scaled, ()) == ""
+    assert "no infinity" in special_inputs.objection("inf_spreads", scaled, ())

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.dtypes import BF16, F32, F64, TF32
+from gemmetry.domain.dtypes import BF16, E2M1, F32, F64, TF32
 from gemmetry.domain.operation import Conv2dShape, Layout, Operation, Scaling, TensorSpec
 from gemmetry.domain.traits import Trait
 from gemmetry.numerics.inputs import make_inputs
@@ -48,6 +48,8 @@ def objection(name: str, operation: Operation, declared: Collection[Trait]) -> s
     if s.alpha == 0:
         return "with alpha 0 the product has no effect"
     spreads = name in ("nan_spreads", "inf_spreads")
+    if name == "nan_spreads" and s.blocks is None and E2M1 in (s.lhs, s.rhs):
+        return "e2m1 has no NaN"
     if spreads and Trait.NORMWISE in declared:
         return "declared normwise: sums over rows and columns spread NaN and infinity"
     if name == "inf_spreads":
