@@ -11,10 +11,10 @@ from gemmetry.domain.record import (
     Record,
     Telemetry,
     TraceFacts,
+    Trait,
     Verdict,
 )
 from gemmetry.domain.tables import ColumnType, Direction
-from gemmetry.domain.traits import Trait
 
 NAME = "batch_matmul_2x3x5x8_s8t_s8n_s32t_bias_relu"
 CONTRACT = {

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Trait
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.domain.traits import Trait
 from gemmetry.hardware import speed_limit as module
 from gemmetry.hardware.detect import CpuFacts
 from gemmetry.hardware.speed_limit import CPU_MARGIN, GPU_MARGIN, SpeedLimit, speed_limit

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.accumulation import (
     MEANINGLESS,
     accumulation_error,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.dtypes import BF16, F16, F32
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.accumulation import (
     MEANINGLESS,
     accumulation_error,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.changes import (
     ChangeKind,
     changed_inputs,

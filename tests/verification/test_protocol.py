@@ -13,8 +13,7 @@ import pytest
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Verification
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference, factors_of_product
 from gemmetry.numerics.storage import round_to_tf32, to_float32, to_float64

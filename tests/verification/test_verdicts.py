@@ -8,8 +8,7 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Verification
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.domain.record import Trait
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.domain.traits import Trait
 from gemmetry.domain.units import counted
 from gemmetry.hardware.clocks import bounding_clock
 from gemmetry.hardware.cpu import core_peak

@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from gemmetry.domain.dtypes import F32, F64, TF32
 from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 
 LAMBDA = 6.0
 """λ of the probabilistic bound."""

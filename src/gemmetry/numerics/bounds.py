@@ -9,7 +9,7 @@ with M the magnitude |A||B| (carried through the epilogue), E the error of the a
 neighbours in the result format (at most u_out·|x|) and absolute the cost of underflow. Beyond the
 warn tier a result is unusual; beyond the fail tier it is wrong.
 
-Each declaration of an executable (:mod:`gemmetry.domain.traits`) widens one term:
+Each declaration of an executable (:mod:`gemmetry.domain.record`) widens one term:
 
 * ``NONDETERMINISTIC``: none, as the bounds hold for any order of summation;
 * ``TF32``: E grows by the rounding of f32 inputs (:func:`~.accumulation.tf32_input_error`);
@@ -32,7 +32,7 @@ import numpy as np
 
 from gemmetry.domain.dtypes import BF16, F32, DType
 from gemmetry.domain.operation import EpilogueStep, Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.accumulation import AccumulationError, accumulation_error, normwise_error
 from gemmetry.numerics.gelu import GELU_LIPSCHITZ
 from gemmetry.numerics.references import OperandSizes, Reference

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import BoundRule, bound_rule, half_ulp
 from gemmetry.numerics.references import Reference, to_logical
 from gemmetry.numerics.storage import (

@@ -13,7 +13,7 @@ import numpy as np
 from gemmetry.domain.contracts import Executable
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.references import Matmul, Reference, compute_reference, to_logical
 from gemmetry.numerics.storage import Array, same_bytes
 from gemmetry.verification.checks.results import (

@@ -4,8 +4,7 @@ import pytest
 
 from gemmetry.analysis.dispatches.kill_matrix import kill_matrix
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Verdict
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait, Verdict
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"

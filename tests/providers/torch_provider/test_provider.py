@@ -12,8 +12,8 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Trait
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.domain.traits import Trait
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation, split_dispatch_name
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.providers.user_provider.kernel import (
     configuration_name,
     import_file,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.verification.checks import CheckOutcome, changes

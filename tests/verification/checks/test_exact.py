@@ -4,8 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64

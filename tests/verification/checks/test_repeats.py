@@ -9,8 +9,7 @@ import pytest
 
 from gemmetry.devices import late_work
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, repeats
 from gemmetry.verification.inputs import exact as exact_inputs

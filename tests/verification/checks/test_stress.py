@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gemmetry.devices.host import HostDevice
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.verification.checks import CheckOutcome, repeats, stress
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"

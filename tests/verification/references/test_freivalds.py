@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import (
     apply_epilogue,

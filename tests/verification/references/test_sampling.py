@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import quantize

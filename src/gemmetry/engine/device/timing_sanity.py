@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from gemmetry.domain import units
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.record import Measurement
+from gemmetry.domain.record import Measurement, Trait
 from gemmetry.domain.target import Target
-from gemmetry.domain.traits import Trait
 from gemmetry.hardware.speed_limit import SpeedLimit, speed_limit
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 

@@ -27,6 +27,7 @@ from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.dispatches.candidates import Resolver
 from gemmetry.engine.dispatches.evidence_folders import path_of
 from gemmetry.engine.dispatches.sanitized import SanitizedRequest
+from gemmetry.engine.jobs import job_of
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.opaque.executor import run_command
 from gemmetry.engine.planning import LaneProvider
@@ -49,7 +50,7 @@ def check_counters(chosen: Plan) -> None:
         EnvironmentFailure: the profiler is missing.
     """
     kinds = {target.kind for target in chosen.targets}
-    if not (chosen.settings.measure or chosen.settings.verify) or not kinds & TOOLS.keys():
+    if not job_of(chosen.settings).uses_device or not kinds & TOOLS.keys():
         raise RequestError(
             "hardware counters are collected of dispatches that run on an NVIDIA or AMD GPU, and "
             f"this plan has none: it is for {', '.join(map(str, chosen.targets))}",

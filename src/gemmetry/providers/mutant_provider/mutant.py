@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 
 Kernel = TypeVar("Kernel", bound=type)
 

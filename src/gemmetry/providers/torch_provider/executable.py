@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from gemmetry.devices.torch import TORCH_ERRORS, TorchDevice
 from gemmetry.domain.contracts import Buffer, Device
 from gemmetry.domain.errors import UnsupportedError
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.providers.torch_provider.products import MathMode, Product
 
 

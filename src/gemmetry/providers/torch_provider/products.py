@@ -22,7 +22,7 @@ from gemmetry.domain.operation import (
     OperationKind,
     Scaling,
 )
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 
 Product = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
 _Step = Callable[[torch.Tensor, Sequence[torch.Tensor]], object]

@@ -20,7 +20,7 @@ from typing import Any
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
 from gemmetry.domain.errors import GemmetryError, NameSyntaxError, RequestError, UnknownNameError
 from gemmetry.domain.names import print_number, split_dispatch_name
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 
 CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
 """Module-level list of mappings, keyword -> value, used where the request specifies none."""
@@ -29,7 +29,7 @@ BACKEND_ATTRIBUTE = "BACKEND"
 """Module-level ``"numpy"`` or ``"torch"``: the array library of the functions."""
 
 DECLARES_ATTRIBUTE = "DECLARES"
-"""Module-level list of the traits declared for the functions' arithmetic (``domain/traits.py``)."""
+"""Module-level list of the traits declared for the functions' arithmetic (``domain/record.py``)."""
 
 ARRAYS = ("numpy", "torch")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.changes import (
     Edit,
     InputChange,

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from gemmetry.domain.operation import Scaling
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import exact_integer_limit
 from gemmetry.numerics.references import to_logical
 from gemmetry.verification.checks.results import (

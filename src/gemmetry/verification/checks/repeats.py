@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from gemmetry.domain.contracts import OrderedDevice, ThreadDevice
 from gemmetry.domain.errors import DispatchError
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import Array, to_float64
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.results import (

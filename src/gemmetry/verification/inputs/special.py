@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gemmetry.domain.dtypes import BF16, E2M1, F32, F64, TF32
 from gemmetry.domain.operation import Conv2dShape, Layout, Operation, Scaling, TensorSpec
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import logical_tensors, to_logical, to_storage
 from gemmetry.numerics.storage import (

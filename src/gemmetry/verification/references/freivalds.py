@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from gemmetry.domain.dtypes import F64
 from gemmetry.domain.operation import Conv2dShape, EpilogueStep, Operation, OperationKind
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.accumulation import rounding_count
 from gemmetry.numerics.block_scaling import dequantized
 from gemmetry.numerics.bounds import underflow_cost

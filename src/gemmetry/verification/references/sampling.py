@@ -20,7 +20,7 @@ from gemmetry.domain.operation import (
     Operation,
     OperationKind,
 )
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import half_ulp
 from gemmetry.numerics.references import (
     OperandSizes,

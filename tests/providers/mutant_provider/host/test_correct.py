@@ -9,7 +9,7 @@ import pytest
 
 from gemmetry.domain.dtypes import F16
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import Array, numpy_dtype, smallest_normal, to_float32, to_float64

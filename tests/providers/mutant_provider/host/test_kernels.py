@@ -8,8 +8,8 @@ import pytest
 from gemmetry.devices.host import HostDevice
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Trait
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.domain.traits import Trait
 from gemmetry.providers.mutant_provider import mutant
 from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import bug, build, tricky

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.providers.mutant_provider.torch_callers import SLUGS
 from gemmetry.providers.mutant_provider.triton import catalogue as triton_catalogue
 from gemmetry.providers.mutant_provider.triton.catalogue import (

@@ -13,7 +13,7 @@ C7518).
 
 from __future__ import annotations
 
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.providers.mutant_provider.cuda.cooperation_bugs import HOPPER_BUGS, SPLIT_BUGS
 from gemmetry.providers.mutant_provider.cuda.launch_bugs import LAUNCH_BUGS
 from gemmetry.providers.mutant_provider.cuda.recipe import (

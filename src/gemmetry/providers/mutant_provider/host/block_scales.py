@@ -174,7 +174,7 @@ class FactorsAsExponents(BlockScaled):
 
 
 @bug(43, "block_scales_in_bf16", "keeps f32 factors of blocks in bf16", ON_FP8, "scale_factors")
-class FactorsInBf16(BlockScaled):
+class BlockFactorsInBf16(BlockScaled):
     def factors(self, factors: Array) -> Array:
         return to_float64(quantize(to_float32(factors), BF16))
 

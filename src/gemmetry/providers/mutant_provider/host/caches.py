@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, padded
 from gemmetry.providers.mutant_provider.host.kernels import bug, tricky

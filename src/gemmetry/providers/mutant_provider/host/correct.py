@@ -12,7 +12,7 @@ import numpy as np
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.dtypes import BF16, F32
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import (
     numpy_dtype,
     quantize,

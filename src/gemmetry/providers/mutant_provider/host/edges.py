@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import ON_BF16, ON_F16, ON_F32, bug, tricky
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Device, Executable
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant, Planter, plant
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import smallest_normal, to_float32, to_float64
 from gemmetry.providers.mutant_provider.host.arithmetic import RoundsInputs
 from gemmetry.providers.mutant_provider.host.edges import NormalisesRows

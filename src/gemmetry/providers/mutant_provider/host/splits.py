@@ -6,7 +6,7 @@ import numpy as np
 
 from gemmetry.domain.dtypes import BF16
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import quantize, to_float32
 from gemmetry.providers.mutant_provider.host.emulator import Array, Racing, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.host.kernels import ON_DEEP, bug, tricky

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
 
 TILE = (32, 32, 32)

@@ -15,7 +15,7 @@ import numpy as np
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.unseen.kernels import (

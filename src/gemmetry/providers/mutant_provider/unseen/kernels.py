@@ -8,7 +8,7 @@ as unseen.
 
 from __future__ import annotations
 
-from gemmetry.domain.traits import Trait
+from gemmetry.domain.record import Trait
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant, Planter, plant
 
 ON_F32 = "matmul_128x128x128_f32t_f32t_f32t"
