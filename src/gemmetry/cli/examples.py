@@ -177,6 +177,14 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "  -o my.ncu-rep -- python train.py"),
         ("What would be run:", "gemmetry counters collect --set quick --dry-run -- ./gemm 4096"),
     ),
+    "counters compare": (
+        ("What changed between two versions of a kernel",
+         "gemmetry counters compare before.csv after.csv --label before --label after"),
+        ("The launches of one kernel with different tiles, in one report",
+         "gemmetry counters compare my.ncu-rep --kernel matmul_kernel -o comparison.csv"),
+        ("With further metrics, as a table",
+         "gemmetry counters compare a.csv b.csv --metrics sm_active_percent -o changes.csv"),
+    ),
     "counters diagnose": (
         ("What bounds each kernel of a report, in a few lines each:",
          "gemmetry counters diagnose my.ncu-rep --brief"),

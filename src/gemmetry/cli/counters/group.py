@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "collect": "collect",
     "import": "import_command",
     "diagnose": "diagnose",
+    "compare": "compare",
     "metrics": "metrics",
 }
 """Command -> its module, which has a function of that name followed by an underscore if Python

@@ -1,0 +1,1 @@
+"""Comparison of reports of hardware counters."""

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.analysis.counters.comparison import CounterReport, compare_counters
+from gemmetry.analysis.counters.matching import variants_of
+from gemmetry.counters.diagnosis.gates import diagnose
+
+SHIFT = np.linspace(-0.004, 0.004, 40)
+
+
+@pytest.fixture
+def report(counter_launches):
+    def make(label, durations, **values):
+        launches = [
+            counter_launches.launch(
+                counter_launches.metrics(**values, gpu__time_duration___sum=float(one))
+            )
+            for one in durations
+        ]
+        diagnoses = [diagnose(one) for one in launches]
+        return CounterReport(label, f"{label}.csv", variants_of(launches, diagnoses))
+
+    return make
+
+
+def _change(first, second, metric="duration", **options):
+    (kernel,) = compare_counters([first, second], **options).kernels
+    return next(one for one in kernel.metrics if one.metric == metric)
+
+
+def test_many_launches_have_a_verdict_from_their_interval(report):
+    base = report("A", 1e5 * (1 + SHIFT))
+    slower = _change(base, report("B", 1.2e5 * (1 + SHIFT)))
+    assert slower.verdict == "higher"
+    assert slower.interval[0] > 1.01
+    assert slower.ratio == pytest.approx(1.2)
+    same = _change(base, report("B", 1e5 * (1 + SHIFT)))
+    assert same.verdict == "no difference shown"
+    assert same.interval[0] <= 1 <= same.interval[1]
+    assert _change(report("A", 1.2e5 * (1 + SHIFT)), base).verdict == "lower"
+
+
+def test_one_launch_each_is_undecided(report):
+    change = _change(report("A", [1e5]), report("B", [2e5]))
+    assert (change.verdict, change.interval, change.difference) == ("undecided", None, 1e5)
+    assert "1 launch a side" in change.note
+
+
+def test_zeros_have_no_ratio(report):
+    name = "dram__bytes_read.sum"
+    zero = report("A", [1e5] * 40, dram__bytes_read___sum=0.0)
+    some = report("B", [1e5] * 40, dram__bytes_read___sum=4e6)
+    change = _change(zero, some, name, metrics=[name])
+    assert (change.verdict, change.ratio, change.difference) == ("undecided", None, 4e6)
+
+
+def test_a_metric_of_one_side_only_has_no_verdict(report):
+    some = report("B", [1e5], launch__registers_per_thread=64.0)
+    change = _change(report("A", [1e5]), some, "registers_per_thread")
+    assert (change.first, change.second, change.verdict) == (None, 64.0, "")
+
+
+def test_what_follows_from_the_launch_has_no_noise(report):
+    first = report("A", [1e5], launch__registers_per_thread=64.0)
+    second = report("B", [1e5], launch__registers_per_thread=128.0)
+    assert _change(first, second, "registers_per_thread").verdict == "higher"
+    assert _change(first, first, "registers_per_thread").verdict == "same"
+
+
+def test_findings_that_come_and_go(counter_launches):
+    launch, metrics = counter_launches.launch, counter_launches.metrics
+    launches = [launch(metrics()), launch(metrics({"dram__cycles_active": 92.0}))]
+    first, second = (
+        CounterReport(label, "", variants_of([one], [diagnose(one)]))
+        for label, one in zip("AB", launches, strict=True)
+    )
+    (kernel,) = compare_counters([first, second]).kernels
+    assert kernel.second.diagnosis.verdict.id == "dram_roof"
+    assert "dram_roof" in kernel.new
+    assert "latency_long_scoreboard" in kernel.gone
+
+
+def test_other_work_is_noted(report):
+    bf16 = "sm__ops_path_tensor_src_bf16_dst_fp32___sum"
+    first, second = (report(label, [1e5], **{bf16: value})
+                     for label, value in (("A", 1e9), ("B", 4e9)))  # fmt: skip
+    (kernel,) = compare_counters([first, second]).kernels
+    assert kernel.note.startswith("the work differs: 1e+09 and 4e+09")
