@@ -179,11 +179,11 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     ),
     "counters compare": (
         ("What changed between two versions of a kernel",
-         "gemmetry counters compare before.csv after.csv --label before --label after"),
+         "gemmetry counters compare old.csv new.csv --label old --label new"),
         ("The launches of one kernel with different tiles, in one report",
-         "gemmetry counters compare my.ncu-rep --kernel matmul_kernel -o comparison.csv"),
+         "gemmetry counters compare my.ncu-rep --kernel matmul_kernel"),
         ("With further metrics, as a table",
-         "gemmetry counters compare a.csv b.csv --metrics sm_active_percent -o changes.csv"),
+         "gemmetry counters compare a.csv b.csv --metrics sm_count -o changes.csv"),
     ),
     "counters diagnose": (
         ("What bounds each kernel of a report, in a few lines each:",

@@ -14,7 +14,7 @@ def compare(
     reports: Annotated[
         list[Path],
         typer.Argument(
-            metavar="A [B...]",
+            metavar="A B...",
             help="Reports, as for gemmetry counters diagnose; the others are compared with A. Of "
             "one report: launches of one kernel with different grids.",
         ),
