@@ -301,6 +301,8 @@ def _cause_entry(cause: Any) -> Entry:
         "full_overlap_slowdown": _value(dose, "full_overlap_slowdown"),
         "full_overlap_ci_low": _value(dose, "low"),
         "full_overlap_ci_high": _value(dose, "high"),
+        "full_overlap_note": dose.note if dose else "",
+        "highest_overlap_share": _value(dose, "highest_share"),
     }
 
 

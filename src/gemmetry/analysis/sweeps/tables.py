@@ -55,6 +55,8 @@ _CAUSE = (
     _number("full_overlap_slowdown", "factor from no overlap to full overlap"),
     _number("full_overlap_ci_low", "lower end of its interval"),
     _number("full_overlap_ci_high", "upper end of its interval"),
+    _text("full_overlap_note", "why there is no such factor, though enough instances overlap"),
+    _number("highest_overlap_share", "highest overlapped share of an instance, 0 to 1"),
     _text("note", "why there is no verdict"),
 )  # fmt: skip
 _STATISTICS = (

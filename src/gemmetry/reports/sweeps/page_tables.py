@@ -68,10 +68,13 @@ _GEMMS = (
     _SWEEP, _POINT, _text("GEMM", "M x N x K"), _text("kernel"),
     _number("alone µs", 1, "median of instances without communication"),
     _number("with comm. µs", 1, "median of instances next to communication"),
-    _percent("slowdown", "ratio of the two"), _percent("low", "lower end of its interval"),
+    _percent("slowdown", "median over the pairs of instances of one rank, which differs from the "
+             "ratio of the two where ranks do"),
+    _percent("low", "lower end of its interval"),
     _percent("high", "upper end of its interval"), _text("verdict"),
     _number("ms/step", 3, "what the slowdown costs per step"),
     _percent("full overlap", "slowdown at full overlap, by the dose-response"),
+    _share("highest overlap", "highest overlapped share of an instance, where six exceed a half"),
     _whole("n alone"), _whole("n with comm."), _text("note"),
 )  # fmt: skip
 _SETTINGS = (
@@ -153,8 +156,8 @@ def _gemm(one: Mapping[str, Any]) -> Sequence[Any]:
         gemm_label(one) if one["m"] is not None else "", one["kernel"], one["alone_median_us"],
         one["overlapped_median_us"], one["slowdown"], one["slowdown_ci_low"],
         one["slowdown_ci_high"], one["verdict"], one["cost_ms_per_step"],
-        one["full_overlap_slowdown"], one["alone_count"], one["overlapped_count"],
-        one["note"] or "",
+        one["full_overlap_slowdown"], one.get("highest_overlap_share"), one["alone_count"],
+        one["overlapped_count"], one["note"] or "",
     )  # fmt: skip
 
 

@@ -162,9 +162,24 @@ def test_slopes_between_almost_equal_shares_are_no_bounds():
     kind = GemmKind("k", "k", 1, 1, 1)
     share = 0.9 + 1e-9 * np.arange(12)
     duration = 100.0 * 1.1 ** np.arange(12)
-    assert dose_response(kind, duration, share * duration) is None
+    found = dose_response(kind, duration, share * duration)
+    assert (found.full_overlap_slowdown, found.low, found.high) == (None, None, None)
+    assert "differ by less than 50%" in found.note
+    assert found.highest_share == pytest.approx(0.9)
     alone = np.concatenate([np.full(12, 100.0), duration])
     found = dose_response(kind, alone, np.concatenate([np.zeros(12), share * duration]))
     assert found is not None
     assert 1 < found.full_overlap_slowdown < 10
     assert found.low < found.full_overlap_slowdown < found.high
+
+
+def test_a_slope_that_noise_of_almost_equal_shares_makes_is_no_factor():
+    """40 instances that overlap almost entirely, whose shares grow with their durations."""
+    kind = GemmKind("k", "k", 1, 1, 1)
+    together = np.linspace(350.0, 700.0, 40)
+    duration = np.concatenate([[280.0, 281.0], together])
+    share = np.concatenate([[0.0, 0.0], np.linspace(0.9, 1.0, 40)])
+    found = dose_response(kind, duration, share * duration)
+    assert (found.full_overlap_slowdown, found.low, found.high) == (None, None, None)
+    assert "extrapolated" in found.note
+    assert found.highest_share == pytest.approx(1)

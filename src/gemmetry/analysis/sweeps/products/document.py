@@ -98,7 +98,8 @@ def _gemms(one: ProductPoint) -> Iterable[Entry]:
     unknown = (
         "overlapped_count", "alone_count", "overlapped_median_us", "alone_median_us", "slowdown",
         "slowdown_ci_low", "slowdown_ci_high", "cost_ms_per_step", "full_overlap_slowdown",
-        "full_overlap_ci_low", "full_overlap_ci_high", "note",
+        "full_overlap_ci_low", "full_overlap_ci_high", "full_overlap_note", "highest_overlap_share",
+        "note",
     )  # fmt: skip
     for kind, gemms in by_kind.items():
         yield {

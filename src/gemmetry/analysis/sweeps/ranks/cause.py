@@ -33,12 +33,13 @@ RELEVANT = 0.01
 """Relative differences up to this count as none, of a GEMM and of a step: a hundredth of the cost
 of a training run."""
 
-_STEEPEST = math.log(1000)
-"""Steeper slopes are those between almost equal shares of overlap."""
-
 LEAST_SHARE = 0.5
 """A dose-response takes as many instances that overlap for this share of their time as an interval
 of a median needs."""
+
+_WIDEST = 2.0
+"""An interval of a slope may reach this many times as far as the logarithms of the durations
+differ; one that reaches further excludes nothing that could be observed."""
 
 NO_CONTROL = "no control group"
 """The verdict where every instance ran next to communication."""
@@ -61,15 +62,19 @@ NO_SHAPE = (
 class DoseResponse(msgspec.Struct, frozen=True):
     """How the duration depends on the overlapped share of an instance."""
 
-    full_overlap_slowdown: float
+    full_overlap_slowdown: float | None
     """Factor of the duration from no overlap to full overlap, by the Theil-Sen slope of the
-    logarithm of the duration over the share."""
+    logarithm of the duration over the share; None where `note` gives the reason."""
     low: float | None
-    """Lower end of its 95 % interval; None where there are too few instances, or it is a slope
-    between almost equal shares."""
+    """Lower end of its 95 % interval; None without a factor, or where there are too few
+    instances."""
     high: float | None
     """Upper end, like `low`."""
     count: int
+    highest_share: float
+    """Highest overlapped share (0 to 1) of an instance."""
+    note: str
+    """Why there is no factor; "" otherwise."""
 
 
 class CollectiveEffect(msgspec.Struct, frozen=True):
@@ -224,20 +229,38 @@ def _cost(facts: RankFacts, chosen: Int64, is_overlapped: Bools) -> float | None
 def dose_response(kind: GemmKind, duration: Floats, overlap: Floats) -> DoseResponse | None:
     """The dose-response of durations and overlaps in the same unit. It is None where the shape is
     not known, or where so few instances overlap for long enough that the slope would be
-    extrapolated (:data:`LEAST_SHARE`)."""
+    extrapolated (:data:`LEAST_SHARE`).
+
+    It has no factor where the line, over the shares that were observed, rises or falls further than
+    the durations differ at all, or an end of its interval :data:`_WIDEST` times as far: most pairs
+    of points then have almost equal shares, and their slopes, which are those of noise, would be
+    extrapolated.
+    """
     valid = duration > 0
-    share = overlap / np.where(valid, duration, 1.0)
-    if kind.m is None or (share[valid] >= LEAST_SHARE).sum() < minimum_samples():
+    share, logs = overlap[valid] / duration[valid], np.log(duration[valid])
+    if kind.m is None or (share >= LEAST_SHARE).sum() < minimum_samples():
         return None
-    found = theil_sen(share[valid], np.log(duration[valid]))
-    if found is None or abs(found.estimate) > _STEEPEST:
+    found = theil_sen(share, logs)
+    if found is None:
         return None
-    low, high = found.interval or (-math.inf, math.inf)
+    highest, span = float(share.max()), float(np.ptp(share))
+    low, high = found.interval or (None, None)
+    ends = [abs(end) for end in found.interval or ()]
+    steepest = max([abs(found.estimate), *(end / _WIDEST for end in ends)])
+    note = ""
+    if span < LEAST_SHARE:
+        note = f"the overlapped shares differ by less than {LEAST_SHARE:.0%}"
+    elif steepest * span > np.ptp(logs) * (1 + 1e-9):
+        note = "most shares are almost equal, so that a slope would be extrapolated"
+    if note:
+        return DoseResponse(None, None, None, len(logs), highest, note)
     return DoseResponse(
         math.exp(found.estimate),
-        math.exp(low) if low >= -_STEEPEST else None,
-        math.exp(high) if high <= _STEEPEST else None,
+        None if low is None else math.exp(low),
+        None if high is None else math.exp(high),
         found.points,
+        highest,
+        note,
     )
 
 
