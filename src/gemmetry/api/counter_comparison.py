@@ -35,7 +35,7 @@ class ComparedCounters:
         return {**comparison_document(self.comparison), "problems": list(self.problems)}
 
     def write(self, path: str | PathLike[str]) -> None:
-        """Write the document (.json), or a table with a row per metric (.csv, .md, .xlsx ...).
+        """Write the document (.json), a page (.html), or a table with a row per metric.
 
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
@@ -47,6 +47,10 @@ class ComparedCounters:
         path = Path(path)
         if path.suffix.lower() == ".json":
             write_atomically(path, json_file(self.document()))
+        elif path.suffix.lower() in (".html", ".htm"):
+            from gemmetry.reports.counters.page import comparison_page
+
+            write_atomically(path, comparison_page(self.comparison, self.problems).encode())
         else:
             write_tables([comparison_table(self.comparison)], path)
 

@@ -93,7 +93,7 @@ class CounterDiagnosis:
         return max(len(self._alike) - MOST_GROUPS, 0)
 
     def write(self, path: str | PathLike[str], *, checklists: bool = False) -> None:
-        """Write the document (.json), or a table with a row per finding (.csv, .md, .html ...).
+        """Write the document (.json), a page (.html), or a table with a row per finding.
 
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
@@ -105,6 +105,11 @@ class CounterDiagnosis:
         path = Path(path)
         if path.suffix.lower() == ".json":
             write_atomically(path, json_file(self.document(checklists=checklists)))
+        elif path.suffix.lower() in (".html", ".htm"):
+            from gemmetry.reports.counters.page import diagnosis_page
+
+            page = diagnosis_page(self.groups(checklists=checklists), self.problems)
+            write_atomically(path, page.encode())
         else:
             write_tables([diagnosis_table(self.diagnoses)], path)
 

@@ -80,7 +80,7 @@ def sweep_page(document: Mapping[str, Any], folder: Path | None = None) -> str:
     """
     sweep = LabelledSweep(label="", document=document)
     sections = [*_sections([sweep], "analysis.json"), _images([("", _written(folder))])]
-    return _page(
+    return rendered_page(
         title=Path(sweep.title).name or "Sweep",
         identity=_identity(document),
         groups=[{"heading": "", "items": answers(document), "minor": False}],
@@ -110,7 +110,7 @@ def comparison_page(comparison: SweepComparison, sweeps: Sequence[LabelledSweep]
     problems = [f"{s.label}: {text}" for s in sweeps for text in s.document["problems"]]
     pictures = [(one.label, _pictures(one, problems)) for one in sweeps]
     sections = [
-        _section(
+        page_section(
             "environment", "Environment", "How the environments differ",
             sheets=[("", tables.environments_of(comparison))], file="the JSON document",
         ),
@@ -118,7 +118,7 @@ def comparison_page(comparison: SweepComparison, sweeps: Sequence[LabelledSweep]
         *_sections(sweeps, "analysis.json of each sweep"),
         _images(pictures),
     ]  # fmt: skip
-    return _page(
+    return rendered_page(
         title=" · ".join(one.label for one in sweeps),
         identity=[f"{one.label} = {cut(one.title)}" for one in sweeps],
         groups=groups,
@@ -146,7 +146,7 @@ def _changes(comparison: SweepComparison) -> list[dict[str, Any]]:
         others = change_forest(one, [RowGroup.GEMMS, RowGroup.COLLECTIVES], ratio)
         groups = (RowGroup.WHOLE, RowGroup.STEP, RowGroup.PARTS)
         kinds = (RowGroup.GEMMS, RowGroup.COLLECTIVES)
-        found.append(_section(
+        found.append(page_section(
             f"changes-{number}", f"{one.label} / {comparison.label}", f"What changed: {ratio}",
             about=_ABOUT["changes"],
             figures=[("Steps", steps), ("GEMMs and collectives", others)],
@@ -160,30 +160,30 @@ def _changes(comparison: SweepComparison) -> list[dict[str, Any]]:
 def _sections(sweeps: Sequence[LabelledSweep], file: str) -> list[dict[str, Any]]:
     """What every page about sweeps shows; a section without content is empty."""
     return [
-        _section("step", "Step", "Where the time of a step goes", _ABOUT["step"],
+        page_section("step", "Step", "Where the time of a step goes", _ABOUT["step"],
                  [("The whole step", split_figure(sweeps)),
                   ("What is added to computing", split_figure(sweeps, without=["compute_ms"]))],
                  [("", tables.points_of(sweeps))], file),
-        _section("map", "Map", "Step by threads and channels, in ms", _ABOUT["map"],
+        page_section("map", "Map", "Step by threads and channels, in ms", _ABOUT["map"],
                  figures=[("", one) for one in maps(sweeps)]),
-        _section("gemms", "GEMMs", "What communication costs each GEMM", _ABOUT["gemms"],
+        page_section("gemms", "GEMMs", "What communication costs each GEMM", _ABOUT["gemms"],
                  [("", slowdown_forest(sweeps))], [("", tables.gemms_of(sweeps))], file),
-        _section("dose", "Overlap", "Slowdown by overlapped share", _ABOUT["dose"],
+        page_section("dose", "Overlap", "Slowdown by overlapped share", _ABOUT["dose"],
                  [("", dose_figure(sweeps))]),
-        _section("settings", "Settings", "Whether settings took effect", _ABOUT["settings"],
+        page_section("settings", "Settings", "Whether settings took effect", _ABOUT["settings"],
                  sheets=[("", tables.settings_of(sweeps))], file=file),
-        _section("stragglers", "Stragglers", "Who is waited for", _ABOUT["stragglers"],
+        page_section("stragglers", "Stragglers", "Who is waited for", _ABOUT["stragglers"],
                  sheets=[("", tables.stragglers_of(sweeps))], file=file),
-        _section("collectives", "Collectives", "Collectives by size", _ABOUT["collectives"],
+        page_section("collectives", "Collectives", "Collectives by size", _ABOUT["collectives"],
                  [("", collective_figure(sweeps))],
                  [("", tables.collectives_of(sweeps)),
                   ("NCCL's own records", tables.records_of(sweeps))], file),
-        _section("counters", "Counters", "Kernels under rocprofv3", _ABOUT["counters"],
+        page_section("counters", "Counters", "Kernels under rocprofv3", _ABOUT["counters"],
                  sheets=[("", tables.counters_of(sweeps))], file=file),
     ]  # fmt: skip
 
 
-def _section(
+def page_section(
     id: str,
     short: str,
     heading: str,
@@ -192,6 +192,7 @@ def _section(
     sheets: Sequence[tuple[str, Table]] = (),
     file: str = "",
 ) -> dict[str, Any]:
+    """A section for :func:`rendered_page`; figures and tables come with their titles."""
     shown = [
         {"note": "", "wide": False, **one, "title": title or one.get("title", ""), "name": heading}
         for title, one in figures
@@ -214,7 +215,7 @@ def _section(
 
 def _images(pictures: Sequence[tuple[str, Mapping[str, bytes]]]) -> dict[str, Any]:
     """The PNGs of each sweep, which is given by its label."""
-    section = _section("pictures", "Pictures", "The pictures of the analysis")
+    section = page_section("pictures", "Pictures", "The pictures of the analysis")
     section["images"] = [
         {"name": f"{label}: {name}" if label else name,
          "source": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
@@ -268,7 +269,7 @@ def _identity(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _page(
+def rendered_page(
     *,
     title: str,
     identity: Sequence[str],
@@ -276,6 +277,11 @@ def _page(
     problems: Sequence[str],
     sections: Sequence[dict[str, Any]],
 ) -> str:
+    """The page: sentences first, then the sections that have any content.
+
+    Raises:
+        RequestError: plotly is not installed.
+    """
     plotly = require("plotly.offline", extra="plot")
     templates = page_templates()
     shown = [one for one in sections if one["figures"] or one["tables"] or one["images"]]
