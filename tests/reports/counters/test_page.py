@@ -6,7 +6,12 @@ from gemmetry.api.counter_comparison import compare
 from gemmetry.api.counter_diagnosis import diagnose
 from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
 from gemmetry.counters.roofline import roofline_of
-from gemmetry.reports.counters.page import comparison_page, diagnosis_page, roofline_figure
+from gemmetry.reports.counters.page import (
+    comparison_page,
+    diagnosis_page,
+    roofline_figure,
+    stall_figure,
+)
 from gemmetry.reports.counters.text import DiagnosedLaunch
 
 RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
@@ -53,3 +58,12 @@ def test_names_of_kernels_are_no_markup(counter_launches):
 def test_without_operations_there_is_no_roofline(counter_launches):
     launch = counter_launches.launch(counter_launches.metrics())
     assert roofline_figure([("", roofline_of(launch))]) is None
+
+
+def test_the_stalls_of_both_launches_are_bars():
+    (kernel,) = compare(RAW, RAW, labels=["before", "after"]).comparison.kernels
+    before, after = stall_figure("before", kernel)["traces"]
+    assert (before["name"], after["name"]) == ("before", "after")
+    assert before["y"][0] == "barrier"
+    assert 30 < before["x"][0] < 32
+    assert before["x"] == after["x"]

@@ -42,6 +42,9 @@ CONCEPTS = (
 )  # fmt: skip
 """Those of the catalogue that are compared without a request."""
 
+STALL_SHARE = "stall_share_"
+"""Prefix of the shares of stall reasons."""
+
 MOST_STALLS = 5
 """Stall reasons that are compared: the largest of either side."""
 
@@ -185,7 +188,7 @@ def _values(
             add("operations_per_second", "FLOP/s", _operations_per_s)
             add("share_of_lowest_roof", PERCENT, _roof_share)
     for reason in _reasons(first, second):
-        add(f"stall_share_{reason}", PERCENT, lambda one, reason=reason: _stall(one, reason))  # type: ignore[misc]
+        add(f"{STALL_SHARE}{reason}", PERCENT, lambda one, reason=reason: _stall(one, reason))  # type: ignore[misc]
     return rows
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmetry.analysis.counters.comparison import CounterComparison
+from gemmetry.analysis.counters.comparison import STALL_SHARE, CounterComparison, KernelComparison
 from gemmetry.counters.diagnosis.model import Finding, LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.tables import Column, ColumnType, Table
@@ -80,7 +80,8 @@ def comparison_page(found: CounterComparison, problems: Sequence[str]) -> str:
         columns = tuple(Column(f"column {n}", heading=cut(head)) for n, head in enumerate(heads))
         sections.append(page_section(
             f"kernel-{number}", cut(one.first.name, 30), title, _ABOUT,
-            [("Both on one roofline", roofline_figure(sides))],
+            [("Both on one roofline", roofline_figure(sides)),
+             ("Shares of the stalls", stall_figure(first, one))],
             [("Metrics", Table(f"changes {number}", columns, rows))], _FILE,
         ))  # fmt: skip
     return rendered_page(
@@ -183,4 +184,24 @@ def _line(name: str, tint: int, slope: float, ends: tuple[float, float]) -> dict
     return {
         "type": "scatter", "mode": "lines", "name": f"{name}, {slope / 1e12:.3g} TB/s",
         "tint": tint, "x": list(ends), "y": [slope * x / 1e12 for x in ends],
+    }  # fmt: skip
+
+
+def stall_figure(first: str, one: KernelComparison) -> Figure | None:
+    """The largest stall shares of both launches, as bars; None where stalls were not counted."""
+    stalls = [change for change in one.metrics if change.metric.startswith(STALL_SHARE)]
+    if not stalls:
+        return None
+    names = [change.metric.removeprefix(STALL_SHARE) for change in stalls]
+    sides = ((first, [change.first for change in stalls]),
+             (one.label, [change.second for change in stalls]))  # fmt: skip
+    return {
+        "traces": [
+            {"type": "bar", "orientation": "h", "name": text_of(label), "tint": 3 + place,
+             "y": names, "x": values, "hovertemplate": "%{y}: %{x:.1f} %<extra></extra>"}
+            for place, (label, values) in enumerate(sides)
+        ],
+        "layout": {"barmode": "group", "yaxis": {"autorange": "reversed"},
+                   "xaxis": {"title": "% of the time between two instructions of a warp"}},
+        "height": 120 + 50 * len(names), "wide": True,
     }  # fmt: skip
