@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.api import profile
-from gemmetry.api.counters import chip_here, collect_counters, plan_counters
+from gemmetry.api.counters.collection import chip_here, collect_counters, plan_counters
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
 from gemmetry.counters.collecting.request import CollectRequest
 from gemmetry.domain.errors import RequestError

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmetry.api.counter_comparison import compare
-from gemmetry.api.counter_diagnosis import diagnose
+from gemmetry.api.counters.comparison import compare
+from gemmetry.api.counters.diagnosis import diagnose
 from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.reports.counters.page import (

@@ -120,7 +120,7 @@ def collect(
     Kernels run once per pass, one after the other, so that the command takes much longer and its
     own times mean nothing. Its output goes to a file.
     """
-    from gemmetry.api.counters import collect_counters, plan_counters
+    from gemmetry.api.counters.collection import collect_counters, plan_counters
     from gemmetry.counters.collecting.request import CollectRequest
 
     request = CollectRequest(

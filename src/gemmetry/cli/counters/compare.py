@@ -60,7 +60,7 @@ def compare(
     single launch they are undecided.
     """
     from gemmetry.analysis.counters.comparison import THRESHOLD
-    from gemmetry.api.counter_comparison import compare as run
+    from gemmetry.api.counters.comparison import compare as run
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.units import parse_share

@@ -64,7 +64,7 @@ def diagnose(
     A unit at its limit comes first; stalls and occupancy count only where no unit is near its
     limit. What was not counted is named, with the options that collect it.
     """
-    from gemmetry.api.counter_diagnosis import diagnose as run
+    from gemmetry.api.counters.diagnosis import diagnose as run
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
 

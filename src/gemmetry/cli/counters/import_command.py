@@ -13,7 +13,7 @@ from gemmetry.cli.options import Json, Outputs
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gemmetry.api.counter_reports import CounterReports
+    from gemmetry.api.counters.reports import CounterReports
     from gemmetry.formats.counters.launches import ProfiledLaunch
 
 _MOST = 50
@@ -42,7 +42,7 @@ def import_(
     tables. Files have one row per launch and a column for each metric; JSON also has the units and
     the conclusions of the profiler's rules. Exit status 1 if some of the files cannot be read.
     """
-    from gemmetry.api.counter_reports import read_reports
+    from gemmetry.api.counters.reports import read_reports
     from gemmetry.cli.console import note, print_json
     from gemmetry.cli.tables import check_outputs
     from gemmetry.reports.tables.files import write_atomically

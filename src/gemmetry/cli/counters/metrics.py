@@ -31,7 +31,7 @@ def metrics(
     output: Outputs = None,
 ) -> None:
     """List what hardware counters show, and the metrics that show it on a chip."""
-    from gemmetry.api.counters import metric_table
+    from gemmetry.api.counters.collection import metric_table
 
     emit(metric_table(chip, concept), as_json=json, outputs=output or [], show=_print)
 

@@ -17,7 +17,7 @@ from gemmetry.analysis.counters.comparison import (
 )
 from gemmetry.analysis.counters.documents import comparison_document, comparison_table
 from gemmetry.analysis.counters.matching import Variant, variants_of
-from gemmetry.api.counter_diagnosis import diagnose
+from gemmetry.api.counters.diagnosis import diagnose
 from gemmetry.counters.catalogue import concept_of
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 
@@ -68,7 +68,7 @@ def compare(
     """Compare the kernels of reports of counters with those of the first report.
 
     Args:
-        reports: as those of :func:`~gemmetry.api.counter_diagnosis.diagnose`. Of a single report,
+        reports: as those of :func:`~gemmetry.api.counters.diagnosis.diagnose`. Of a single report,
             launches of one kernel with other grids are compared with the first of them.
         labels: one for each report; by default A, B, C ...
         kernel: a regular expression; only launches whose name contains it.

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.counter_reports import read_reports
+from gemmetry.api.counters.reports import read_reports
 from gemmetry.domain.errors import RequestError
 
-DATA = Path(__file__).parent.parent / "data" / "counters"
+DATA = Path(__file__).parents[2] / "data" / "counters"
 RAW = DATA / "h200_cublas_bf16_4096_raw.csv.gz"
 VCOPY = DATA / "mi300x_vcopy_pmc_perf.csv.gz"
 

@@ -1,0 +1,1 @@
+"""Hardware counters in Python: collecting, reading, diagnosing and comparing."""
