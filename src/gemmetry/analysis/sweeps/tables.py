@@ -46,7 +46,8 @@ _CAUSE = (
     _whole("alone_count", "instances without"),
     _number("overlapped_median_us", "median of the former"),
     _number("alone_median_us", "median of the latter"),
-    _number("slowdown", "ratio of the two"),
+    _number("slowdown", "ratio of the two; over several ranks, the median over the pairs of "
+            "instances of one rank"),
     _number("slowdown_ci_low", "lower end of its interval"),
     _number("slowdown_ci_high", "upper end of its interval"),
     _text("verdict", "slower, faster, no difference shown, undecided, no control group or not "
