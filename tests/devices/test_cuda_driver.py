@@ -1,36 +1,25 @@
-"""Tests of compiling CUDA C++ without a GPU."""
+"""Tests of launches through the driver's library, without a driver."""
 
 from __future__ import annotations
 
-import re
+import ctypes
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-
-from gemmetry.domain.errors import CompileError
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmetry.devices import cuda_driver
 from gemmetry.devices.cuda_driver import (
     CudaError,
+    Grid,
+    LaunchConfig,
+    PreparedLaunch,
     checked,
-    compile_source,
-    fetched,
-    macros_of,
+    launch_attributes,
+    launch_config,
 )
-
-RIGHT = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
-
-
-def test_machine_code_is_kept() -> None:
-    cubin = compile_source("mutants/tiled_matmul", RIGHT, "sm_90")
-    assert cubin.code.startswith(b"\x7fELF") and b"tiled_matmul" in cubin.code
-    assert compile_source("mutants/tiled_matmul", RIGHT, "sm_90") is cubin
-
-
-def test_a_rejected_source_is_reported_with_the_compilers_first_line() -> None:
-    with pytest.raises(CompileError, match="NVRTC rejected hopper_matmul for sm_90"):
-        compile_source("mutants/hopper_matmul", RIGHT, "sm_90a")  # its macros are missing
 
 
 def test_a_failed_call_raises_with_its_code() -> None:
@@ -42,22 +31,85 @@ def test_a_failed_call_raises_with_its_code() -> None:
     assert caught.value.error_code == 1
 
 
-def test_an_empty_log_leaves_the_bytes_of_others_alone() -> None:
-    nvrtc = cuda_driver.nvrtc
-    _, program = nvrtc.nvrtcCreateProgram(b"__global__ void f() {}", b"f.cu", 0, [], [])
-    nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
-    log = fetched(program, "ProgramLog")
-    assert log.strip(b"\0") == b""
-    assert [bytes([value]).hex() for value in range(256)] == [f"{v:02x}" for v in range(256)]
-    assert fetched(program, "CUBIN").startswith(b"\x7fELF")
-    nvrtc.nvrtcDestroyProgram(program)
+def theirs(grid: Grid) -> Any:
+    """The same launch in the structures of cuda-bindings."""
+    driver = cuda_driver.driver
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid.blocks
+    config.blockDimX, config.blockDimY, config.blockDimZ = grid.threads
+    config.sharedMemBytes = grid.dynamic_bytes
+    cluster = driver.CUlaunchAttribute()
+    cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    size = driver.CUlaunchAttributeValue()
+    size.clusterDim.x, size.clusterDim.y, size.clusterDim.z = grid.cluster
+    cluster.value = size
+    early = driver.CUlaunchAttribute()
+    early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    allowed = driver.CUlaunchAttributeValue()
+    allowed.programmaticStreamSerializationAllowed = 1
+    early.value = allowed
+    config.attrs = [cluster, early]
+    config.numAttrs = 2
+    return config
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
-def test_the_spoiling_kernel_keeps_its_values_in_registers(architecture: str) -> None:
-    """A compiler that saw through it would leave nearly all registers of the device as they are."""
-    log = compile_source("stress", (), architecture).log
-    registers = [int(count) for count in re.findall(r"Used (\d+) registers", log)]
-    assert max(registers) >= 240
-    assert min(registers) <= 16  # The other kernel leaves room for whom it keeps waiting.
-    assert {int(count) for count in re.findall(r"(\d+) bytes spill", log)} == {0}
+def test_the_structures_are_those_of_the_driver() -> None:
+    grid = Grid(
+        blocks=(6, 5, 4), threads=(96, 2, 1), cluster=(3, 1, 2), dynamic_bytes=5000,
+        starts_early=True,
+    )  # fmt: skip
+    attributes = launch_attributes(grid)
+    mine = launch_config(grid, attributes)
+    config = theirs(grid)
+    other = LaunchConfig.from_address(config.getPtr())
+    for field in ("dynamic_bytes", "attribute_count"):
+        assert getattr(mine, field) == getattr(other, field)
+    assert list(mine.blocks) == list(other.blocks) == [6, 5, 4]
+    assert list(mine.threads) == list(other.threads) == [96, 2, 1]
+    there = type(attributes).from_address(other.attributes)
+    for index, count in ((0, 3), (1, 1)):
+        assert attributes[index].id == there[index].id
+        assert attributes[index].values[:count] == there[index].values[:count]
+
+
+class Library:
+    """Replaces the driver's library: stores what each launch passes, as the driver copies it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int = 0) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+        self.status = status
+        library = SimpleNamespace(cuLaunchKernelEx=self._launch)
+        monkeypatch.setattr(cuda_driver, "driver_library", lambda: library)
+
+    def _launch(self, config: int, function: int, table: int, extra: None) -> int:
+        found = LaunchConfig.from_address(config)
+        pointers = (ctypes.c_void_p * 2).from_address(table)
+        values = [ctypes.c_uint64.from_address(one).value for one in pointers]
+        self.launches.append((list(found.blocks), found.stream, function, values))
+        return self.status
+
+
+KERNEL: Any = SimpleNamespace(name="gemm", address=77)
+
+
+def test_only_addresses_change_from_launch_to_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library(monkeypatch)
+    grid = Grid(blocks=(2, 3, 1), threads=(32, 1, 1))
+    launch = PreparedLaunch(KERNEL, grid, [ctypes.c_void_p(1000), ctypes.c_uint64(5)])
+    launch(40)
+    launch.arguments[0].value = 2000
+    launch.replace(1, ctypes.c_uint64(6))
+    launch(41)
+    assert library.launches == [
+        ([2, 3, 1], 40, 77, [1000, 5]),
+        ([2, 3, 1], 41, 77, [2000, 6]),
+    ]
+
+
+def test_a_refused_launch_raises_with_the_kernels_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    Library(monkeypatch, status=1)
+    launch = PreparedLaunch(
+        KERNEL, Grid(blocks=(1, 1, 1), threads=(1, 1, 1)), [ctypes.c_uint64()] * 2
+    )
+    with pytest.raises(CudaError, match="INVALID_VALUE while launching gemm"):
+        launch(0)

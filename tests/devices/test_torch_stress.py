@@ -263,10 +263,10 @@ def test_what_is_missing_is_reported(cuda: FakeCuda, monkeypatch: pytest.MonkeyP
 def test_a_compiler_that_is_too_old_is_reported(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = pytest.importorskip("gemmetry.devices.cuda_driver", exc_type=ImportError)
+    compiler = pytest.importorskip("gemmetry.devices.cuda_compiler", exc_type=ImportError)
 
     def refuse(name: str, macros: object, architecture: str) -> object:
         raise CompileError(f"NVRTC rejected {name} for {architecture}: unknown")
 
-    monkeypatch.setattr(driver, "compile_source", refuse)
+    monkeypatch.setattr(compiler, "compile_source", refuse)
     assert "(NVRTC rejected stress for sm_90: unknown)" in GpuStress(CPU, cuda).limits

@@ -63,13 +63,14 @@ class Probe:
         from cuda.bindings import nvrtc
 
         from gemmetry.devices import cuda_driver as driver
+        from gemmetry.devices.cuda_compiler import Cubin, fetched
 
         status, program = nvrtc.nvrtcCreateProgram(SOURCE, b"probe.cu", 0, [], [])
         assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
         options = [f"--gpu-architecture={gpu.architecture}".encode()]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
-        cubin = driver.Cubin(driver.fetched(program, "CUBIN"), "")
+        cubin = Cubin(fetched(program, "CUBIN"), "")
         torch.cuda.synchronize()  # Makes torch's context the current one.
         self.most_bytes = driver.device_attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.processors = driver.device_attribute("MULTIPROCESSOR_COUNT")

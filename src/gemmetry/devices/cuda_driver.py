@@ -1,6 +1,8 @@
-"""Compiles this package's CUDA C++ sources with NVRTC and launches them through the driver.
+"""Loads machine code and launches it through the CUDA driver.
 
-This requires only ``cuda.bindings``, which CUDA builds of torch include; compiling needs no GPU.
+This requires only ``cuda.bindings``, which CUDA builds of torch include. Launches call the driver's
+library directly, with structures that are filled once: only the stream and the addresses differ
+from launch to launch.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any
 
-from cuda.bindings import driver, nvrtc
+from cuda.bindings import driver
 
-from gemmetry.domain.errors import CompileError
+from gemmetry.devices.cuda_compiler import Cubin
 
-SOURCES = resources.files("gemmetry.kernels")
-"""Folder of the sources, which are package data."""
+Extent = tuple[int, int, int]
+"""Sizes along x, y and z."""
+
+_CLUSTER_DIMENSION = int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+_STREAM_SERIALIZATION = int(
+    driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+)
 
 
 class CudaError(RuntimeError):
@@ -27,93 +32,6 @@ class CudaError(RuntimeError):
     def __init__(self, doing: str, code: int, name: str) -> None:
         super().__init__(f"CUDA error: {name} while {doing}")
         self.error_code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Cubin:
-    """Machine code for one architecture, and the compiler's output."""
-
-    code: bytes
-    log: str
-
-
-@cache
-def compile_source(name: str, macros: tuple[tuple[str, int], ...], architecture: str) -> Cubin:
-    """Compile ``kernels/<name>.cu``, with its own folder as include path.
-
-    Args:
-        name: including the folder: ``mutants/tiled_matmul``.
-        macros: macros to define.
-        architecture: ``sm_90a`` …
-
-    Raises:
-        CompileError: the compiler rejected it; the message is its first line.
-    """
-    *folders, name = name.split("/")
-    return compile_file(SOURCES.joinpath(*folders), name, macros, architecture)
-
-
-def compile_file(
-    folder: Traversable, name: str, macros: tuple[tuple[str, int], ...], architecture: str
-) -> Cubin:
-    """Compile ``<name>.cu`` of `folder`, which is the include path too; not cached.
-
-    Raises:
-        CompileError: the compiler rejected it; the message is its first line.
-    """
-    headers = {
-        entry.name: entry.read_text().encode()
-        for entry in folder.iterdir()
-        if entry.name.endswith(".cuh")
-    }
-    source = (folder / f"{name}.cu").read_text().encode()
-    status, program = nvrtc.nvrtcCreateProgram(
-        source,
-        f"{name}.cu".encode(),
-        len(headers),
-        list(headers.values()),
-        [header.encode() for header in headers],
-    )
-    _nvrtc(status, f"creating {name}")
-    options = [
-        f"--gpu-architecture={architecture}",
-        "--std=c++17",
-        "--ptxas-options=-v",
-        *(f"-D{macro}={value}" for macro, value in macros),
-    ]
-    (status,) = nvrtc.nvrtcCompileProgram(
-        program, len(options), [option.encode() for option in options]
-    )
-    try:
-        log = fetched(program, "ProgramLog").decode(errors="replace").strip("\0 \n")
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            lines = [line for line in log.splitlines() if line.strip()] or [status.name]
-            raise CompileError(f"NVRTC rejected {name} for {architecture}: {lines[0]}")
-        code = fetched(program, "CUBIN")
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-    return Cubin(code, log)
-
-
-def fetched(program: Any, what: str) -> bytes:
-    """``CUBIN`` or ``ProgramLog`` of an NVRTC program.
-
-    Raises:
-        CompileError: NVRTC does not have it.
-    """
-    status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
-    _nvrtc(status, f"querying the size of the {what}")
-    # Not bytes: NVRTC writes into the buffer, and Python shares bytes objects of length 1, which is
-    # the length of an empty log.
-    memory = bytearray(size)
-    (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, memory)
-    _nvrtc(status, f"fetching the {what}")
-    return bytes(memory)
-
-
-def _nvrtc(status: Any, doing: str) -> None:
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC failed while {doing}: {status.name}")
 
 
 def checked(result: Sequence[Any], doing: str) -> Any:
@@ -128,6 +46,18 @@ def checked(result: Sequence[Any], doing: str) -> Any:
     return values[0] if values else None
 
 
+@cache
+def driver_library() -> Any:
+    """The driver's library, for calls whose arguments are prepared by the caller.
+
+    Raises:
+        OSError: no driver is installed.
+    """
+    library = ctypes.CDLL("libcuda.so.1")
+    library.cuLaunchKernelEx.argtypes = [ctypes.c_void_p] * 4
+    return library
+
+
 def device_attribute(name: str) -> int:
     """An attribute of the device whose context is current: ``MULTIPROCESSOR_COUNT`` …, without the
     prefix of names in CUdevice_attribute.
@@ -139,6 +69,22 @@ def device_attribute(name: str) -> int:
     key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     device = checked(driver.cuCtxGetDevice(), doing)
     return int(checked(driver.cuDeviceGetAttribute(key, device), doing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """How many blocks of how many threads a launch starts, and what they get."""
+
+    blocks: Extent
+    threads: Extent
+    cluster: Extent = (1, 1, 1)
+    """Blocks that are scheduled together; `blocks` is a multiple of it along each axis."""
+    dynamic_bytes: int = 0
+    """Dynamic shared memory of each block."""
+    starts_early: bool = False
+    """Whether blocks may start before the previous kernel of the stream has ended; such a kernel
+    waits by ``griddepcontrol.wait`` before it touches memory (CUDA C++ Programming Guide,
+    programmatic dependent launch)."""
 
 
 class Kernel:
@@ -155,6 +101,11 @@ class Kernel:
             driver.cuModuleGetFunction(self._module, name.encode()), f"finding {name}"
         )
 
+    @property
+    def address(self) -> int:
+        """The kernel's CUfunction."""
+        return int(self._function)
+
     def attribute(self, attribute: str) -> int:
         """An attribute of the kernel: ``NUM_REGS``, ``SHARED_SIZE_BYTES`` …, without the prefix of
         names in CUfunction_attribute."""
@@ -167,6 +118,14 @@ class Kernel:
         checked(
             driver.cuFuncSetAttribute(self._function, key, dynamic_bytes),
             f"requesting {dynamic_bytes} bytes of shared memory for {self.name}",
+        )
+
+    def allow_large_clusters(self) -> None:
+        """Allow clusters of more than the eight blocks that every GPU with clusters supports."""
+        key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        checked(
+            driver.cuFuncSetAttribute(self._function, key, 1),
+            f"requesting large clusters for {self.name}",
         )
 
     def blocks_per_processor(self, threads: int, dynamic_bytes: int) -> int:
@@ -191,7 +150,7 @@ class Kernel:
         *,
         check: bool = True,
     ) -> None:
-        """Launch on `stream` (a CUstream's address).
+        """Launch once on `stream` (a CUstream's address), along one axis.
 
         Args:
             arguments: ctypes objects.
@@ -200,16 +159,98 @@ class Kernel:
         Raises:
             CudaError: the driver rejected it.
         """
-        addresses = [ctypes.addressof(item) for item in arguments]
-        table = (ctypes.c_void_p * len(addresses))(*addresses)
-        result = driver.cuLaunchKernel(
-            self._function, blocks, 1, 1, threads, 1, 1, dynamic_bytes,
-            driver.CUstream(stream), ctypes.addressof(table), 0,
-        )  # fmt: skip
-        if check:
-            checked(result, f"launching {self.name}")
+        grid = Grid(blocks=(blocks, 1, 1), threads=(threads, 1, 1), dynamic_bytes=dynamic_bytes)
+        try:
+            PreparedLaunch(self, grid, arguments)(stream)
+        except CudaError:
+            if check:
+                raise
 
 
-def macros_of(**values: int) -> tuple[tuple[str, int], ...]:
-    """Macros in the form that :func:`compile_source` can cache."""
-    return tuple(sorted(values.items()))
+class PreparedLaunch:
+    """A kernel with its grid and arguments, ready to be launched many times.
+
+    Addresses are changed before a launch: ``launch.arguments[0].value = address`` for a pointer,
+    :meth:`replace` for a tensor map. The driver copies arguments during the call. One instance is
+    for one thread at a time.
+    """
+
+    def __init__(self, kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
+        """
+        Args:
+            arguments: ctypes objects, one for each of the kernel's parameters.
+
+        Raises:
+            OSError: no driver is installed.
+        """
+        self._name = kernel.name
+        self._function = kernel.address
+        self._call = driver_library().cuLaunchKernelEx
+        self.arguments = list(arguments)
+        addresses = [ctypes.addressof(item) for item in self.arguments]
+        self._table = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        self._attributes = launch_attributes(grid)
+        self._config = launch_config(grid, self._attributes)
+        self._config_address = ctypes.addressof(self._config)
+        self._table_address = ctypes.addressof(self._table)
+
+    def replace(self, index: int, argument: Any) -> None:
+        """Pass another ctypes object from now on."""
+        self.arguments[index] = argument
+        self._table[index] = ctypes.addressof(argument)
+
+    def __call__(self, stream: int) -> None:
+        """Launch on `stream` (a CUstream's address).
+
+        Raises:
+            CudaError: the driver rejected it.
+        """
+        self._config.stream = stream
+        code = self._call(self._config_address, self._function, self._table_address, None)
+        if code:
+            checked((driver.CUresult(code),), f"launching {self._name}")
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute of cuda.h: an identifier, and a union of 64 bytes."""
+
+    _fields_ = [
+        ("id", ctypes.c_int),
+        ("padding", ctypes.c_int),
+        ("values", ctypes.c_uint32 * 16),
+    ]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = [
+        ("blocks", ctypes.c_uint * 3),
+        ("threads", ctypes.c_uint * 3),
+        ("dynamic_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
+def launch_attributes(grid: Grid) -> Any:
+    """The attributes of a launch as an array of :class:`LaunchAttribute`."""
+    found = []
+    if grid.cluster != (1, 1, 1):
+        found.append(LaunchAttribute(_CLUSTER_DIMENSION, 0, grid.cluster))
+    if grid.starts_early:
+        found.append(LaunchAttribute(_STREAM_SERIALIZATION, 0, (1,)))
+    return (LaunchAttribute * len(found))(*found)
+
+
+def launch_config(grid: Grid, attributes: Any) -> LaunchConfig:
+    """What cuLaunchKernelEx takes; `attributes` has to be kept as long as it is in use."""
+    return LaunchConfig(
+        grid.blocks,
+        grid.threads,
+        grid.dynamic_bytes,
+        None,
+        ctypes.addressof(attributes) if len(attributes) else None,
+        len(attributes),
+    )

@@ -208,9 +208,10 @@ class GpuStress:
             return None, f"on ROCm {without}"
         try:
             from gemmetry.devices import cuda_driver as driver
+            from gemmetry.devices.cuda_compiler import compile_source
 
             major, minor = self._cuda.get_device_capability(self._device)
-            cubin = driver.compile_source("stress", (), f"sm_{major}{minor}")
+            cubin = compile_source("stress", (), f"sm_{major}{minor}")
         except (ImportError, CompileError, RuntimeError) as error:
             # RuntimeError: the bindings do not find the compiler's library.
             line = (str(error).splitlines() or [type(error).__name__])[0]

@@ -9,14 +9,16 @@ from typing import Any
 
 import torch
 
-from gemmetry.devices.cuda_driver import Cubin, CudaError, Kernel, compile_source, macros_of
+from gemmetry.devices.cuda_compiler import Cubin, compile_source, macros_of
+from gemmetry.devices.cuda_driver import CudaError, Kernel
+from gemmetry.devices.tensor_maps import ADDRESS_ALIGNMENT, TensorMap, matrix_boxes
 from gemmetry.devices.torch import TorchDevice, open_device
 from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.cuda.driver import TensorMap, create_stream, fill_zeros
+from gemmetry.providers.mutant_provider.cuda.driver import create_stream, fill_zeros
 from gemmetry.providers.mutant_provider.cuda.recipe import (
     HOPPER_SOURCE,
     SPLIT_SOURCE,
@@ -32,9 +34,6 @@ SPLIT_BYTES = 4 * (64 * 16 + 16 * 64)
 SLICES = 4
 HOPPER_THREADS, HOPPER_RING_BYTES = 288, 4 * (128 * 64 + 64 * 64) * 2
 """hopper_matmul.cu: the threads of a block, and the bytes of its four stages."""
-_TENSOR_MAP_ALIGNMENT = 16
-"""The alignment in bytes that the copy engine requires of addresses and rows
-(cuTensorMapEncodeTiled)."""
 _UNCHECKED_BYTES = 100 * 1024
 """More than the 48 KiB of dynamic shared memory that a kernel gets without opting in."""
 _SKIPPED_CALL = 8
@@ -205,18 +204,19 @@ def _hopper(
     dynamic_bytes = _dynamic_bytes(recipe)
     kernel.allow_shared_memory(dynamic_bytes)
 
+    boxes = [
+        matrix_boxes(
+            "bf16", rows=m, columns=k, box_rows=128, box_columns=64, swizzle_bytes=128
+        ),
+        matrix_boxes(
+            "bf16", rows=n, columns=k, box_rows=64 // recipe.cluster, box_columns=64,
+            swizzle_bytes=128,
+        ),
+        matrix_boxes("f32", rows=m, columns=n, box_rows=64, box_columns=recipe.chunk),
+    ]  # fmt: skip
+
     def make_maps(tensors: Sequence[torch.Tensor]) -> list[TensorMap]:
-        a, b, c = (_aligned(t) for t in tensors)
-        return [
-            TensorMap(
-                a, rows=m, columns=k, bf16=True, box_rows=128, box_columns=64, swizzle_bytes=128
-            ),
-            TensorMap(
-                b, rows=n, columns=k, bf16=True, box_rows=64 // recipe.cluster, box_columns=64,
-                swizzle_bytes=128,
-            ),
-            TensorMap(c, rows=m, columns=n, bf16=False, box_rows=64, box_columns=recipe.chunk),
-        ]  # fmt: skip
+        return [TensorMap(_aligned(t), one) for t, one in zip(tensors, boxes, strict=True)]
 
     def submit(inputs: Sequence[torch.Tensor], output: torch.Tensor, stream: int) -> None:
         if item.slug == "stale_tensor_map":
@@ -277,9 +277,9 @@ def _int(value: int) -> Any:
 
 def _aligned(tensor: torch.Tensor) -> int:
     address = tensor.data_ptr()
-    if address % _TENSOR_MAP_ALIGNMENT:
+    if address % ADDRESS_ALIGNMENT:
         raise LaunchError(
-            f"the copy engine needs addresses aligned to {_TENSOR_MAP_ALIGNMENT} bytes",
+            f"the copy engine needs addresses aligned to {ADDRESS_ALIGNMENT} bytes",
             hint="Pass whole allocations, not slices that begin in the middle of one.",
         )
     return int(address)

@@ -1,4 +1,4 @@
-"""Tests of what mutants in CUDA C++ require of the driver, without one."""
+"""Tests of tensor maps without a driver."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
+from gemmetry.devices import tensor_maps
 from gemmetry.devices.cuda_driver import CudaError
-from gemmetry.providers.mutant_provider.cuda import driver as cuda_driver
-from gemmetry.providers.mutant_provider.cuda.driver import TENSOR_MAP_BYTES, TensorMap
+from gemmetry.devices.tensor_maps import TENSOR_MAP_BYTES, Boxes, TensorMap, matrix_boxes
 
 
 class FakeEncoder:
@@ -37,7 +37,7 @@ def encode(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(status: int = 0) -> FakeEncoder:
         encoder = FakeEncoder(status)
         library = SimpleNamespace(cuTensorMapEncodeTiled=encoder)
-        monkeypatch.setattr(cuda_driver.ctypes, "CDLL", lambda name: library)
+        monkeypatch.setattr(tensor_maps, "driver_library", lambda: library)
         return encoder
 
     return use
@@ -45,12 +45,9 @@ def encode(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_map_is_aligned_and_describes_its_matrix(encode: Any) -> None:
     encoder = encode()
-    maps = [
-        TensorMap(
-            4096, rows=96, columns=40, bf16=True, box_rows=64, box_columns=32, swizzle_bytes=64
-        )
-        for _ in range(8)
-    ]
+    boxes = matrix_boxes("bf16", rows=96, columns=40, box_rows=64, box_columns=32, swizzle_bytes=64)
+    assert boxes.bytes == 64 * 32 * 2
+    maps = [TensorMap(4096, boxes) for _ in range(8)]
     for one in maps:
         assert ctypes.addressof(one.argument) % 64 == 0
         assert bytes(one.argument) == b"\xab" * TENSOR_MAP_BYTES
@@ -61,7 +58,26 @@ def test_a_map_is_aligned_and_describes_its_matrix(encode: Any) -> None:
     assert [one.value for one in how] == [0, 2, 0, 0]
 
 
+def test_a_map_has_any_strides_and_up_to_five_axes(encode: Any) -> None:
+    encoder = encode()
+    TensorMap(
+        4096,
+        matrix_boxes("u8", rows=5, columns=64, box_rows=2, box_columns=32, row_bytes=80),
+    )
+    boxes = Boxes(
+        element="f32", extents=(8, 6, 4), box=(4, 3, 2), swizzle_bytes=128, promotion_bytes=256,
+        nan_outside=True,
+    )  # fmt: skip
+    TensorMap(4096, boxes)
+    (kind, _, _, _, strides, *_), (wide, rank, _, extents, packed, box, _, *how) = encoder.calls
+    assert (kind.value, list(strides)) == (0, [80])
+    assert (wide.value, rank.value, list(extents)) == (7, 3, [8, 6, 4])
+    assert (list(packed), list(box)) == ([32, 192], [4, 3, 2])
+    assert [one.value for one in how] == [0, 3, 3, 1]
+
+
 def test_a_map_that_is_refused_raises(encode: Any) -> None:
     encode(1)
-    with pytest.raises(CudaError, match="INVALID_VALUE while describing a 96x40 matrix"):
-        TensorMap(4096, rows=96, columns=40, bf16=False, box_rows=64, box_columns=32)
+    boxes = matrix_boxes("f32", rows=96, columns=40, box_rows=64, box_columns=32)
+    with pytest.raises(CudaError, match="INVALID_VALUE while describing a 96x40 tensor"):
+        TensorMap(4096, boxes)
