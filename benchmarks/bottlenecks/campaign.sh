@@ -5,8 +5,8 @@
 #   sh benchmarks/bottlenecks/campaign.sh RESULTS
 #
 # Writes to RESULTS the raw pages planted_severe.csv, planted_mild.csv and gemms.csv, next to each the
-# page with the rules' results (NAME_details.csv), the products in their order (gemms.json), and all
-# text, with the times without the profiler (log.txt).
+# page with the rules' results (NAME_details.csv), the products in their order (gemms.json), with what
+# they were collected (campaign.json), and all text, with the times without the profiler (log.txt).
 # Every part has a limit of its own, so that one that hangs does not cost the others; where
 # `gemmetry counters collect` writes no table, ncu's set "full" is collected without it. PYTHON, NCU
 # and SET may be set.
@@ -16,6 +16,7 @@ python=${PYTHON:-python3} ncu=${NCU:-ncu} set=${SET:-gemm}
 here=$(dirname "$0")
 scratch=$(mktemp -d)
 mkdir -p "$results"
+started=$(date +%s)
 
 part() { # LIMIT_S TITLE COMMAND...
   limit=$1 title=$2
@@ -47,6 +48,24 @@ profile() { # LIMIT_S NAME WHICH NCU_WHICH COMMAND...: NAME.csv, of the launches
   cp "$stem.csv" "$results/"
 }
 
+describe() { # campaign.json: when, with what, and how long it took
+  NCU_VERSION=$("$ncu" --version | sed -n 's/^Version \([0-9]*\.[0-9]*\.[0-9]*\).*/\1/p') \
+    GPU=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1) \
+    DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1) \
+    METRICS=$set STARTED=$started "$python" - >"$results/campaign.json" <<'END'
+import json, os, time
+from importlib.metadata import version
+
+given = os.environ
+print(json.dumps({
+    "date": time.strftime("%Y-%m-%d", time.gmtime(int(given["STARTED"]))),
+    "gpu": given["GPU"], "driver": given["DRIVER"], "ncu": given["NCU_VERSION"],
+    "torch": version("torch"), "triton": version("triton"), "set": given["METRICS"],
+    "seconds": round(time.time() - int(given["STARTED"])),
+}, indent=1))
+END
+}
+
 own='_(mild|severe)'
 {
   "$ncu" --version
@@ -57,6 +76,7 @@ own='_(mild|severe)'
   profile 100 planted_mild "--kernel $own" "-k regex:$own" "$python" "$here/run.py" --variant mild
   profile 120 gemms "--nvtx profiled" "--nvtx --nvtx-include profiled]" \
     "$python" "$here/gemms.py" --json "$results/gemms.json"
+  describe
   part 30 predictions "$python" "$here/predicted_counters.py" "$results/planted_severe.csv"
   ls -l "$results"
 } 2>&1 | tee "$results/log.txt"

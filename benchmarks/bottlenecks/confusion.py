@@ -3,6 +3,9 @@ checklist and of NVIDIA's rules.
 
     python benchmarks/bottlenecks/confusion.py RESULTS                # a folder of campaign.sh
     python benchmarks/bottlenecks/confusion.py RESULTS -o table.csv   # or .md, .json …
+    python benchmarks/bottlenecks/confusion.py RESULTS --update       # the tests' data and the page
+
+With the tests' own data as RESULTS, ``--update`` rewrites the page only: after a rule has changed.
 
 The diagnosis names a cause if its verdict or its first finding is the cause; "listed" is a cause
 that is a later finding. The other two are shown as they are: the checklist's conclusions, and the
@@ -20,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planted_kernels import KERNELS
+from publish import KEPT, NAMES, PAGE, PRODUCTS, copy_results, existing, provenance, with_block
 
 from gemmetry.counters.diagnosis.checklist import side_by_side
 from gemmetry.counters.diagnosis.gates import diagnose
@@ -78,12 +82,12 @@ class Answered:
 
 def answers(folder: Path) -> Iterator[Answered]:
     """The launches of a campaign's results: the severe variants, the mild ones, the products."""
-    for name in ("planted_severe", "planted_mild"):
+    for name in NAMES[:2]:
         for launch in _launches(folder, name):
             kernel = launch.name.partition("(")[0]
             yield _answered(kernel, CAUSES[kernel.rpartition("_")[0]], launch)
-    products = json.loads((folder / "gemms.json").read_text())
-    for product, launch in zip(products, _launches(folder, "gemms"), strict=True):
+    products = json.loads(existing(folder, PRODUCTS).read_text())
+    for product, launch in zip(products, _launches(folder, NAMES[2]), strict=True):
         is_full = product.startswith(LARGE_PRODUCTS) and "_f32t_" not in product.partition("n_")[0]
         work = gemm_work(parse_operation(product.split(":")[1]))
         yield _answered(product, ROOF if is_full else "", launch, work)
@@ -91,20 +95,15 @@ def answers(folder: Path) -> Iterator[Answered]:
 
 def _launches(folder: Path, name: str) -> Iterator[ProfiledLaunch]:
     """The launches of a raw page, each with the rules' results of the details page next to it."""
-    raw, details = (read_counters(_existing(folder, f"{name}{page}")) for page in ("", "_details"))
+    raw, details = (
+        read_counters(existing(folder, f"{name}{page}.csv")) for page in ("", "_details")
+    )
     if [one.name for one in raw] != [one.name for one in details]:
         raise SystemExit(f"{folder}: the pages of {name} are of different launches")
     infos = [
         replace(one, rules=other.rules) for one, other in zip(raw.infos, details.infos, strict=True)
     ]
     yield from replace(raw, infos=infos)
-
-
-def _existing(folder: Path, stem: str) -> Path:
-    found = [path for end in (".csv", ".csv.gz") if (path := folder / f"{stem}{end}").exists()]
-    if not found:
-        raise SystemExit(f"{folder} has no {stem}.csv: write it with campaign.sh")
-    return found[0]
 
 
 def _answered(
@@ -144,24 +143,43 @@ def confusion_table(rows: Sequence[Answered]) -> Table:
     )  # fmt: skip
 
 
+def summary(rows: Sequence[Answered]) -> str:
+    """The table, and how many answers are right."""
+    mild = [one for one in rows if one.kernel.endswith("_mild")]
+    counts = []
+    for name, of in (("severe variants and full products", planted(rows)), ("mild variants", mild)):
+        named, listed = (sum(one.named == word for one in of) for word in ("yes", "listed"))
+        counts.append(f"Of {len(of)} {name}, {named} are named, and {listed} more are listed.")
+    return "\n".join([*markdown_table(confusion_table(rows)), "", *counts])
+
+
+def planted(rows: Sequence[Answered]) -> list[Answered]:
+    """The severe variants, and the products that fill the GPU."""
+    return [one for one in rows if one.cause and not one.kernel.endswith("_mild")]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, and how many answers are right. Status 1 if one of a severe variant, or of
-    a product that fills the GPU, is not."""
+    a product that fills the GPU, is not; then nothing is updated."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("results", type=Path)
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--update", action="store_true", help=f"replace {KEPT.name} and the table "
+                        f"in {PAGE.name}")  # fmt: skip
     options = parser.parse_args(arguments)
     rows = list(answers(options.results))
-    table = confusion_table(rows)
     if options.output:
-        write_tables([table], options.output)
-    print("\n".join(markdown_table(table)))
-    mild = [one for one in rows if one.kernel.endswith("_mild")]
-    planted = [one for one in rows if one.cause and one not in mild]
-    for name, of in (("severe variants and full products", planted), ("mild variants", mild)):
-        counts = [sum(one.named == word for one in of) for word in ("yes", "listed")]
-        print(f"Of {len(of)} {name}, {counts[0]} are named, and {counts[1]} more are listed.")
-    return 0 if all(one.named == "yes" for one in planted) else 1
+        write_tables([confusion_table(rows)], options.output)
+    print(summary(rows))
+    if any(one.named != "yes" for one in planted(rows)):
+        return 1
+    if options.update:
+        text = with_block(PAGE, f"{provenance(options.results)}\n\n{summary(rows)}")
+        if options.results.resolve() != KEPT:
+            copy_results(options.results, KEPT)
+        PAGE.write_text(text)
+        print(f"{KEPT} and the table of {PAGE} are replaced: review the sentences below the table.")
+    return 0
 
 
 if __name__ == "__main__":

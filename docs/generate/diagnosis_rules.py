@@ -7,10 +7,12 @@ A test asserts that the page is up to date.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from gemmetry.counters.catalogue import concept_of
 from gemmetry.counters.diagnosis.model import Gate
 from gemmetry.counters.diagnosis.rule import Rule, all_rules
+from gemmetry.counters.diagnosis.rules.limits.near_roof import LIKELY
 from gemmetry.counters.diagnosis.units import UNITS
 from gemmetry.reports.tables.markdown import escape
 
@@ -52,10 +54,13 @@ def rules_page() -> str:
         "| id | meaning |\n|---|---|\n",
         _meanings(costs),
         "\n## Units\n\nA unit is as busy as the busiest of its metrics, each as "
-        "`….avg.pct_of_peak_sustained_elapsed`.\n\n| unit | verdict | metrics |\n|---|---|---|\n",
+        "`….avg.pct_of_peak_sustained_elapsed`. Near its limit,\nstalls at its queue support it, "
+        f"and from {LIKELY:.0f} % waits for its results, too.\n\n"
+        "| unit | verdict | metrics | stalls at its queue | waits for its results |\n"
+        "|---|---|---|---|---|\n",
         *(
             f"| {escape(unit.name)} | `{unit.verdict}` | "
-            f"{', '.join(f'`{name}`' for name in unit.metrics)} |\n"
+            f"{' | '.join(map(_names, (unit.metrics, unit.queues, unit.waits)))} |\n"
             for unit in UNITS.values()
         ),
     ]
@@ -63,6 +68,10 @@ def rules_page() -> str:
         parts.append(f"\n## {title}\n")
         parts += [_rule(rule) for rule in rules if rule.gate is gate]
     return "".join(parts)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _meanings(rules: list[Rule]) -> str:

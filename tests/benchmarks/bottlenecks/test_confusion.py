@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 
+import confusion
 import pytest
-from confusion import Answered, answers, confusion_table, main
+from confusion import Answered, answers, main, summary
+from publish import provenance
 
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.names import parse_operation
-from gemmetry.reports.tables.markdown import markdown_table
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "tests/data/counters/planted_h200"
@@ -40,7 +42,22 @@ def test_products_on_tensor_cores_are_not_blamed_for_stalls(rows: list[Answered]
 
 def test_the_page_has_this_table(rows: list[Answered]) -> None:
     page = (ROOT / "docs/diagnosis.md").read_text()
-    assert "\n".join(markdown_table(confusion_table(rows))) in page
+    assert f"{provenance(RESULTS)}\n\n{summary(rows)}\n" in page
+
+
+def test_of_mild_variants_a_wait_comes_before_a_pipe_that_is_not_waited_for(
+    rows: list[Answered],
+) -> None:
+    found = {one.kernel: one for one in rows}
+    for kernel, cause in (
+        ("pointer_chase_mild", "latency_long_scoreboard"),
+        ("barrier_imbalance_mild", "latency_barrier"),
+    ):
+        assert found[kernel].verdict == found[kernel].findings[0] == cause
+        assert "fma_roof" in found[kernel].findings
+    # Waits for the L2 cache at 74 % of its rate support it.
+    tile = "triton:matmul_4096x4096x4096_bf16t_bf16n_bf16t:tile_64x64x32_warps4_stages2_group1"
+    assert found[tile].verdict == "l2_roof"
 
 
 def test_operations_agree_with_the_model_for_every_product() -> None:
@@ -65,3 +82,52 @@ def test_pages_of_different_launches_are_refused(tmp_path: Path) -> None:
         list(answers(tmp_path))
     with pytest.raises(SystemExit, match="has no planted_severe"):
         list(answers(tmp_path / "absent"))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another place for what ``--update`` replaces."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\nCollected on a day.\n\nold table\n\nOf 1 severe variants\n"
+        "Of 18 mild variants, 1 are named.\n\nRest.\n"
+    )
+    monkeypatch.setattr(confusion, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(confusion, "PAGE", page)
+    return tmp_path / "kept"
+
+
+def test_a_campaign_replaces_the_data_and_the_table(
+    tmp_path: Path, kept: Path, rows: list[Answered]
+) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(RESULTS, results)
+    packed = results / "gemms.csv.gz"
+    (results / "gemms.csv").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    assert main([str(results), "--update"]) == 0
+    assert sorted(one.name for one in kept.iterdir()) == sorted(
+        one.name for one in RESULTS.iterdir()
+    )
+    for name in ("gemms.csv.gz", "planted_mild_details.csv.gz"):
+        wanted, found = (gzip.decompress((one / name).read_bytes()) for one in (RESULTS, kept))
+        assert wanted == found
+    expected = f"# Page\n\n{provenance(RESULTS)}\n\n{summary(rows)}\n\nRest.\n"
+    assert (tmp_path / "page.md").read_text() == expected
+    files = {one: one.read_bytes() for one in kept.iterdir()}
+    assert main([str(kept), "--update"]) == 0  # After a change of a rule, the page alone.
+    assert {one: one.read_bytes() for one in kept.iterdir()} == files
+
+
+def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path, kept: Path) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(RESULTS, results)
+    (results / "campaign.json").unlink()
+    before = (tmp_path / "page.md").read_text()
+    with pytest.raises(SystemExit, match=r"has no campaign\.json"):
+        main([str(results), "--update"])
+    assert not kept.exists() and (tmp_path / "page.md").read_text() == before
+    (tmp_path / "page.md").write_text("# A page without a table\n")
+    with pytest.raises(SystemExit, match="0 blocks"):
+        main([str(RESULTS), "--update"])
+    assert not kept.exists()

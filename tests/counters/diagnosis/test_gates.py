@@ -116,7 +116,55 @@ def test_between_sixty_and_eighty_percent_a_unit_is_the_nearest_limit(verdict):
     assert (found.verdict.id, found.verdict.confidence) == ("dram_roof", "medium")
     assert [one.id for one in found.findings] == ["dram_roof", "latency_long_scoreboard"]
     assert found.suppressed == []
-    assert verdict({"dram__cycles_active": 64.0}).verdict.confidence == "low"
+
+
+FMA, LSU, DRAM = "sm__pipe_fma_cycles_active", "l1tex__lsuin_requests", "dram__cycles_active"
+
+
+@pytest.mark.parametrize(
+    ("units", "stalls", "expected", "confidence"),
+    [
+        ({FMA: 62.0}, {}, "latency_long_scoreboard", "high"),
+        ({FMA: 75.0}, {}, "latency_long_scoreboard", "high"),
+        ({FMA: 64.0}, {"barrier": 0.43, "long_scoreboard": 0.1}, "latency_barrier", "medium"),
+        ({FMA: 75.0}, {"barrier": 0.43, "long_scoreboard": 0.1}, "fma_roof", "medium"),
+        ({FMA: 64.0}, {"math_pipe_throttle": 0.6, "long_scoreboard": 0.1}, "fma_roof", "low"),
+        ({LSU: 66.0}, {"lg_throttle": 0.6, "long_scoreboard": 0.1}, "lsu_requests", "low"),
+        ({DRAM: 64.0}, {}, "latency_long_scoreboard", "high"),
+        ({DRAM: 64.0}, {"lg_throttle": 0.6, "long_scoreboard": 0.1}, "dram_roof", "low"),
+        ({DRAM: 64.0}, {"long_scoreboard": 0.25}, "dram_roof", "low"),
+        ({TENSOR: 64.0}, {}, "latency_long_scoreboard", "high"),
+    ],
+)
+def test_a_wait_with_better_evidence_comes_before_a_limit_nearby_that_does_not_cause_it(
+    verdict, units, stalls, expected, confidence
+):
+    found = verdict(units, stalls)
+    assert (found.verdict.id, found.verdict.confidence) == (expected, confidence)
+    assert len({one.id for one in found.findings}) == 2  # The other one is listed.
+    assert found.suppressed == []
+
+
+def test_warps_that_only_start_copies_wait_by_design(verdict):
+    copies = {"smsp__inst_executed_op_tma_ld___sum": 1e5}
+    assert verdict({TENSOR: 64.0}, **copies).verdict.id == "tensor_roof"
+    assert verdict({FMA: 64.0}, **copies).verdict.id == "latency_long_scoreboard"
+
+
+def test_a_wait_is_bounded_by_the_busiest_unit(verdict):
+    found = verdict({LSU: 53.4, "l1tex__data_pipe_lsu_wavefronts": 53.4})
+    assert found.findings[0].id == "latency_long_scoreboard"
+    assert found.findings[0].ceiling == (
+        "at most 1.87×, when the load/store unit (requests) is at its limit"
+    )
+
+
+def test_without_stalls_a_limit_nearby_is_a_guess(counter_launches):
+    values = counter_launches.metrics({FMA: 75.0})
+    rest = {name: v for name, v in values.items() if not name.startswith("smsp__average")}
+    found = diagnose(counter_launches.launch(rest))
+    assert (found.verdict.id, found.verdict.confidence) == ("fma_roof", "low")
+    assert "Not counted: what warps wait for" in found.findings[0].against
 
 
 def test_few_blocks(verdict):
@@ -216,7 +264,7 @@ def test_a_part_of_multiprocessors_may_be_busier_than_the_memory_system(verdict)
     assert verdict({"sm__inst_executed_pipe_lsu": 92.0}).verdict.id == "lsu_requests"
 
 
-@pytest.mark.parametrize("requests", [64.6, 92.6])
+@pytest.mark.parametrize("requests", [74.6, 92.6])
 def test_requests_come_before_the_stage_that_each_passes_once(verdict, requests):
     units = {"l1tex__lsuin_requests": requests, "l1tex__data_pipe_lsu_wavefronts": requests + 0.4}
     assert verdict(units).verdict.id == "lsu_requests"
@@ -308,6 +356,9 @@ SCENARIOS = {
     "tensor": ({TENSOR: 92.0}, {}, {}),
     "dram": ({"dram__cycles_active": 92.0, "lts__t_sectors": 70.0}, {}, {}),
     "near": ({"lts__t_sectors": 75.0}, {}, {}),
+    "near_but_waiting": ({"sm__pipe_fma_cycles_active": 75.0}, {}, {}),
+    "near_and_waiting": ({"sm__pipe_fma_cycles_active": 75.0},
+                         {"long_scoreboard": 0.4, "barrier": 0.2}, {}),
     "naive": ({"l1tex__lsuin_requests": 90.0}, {"lg_throttle": 0.7, "long_scoreboard": 0}, {}),
     "issue": ({"sm__issue_active": 95.0}, {}, {}),
     "latency": ({}, {}, {}),

@@ -40,10 +40,11 @@ def test_samples_show_that_barriers_of_cublas_are_waits_for_tensor_cores(launch)
     assert "latency_gmma" in [one.id for one in found.suppressed]
 
 
-def test_a_kernel_that_waits_for_memory_is_near_the_roof_of_the_memory(launch):
+def test_a_kernel_that_waits_for_memory_at_two_thirds_of_its_rate(launch):
     found = diagnose(launch("counters/ncu/h100pcie_rmsnorm_full.ncu-rep"))
-    assert (found.verdict.id, found.verdict.confidence) == ("dram_roof", "low")
-    assert "latency_long_scoreboard" in [one.id for one in found.findings]
+    assert (found.verdict.id, found.verdict.confidence) == ("latency_long_scoreboard", "high")
+    assert found.findings[0].ceiling == "at most 1.49×, when device memory is at its limit"
+    assert [one.id for one in found.findings[1:]] == ["dram_roof", "low_clock"]
 
 
 def test_sections_of_a_product_on_blackwell_leave_the_verdict_open(launch):

@@ -97,8 +97,16 @@ def _judge(facts: Facts) -> _Judged:
 
 
 def _lead(judged: _Judged) -> Claim | None:
-    """The claim of the first gate that has one."""
-    return next((claim for rule, claim in judged.claims if rule.gate < Gate.COST), None)
+    """The claim of the first gate that has one. A limit nearby gives way to a wait with a higher
+    confidence that it does not cause."""
+    limits = [(rule.gate, claim) for rule, claim in judged.claims if rule.gate < Gate.COST]
+    if not limits:
+        return None
+    nearest, first = limits[0]
+    wait = next((claim for gate, claim in limits if gate is Gate.LATENCY), None)
+    if nearest is not Gate.NEAR_ROOF or wait is None or wait.id in first.agrees:
+        return first
+    return wait if wait.confidence.exceeds(first.confidence) else first
 
 
 def _gate(judged: _Judged, lead: Claim | None) -> Gate:
@@ -119,6 +127,8 @@ def _open(judged: _Judged, lead: Claim | None) -> list[NotCounted]:
 def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confidence, str]:
     """The highest confidence that a claim can have, and why."""
     gate, doubts = _gate(judged, lead), []
+    # What warps wait for can outweigh a limit nearby.
+    last = Gate.LATENCY if gate is Gate.NEAR_ROOF else gate
     duration = facts.duration_ns
     if duration is None:
         doubts.append("The duration was not recorded")
@@ -129,7 +139,7 @@ def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confiden
     doubts.extend(
         f"Not counted: {one.missing}"
         for rule, one in judged.undecided
-        if rule.gate not in _DECIDING and rule.gate <= gate < Gate.COST
+        if rule.gate not in _DECIDING and rule.gate <= last < Gate.COST
     )
     return (Confidence.LOW if doubts else Confidence.HIGH), ". ".join(doubts)
 

@@ -8,7 +8,8 @@ from enum import IntEnum, StrEnum
 
 
 class Gate(IntEnum):
-    """The gates in their order; the verdict comes from the first one that finds something."""
+    """The gates in their order; the verdict comes from the first one that finds something, except
+    that a limit nearby gives way to a wait with better evidence that it does not cause."""
 
     VALIDITY = 0
     """Whether the counters can mean anything."""
@@ -37,8 +38,11 @@ class Confidence(StrEnum):
 
     def at_most(self, other: Confidence) -> Confidence:
         """The lower one of the two."""
-        order = (Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW)
-        return max(self, other, key=order.index)
+        return max(self, other, key=list(Confidence).index)
+
+    def exceeds(self, other: Confidence) -> bool:
+        """Whether it is the higher one of the two."""
+        return self is not other and self.at_most(other) is other
 
 
 CANNOT_TELL = "cannot_tell"
@@ -80,6 +84,8 @@ class Claim:
     """A cost: the units whose work it is a part of."""
     stalls: frozenset[str] = frozenset()
     """A cost: the stall reasons that it causes."""
+    agrees: frozenset[str] = frozenset()
+    """A limit nearby: the ids of claims about latency that warps would show because of it."""
     explains: bool = False
     """A cost: whether it is so large that it, not the unit, is the reason for a limit."""
 

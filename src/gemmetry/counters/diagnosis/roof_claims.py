@@ -23,7 +23,7 @@ _RANKED = (1.0, 0.99, 0.5)
 
 def roof_claim(
     facts: Facts, unit: Unit, value: CounterEvidence, confidence: Confidence, *,
-    voids: frozenset[Gate] = frozenset(),
+    voids: frozenset[Gate] = frozenset(), agrees: frozenset[str] = frozenset(),
 ) -> Claim:  # fmt: skip
     """That `unit` is busy for `value` percent of the launch."""
     name, verdict, is_known = unit.name, unit.verdict, True
@@ -48,6 +48,7 @@ def roof_claim(
         voids=voids,
         because=because + "more of them would not make it faster",
         units=frozenset({unit.id}),
+        agrees=agrees,
     )
 
 

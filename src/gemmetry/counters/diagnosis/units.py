@@ -41,10 +41,16 @@ class Unit:
     """Percentage points by which another unit of the rank has to be busier to come before it."""
     is_key: bool = True
     """Whether a verdict about units requires that it is known."""
+    queues: tuple[str, ...] = ()
+    """Stall reasons of warps that find its queue full."""
+    waits: tuple[str, ...] = ()
+    """Stall reasons of warps that wait for its results: longer where it is busy, but there without
+    that, too."""
     remedy: str = ""
 
 
 _SM, _MEMORY, _BOTH = (SM,), (MEMORY,), (SM, MEMORY)
+_LOADED = ("long_scoreboard", "tma")
 
 UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
     Unit(
@@ -59,6 +65,7 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
             "sm__pipe_tensor_subpipe_dmma_cycles_active", "sm__pipe_tc_cycles_active",
             "sm__mem_tensor_cycles_active", "sm__inst_executed_pipe_tensor",
         ),
+        queues=("gmma", "math_pipe_throttle"),
         remedy="Only fewer operations, a narrower format or a higher clock make it faster.",
     ),
     Unit(
@@ -66,30 +73,35 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         section="ComputeWorkloadAnalysis",
         metrics=("sm__pipe_fma_cycles_active", "sm__pipe_fmaheavy_cycles_active",
                  "sm__inst_executed_pipe_fma"),
+        queues=("math_pipe_throttle",),
         remedy="Use tensor cores (TF32, BF16), packed instructions, or fewer operations.",
     ),
     Unit(
         id="fp64", verdict="fp64_roof", name="the FP64 pipe", parents=_SM, is_key=False,
         section="ComputeWorkloadAnalysis",
         metrics=("sm__pipe_fp64_cycles_active", "sm__inst_executed_pipe_fp64"),
+        queues=("math_pipe_throttle",),
         remedy="Use FP64 tensor cores where the GPU has them, or FP32 where it is accurate enough.",
     ),
     Unit(
         id="fp16", verdict="fp16_roof", name="the FP16 pipe", parents=_SM, is_key=False,
         section="ComputeWorkloadAnalysis",
         metrics=("sm__inst_executed_pipe_fp16", "sm__pipe_fp16_cycles_active"),
+        queues=("math_pipe_throttle",),
         remedy="Use tensor cores.",
     ),
     Unit(
         id="alu", verdict="alu_roof", name="the integer and logic pipe", parents=_SM,
         section="ComputeWorkloadAnalysis", is_key=False,
         metrics=("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
+        queues=("math_pipe_throttle",),
         remedy="Compute indices less often: unroll, hoist them out of loops, use wider accesses.",
     ),
     Unit(
         id="xu", verdict="sfu_roof", name="the special-function and conversion pipe", parents=_SM,
         section="ComputeWorkloadAnalysis",
         metrics=("sm__inst_executed_pipe_xu", "sm__pipe_xu_cycles_active"),
+        queues=("math_pipe_throttle", "mio_throttle"), waits=("short_scoreboard",),
         remedy="Replace exp, sin, rsqrt and conversions by polynomials on the FP32 pipe, or "
         "compute fewer of them.",
     ),
@@ -99,6 +111,7 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         # request passes once, and only fewer requests help.
         section="MemoryWorkloadAnalysis", lead=1.0,
         metrics=("sm__inst_executed_pipe_lsu", "l1tex__lsuin_requests"),
+        queues=("lg_throttle", "mio_throttle"), waits=("long_scoreboard", "short_scoreboard"),
         remedy="Load wider (16 bytes per thread), reuse values in registers, and tile through "
         "shared memory.",
     ),
@@ -108,6 +121,7 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         metrics=("sm__inst_executed_pipe_tex", "l1tex__f_wavefronts",
                  "l1tex__texin_sm2tex_req_cycles_active", "l1tex__data_pipe_tex_wavefronts",
                  "l1tex__tex_writeback_active"),
+        queues=("tex_throttle",), waits=("long_scoreboard",),
         remedy="Load through global or shared memory instead.",
     ),
     Unit(
@@ -115,12 +129,14 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         parents=_SM, is_key=False, section="ComputeWorkloadAnalysis",
         metrics=("sm__mio_inst_issued", "sm__mio_pq_read_cycles_active",
                  "sm__mio_pq_write_cycles_active", "sm__mio2rf_writeback_active"),
+        queues=("mio_throttle",), waits=("short_scoreboard",),
         remedy="Use fewer and wider accesses of shared memory.",
     ),
     Unit(
         id="tma", verdict="tma_roof", name="the tensor memory accelerator", parents=_BOTH,
         is_key=False, section="MemoryWorkloadAnalysis_Tables",
         metrics=("sm__pipe_tma_cycles_active", "l1tex__tmain_requests"),
+        waits=("tma", "long_scoreboard"),
         remedy="Copy larger boxes per instruction.",
     ),
     Unit(
@@ -134,6 +150,7 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         section="SpeedOfLight",
         metrics=("dram__cycles_active", "gpu__dram_throughput", "fbpa__dram_sectors",
                  "dram__throughput"),
+        queues=("lg_throttle", "drain"), waits=_LOADED,
         remedy="Move fewer bytes: reuse the cache, fuse kernels, or use narrower formats.",
     ),
     Unit(
@@ -142,12 +159,14 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
                  "lts__d_sectors_fill_device", "lts__lts2xbar_cycles_active",
                  "lts__xbar2lts_cycles_active", "lts__throughput",
                  "l1tex__m_xbar2l1tex_read_sectors", "l1tex__m_l1tex2xbar_req_cycles_active"),
+        queues=("lg_throttle", "drain"), waits=_LOADED,
         remedy="Use larger tiles, clusters with multicast, or keep data in shared memory.",
     ),
     Unit(
         id="atomics", verdict="atomics", name="the part of the L2 cache for atomic operations",
         parents=_MEMORY, is_key=False, section="MemoryWorkloadAnalysis_Tables",
         metrics=("lts__d_atomic_input_cycles_active",),
+        queues=("lg_throttle", "drain"), waits=_LOADED,
         remedy="Reduce within the block first, and spread atomics over more addresses.",
     ),
     Unit(
@@ -155,6 +174,7 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         section="MemoryWorkloadAnalysis",
         metrics=("l1tex__data_pipe_lsu_wavefronts", "l1tex__data_bank_reads",
                  "l1tex__data_bank_writes", "l1tex__lsu_writeback_active"),
+        queues=("lg_throttle", "mio_throttle"), waits=("long_scoreboard", "short_scoreboard"),
         remedy="Keep more of each tile in registers, and load wider.",
     ),
 )}  # fmt: skip

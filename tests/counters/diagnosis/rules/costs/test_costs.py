@@ -186,7 +186,7 @@ def test_multiplications_by_instructions_with_a_lower_peak(diagnosed):
         ops.format("hmma"): 1e9, ops.format("hmma") + ".peak_sustained": 360_448.0,
         ops.format("hgmma"): 0.0, ops.format("hgmma") + ".peak_sustained": 540_672.0,
     }  # fmt: skip
-    found = diagnosed({"sm__pipe_tensor_cycles_active": 65.0}, more=more)
+    found = diagnosed({"sm__pipe_tensor_cycles_active": 85.0}, more=more)
     assert _ids(found)[:2] == ["tensor_roof", "mma_sync"]
     assert found.findings[1].ceiling == "at most 1.50×"
     more[ops.format("hgmma")], more[ops.format("hmma")] = 1e9, 0.0

@@ -10,8 +10,13 @@ from gemmetry.counters.diagnosis.roof_claims import roof_claim
 from gemmetry.counters.diagnosis.rule import Rule
 from gemmetry.counters.diagnosis.units import Unit
 
-_LIKELY = 70.0
+LIKELY = 70.0
 """Percent from which the unit is more likely the reason than the latencies that remain."""
+
+_UNSPECIFIC = "any", "inst_issue"
+"""Waits on AMD: the counters do not show for what."""
+_BY_DESIGN = "barrier", "long_scoreboard", "tma", "sleeping"
+"""What warps that start copies and multiplications, and do nothing else, wait for."""
 
 
 def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
@@ -26,8 +31,21 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
             facts.collect(sections=["ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis"]),
         )  # fmt: skip
     for unit, value in sorted(near, key=_nearness)[:1]:
-        is_likely = value.value >= _LIKELY and not facts.lacks_parents
-        yield roof_claim(facts, unit, value, Confidence.MEDIUM if is_likely else Confidence.LOW)
+        is_likely = value.value >= LIKELY and not facts.lacks_parents
+        yield roof_claim(
+            facts, unit, value, Confidence.MEDIUM if is_likely else Confidence.LOW,
+            agrees=frozenset(f"latency_{name}" for name in _waits(facts, unit, is_likely)),
+        )  # fmt: skip
+
+
+def _waits(facts: Facts, unit: Unit, is_likely: bool) -> Iterator[str]:
+    """What warps wait for if `unit` is the limit."""
+    yield from _UNSPECIFIC
+    yield from unit.queues
+    if is_likely:
+        yield from unit.waits
+    if unit.rank == 0 and facts.uses_async_copies is not False:
+        yield from _BY_DESIGN
 
 
 def _nearness(one: tuple[Unit, CounterEvidence]) -> tuple[bool, float]:
@@ -39,8 +57,9 @@ RULE = Rule(
     gate=Gate.NEAR_ROOF,
     verdicts={},
     needs=("tensor_pipe_percent", "compute_percent", "memory_percent"),
-    threshold=f"{NEAR:.0f} % of the peak rate over the whole launch; {_LIKELY:.0f} % for more than "
-    f"a low confidence; tensor cores, unless another unit is {TENSOR_LEAD:.0f} points busier",
+    threshold=f"{NEAR:.0f} % of the peak rate over the whole launch; {LIKELY:.0f} % for more than "
+    f"a low confidence; tensor cores, unless another unit is {TENSOR_LEAD:.0f} points busier. A "
+    "stall with a higher confidence that the unit does not cause comes first",
     threshold_source="NVIDIA's rule SOLBottleneck: below 60 % of both peaks, latency is the limit",
     judge=_judge,
 )
