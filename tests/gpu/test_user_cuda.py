@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.target import Target
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.user_provider.provider import UserProvider
 
 pytestmark = pytest.mark.gpu
@@ -69,3 +69,57 @@ def test_a_result_on_another_device_is_refused(check: Check, tmp_path: Path) -> 
 
 def test_it_offers_the_gpu(gpu: Target, tmp_path: Path) -> None:
     assert gpu in _provider(tmp_path, "product").targets()
+
+
+CUDA_EXAMPLE = Path(__file__).parents[2] / "examples" / "my_gemm.cu"
+
+
+@pytest.mark.parametrize("configuration", ["TILE16", "TILE32"])
+@pytest.mark.parametrize("shape", ["1x1x1", "64x64x64", "257x129x66"])
+def test_the_example_in_cuda_is_right(
+    check: Check, gpu: Target, shape: str, configuration: str
+) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    if gpu.kind is not TargetKind.CUDA:
+        pytest.skip("CUDA C++ runs on NVIDIA GPUs")
+    provider = UserProvider({"kernel": f"{CUDA_EXAMPLE}:tiled"})
+    executable = check(provider, f"matmul_{shape}_bf16t_bf16n_bf16t", configuration)
+    assert executable.facts.registers and executable.facts.shared_memory_bytes
+
+
+def test_clusters_shared_memory_and_factors_reach_a_cuda_kernel(
+    check: Check, gpu: Target, tmp_path: Path
+) -> None:
+    """One thread for each element, in clusters of two blocks; the sum passes through more dynamic
+    shared memory than a block gets without asking."""
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    if gpu.architecture != "sm_90":
+        pytest.skip(f"clusters need sm_90 or later, this is {gpu}")
+    (tmp_path / "k.cu").write_text(
+        """
+        extern "C" __global__ void f(const float* a, const float* b, const float* addend, float* c,
+                                     int m, int n, int k, float alpha, float beta) {
+          extern __shared__ float memory[];
+          unsigned size;
+          asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+          const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y;
+          float* sum = memory + 100 * 1024 / 4 - 32 + threadIdx.x;
+          *sum = 0;
+          for (int i = 0; x < n && i < k; ++i) *sum += a[y * k + i] * b[x * k + i];
+          if (x < n && size == 2) c[y * n + x] = alpha * *sum + beta * addend[y * n + x];
+        }
+        """
+    )
+    (tmp_path / "k.toml").write_text(
+        """
+        [f]
+        operations = ["f32t_f32n_f32t_beta1"]
+        arguments = ["A", "B", "addend", "C", "M", "N", "K", "alpha", "beta"]
+        grid = ["2 * ceil(N, 64)", "M"]
+        block = [32]
+        cluster = [2]
+        shared_bytes = "100 * 1024"
+        """
+    )
+    provider = UserProvider({"kernel": f"{tmp_path / 'k.cu'}:f"})
+    check(provider, "matmul_33x100x65_f32t_f32n_f32t_alpha0p5_beta2")

@@ -22,7 +22,7 @@ def test_another_process_reports_what_importing_here_would(tmp_path):
     path = tmp_path / "my kernel.py"
     path.write_text(SOURCE)
     texts = [f"{path}:f", f"{path}:g"]
-    for inspected, text in zip(inspect_kernels(texts), texts, strict=True):
+    for inspected, text in zip(inspect_kernels(texts, prefix=True), texts, strict=True):
         loaded = load_kernel(text, prefix=True)
         assert str(inspected) == str(loaded)
         assert inspected.configurations == loaded.configurations

@@ -15,6 +15,7 @@ from gemmetry.domain.errors import (
     OutOfMemoryError,
     RequestError,
     UnknownNameError,
+    UnsupportedError,
 )
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
@@ -399,3 +400,58 @@ def test_the_wrong_example_is_wrong_where_a_partial_block_is_left(launch):
     assert launch(provider, odd, "tile65", CPU).worst_error() < 1e-5
     even = "matmul_128x128x128_f32t_f32t_f32t"
     assert launch(provider, even, "tile32", CPU).worst_error() < 1e-5
+
+
+# CUDA C++
+
+H200 = Target(TargetKind.CUDA, "sm_90", None)
+CUDA_NAME = "matmul_17x13x11_bf16t_bf16n_bf16t"
+
+
+@pytest.fixture
+def cuda_provider():
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    return UserProvider({"kernel": f"{EXAMPLES / 'my_gemm.cu'}:tiled"})
+
+
+def test_a_cuda_kernel_is_compiled_for_other_machines(cuda_provider, workspace):
+    assert H200 in cuda_provider.targets()
+    assert cuda_provider.compiles_ahead(H200)
+    operation = parse_operation(CUDA_NAME)
+    assert cuda_provider.supports(operation, H200) is None
+    configurations = list(cuda_provider.configurations(operation, H200))
+    assert [item.name for item in configurations] == ["TILE16", "TILE32"]
+    dispatches = [Dispatch(operation, item, "user", H200) for item in configurations]
+    other = parse_operation("matmul_17x13x11_f32t_f32n_f32t")
+    dispatches.append(Dispatch(other, configurations[0], "user", H200))
+    *right, refused = cuda_provider.compile(dispatches, workspace)
+    assert [one.facts.shared_memory_bytes for one in right] == [2 * 16 * 17 * 4, 2 * 32 * 33 * 4]
+    assert "does not list these formats" in str(refused.error)
+    with pytest.raises(UnsupportedError, match="no cuda-sm_90 device is here"):
+        cuda_provider.build(dispatches[0], workspace)
+
+
+def test_a_cuda_kernel_is_not_for_the_cpu(cuda_provider):
+    operation = parse_operation(CUDA_NAME)
+    assert "NVIDIA GPUs" in (cuda_provider.supports(operation, CPU) or "")
+    assert list(cuda_provider.configurations(operation, CPU)) == []
+    assert not cuda_provider.compiles_ahead(CPU)
+
+
+def test_cuda_and_python_kernels_stand_side_by_side(workspace):
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    texts = [f"{EXAMPLES / 'my_gemm.cu'}:tiled", f"{EXAMPLES / 'my_gemm.py'}:blocked"]
+    provider = UserProvider({"kernel": texts})
+    found = {}
+    for name, target in ((CUDA_NAME, H200), (NAME, CPU)):
+        operation = parse_operation(name)
+        assert provider.supports(operation, target) is None
+        found[target] = [item.name for item in provider.configurations(operation, target)]
+    assert found[H200] == ["tiled_TILE16", "tiled_TILE32"]
+    assert found[CPU] == ["blocked_tile32", "blocked_tile64", "blocked_tile128"]
+    assert "cross-compiled" in (provider.supports(parse_operation(NAME), H200) or "")
+    digests = {name for name in provider.versions() if name.startswith("kernel ")}
+    assert digests == {"kernel my_gemm.cu:tiled", "kernel my_gemm.py:blocked"}
+    python = Dispatch(parse_operation(NAME), Configuration("blocked_tile32"), "user", H200)
+    [compiled] = provider.compile([python], workspace)
+    assert compiled.error is None

@@ -30,22 +30,30 @@ _TAIL_LINES = 12
 
 
 def inspect_kernels(
-    texts: Sequence[str], *, configurations: Any = None, arrays: str | None = None
+    texts: Sequence[str],
+    *,
+    configurations: Any = None,
+    arrays: str | None = None,
+    prefix: bool = False,
 ) -> list[KernelFacts]:
     """The information that :func:`load_kernel` would return, without importing a file into this
     process.
 
     Args:
-        texts: ``path/file.py:function`` each; with several, names of configurations include the
-            function.
-        configurations, arrays: as for :func:`load_kernel`.
+        texts: ``path/file.py:function`` each.
+        configurations, arrays, prefix: as for :func:`load_kernel`.
 
     Raises:
         RequestError: a kernel cannot be loaded, or loading it crashes or takes too long.
     """
     if configurations is not None:
         name_configurations(configurations)  # refuses here what JSON cannot carry
-    request = {"kernels": list(texts), "arrays": arrays, "configurations": configurations}
+    request = {
+        "kernels": list(texts),
+        "arrays": arrays,
+        "configurations": configurations,
+        "prefix": prefix,
+    }
     return [_read(document) for document in _ask(json.dumps(request).encode(), texts)]
 
 
@@ -147,7 +155,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
                 text,
                 configurations=request["configurations"],
                 arrays=request["arrays"],
-                prefix=len(texts) > 1,
+                prefix=request["prefix"],
             )
             for text in texts
         ]

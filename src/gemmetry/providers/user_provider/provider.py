@@ -1,4 +1,5 @@
-"""A user's own kernel, straight from a file: any Python function on numpy or torch arrays.
+"""A user's own kernel, straight from a file: any Python function on numpy or torch arrays, or a
+kernel in CUDA C++ with a manifest.
 
 How to write one: docs/my-kernel.md.
 """
@@ -6,163 +7,56 @@ How to write one: docs/my-kernel.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from gemmetry.devices.blas_threads import blas_threads, set_blas_threads
 from gemmetry.devices.host import HostDevice
-from gemmetry.domain.contracts import Buffer, Device, Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.contracts import Compiled, Device, Executable, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch, Parameter
 from gemmetry.domain.errors import (
-    GemmetryError,
-    LaunchError,
-    OutOfMemoryError,
+    DispatchError,
     RequestError,
     UnknownNameError,
     UnsupportedError,
 )
 from gemmetry.domain.operation import (
     Conv2dShape,
-    EpilogueStep,
-    Layout,
     MatmulShape,
     Operation,
     OperationKind,
     Signature,
-    TensorSpec,
 )
-from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.user_provider.kernel import (
-    KernelFacts,
-    UserKernel,
-    call_user_code,
-    describe_error,
-    error_line,
-    load_kernel,
-)
+from gemmetry.providers.user_provider.cuda.launch import why_not
+from gemmetry.providers.user_provider.cuda.manifest import CudaManifest, load_manifest
+from gemmetry.providers.user_provider.executable import UserExecutable, scalar_names
+from gemmetry.providers.user_provider.kernel import KernelFacts, UserKernel, load_kernel
 from gemmetry.providers.user_provider.probe import inspect_kernels
 
-
-class UserExecutable:
-    """One call of the user's function on logical views of the buffers."""
-
-    def __init__(
-        self,
-        kernel: UserKernel,
-        operation: Operation,
-        configuration: Mapping[str, Any],
-        device: Device,
-    ) -> None:
-        self.device = device
-        self.facts = BuildFacts(
-            notes=(f"{kernel} with {kernel.arrays} arrays",), declared=kernel.declared
-        )
-        self.writes_output = kernel.writes_output
-        self._kernel = kernel
-        self._operation = operation
-        self._inputs = operation.inputs
-        self._keywords = {**scalar_keywords(operation), **configuration}
-        self._result = operation.output
-        self._checked = False
-
-    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
-        """Call the function.
-
-        Raises:
-            LaunchError: it raised, or returned something that is not C.
-            OutOfMemoryError: it ran out of memory.
-        """
-        views = [_logical(array, spec) for array, spec in zip(inputs, self._inputs, strict=True)]
-        keywords = self._keywords
-        if len(views) > 2:
-            extra = {spec.role: v for spec, v in zip(self._inputs[2:], views[2:], strict=True)}
-            keywords = {**keywords, **extra}
-        target = _logical(output, self._result)
-        if self._kernel.wants_dtype:
-            keywords = {**keywords, "out_dtype": output.dtype}
-        if self.writes_output:
-            keywords = {**keywords, "out": target}
-        result = call_user_code(
-            self._kernel.function, self._explain, views[0], views[1], **keywords
-        )
-        if self.writes_output:
-            if result is not None and result is not target:
-                self._check_is_output(result, target)
-            return output
-        return self._take(result, inputs, output, target)
-
-    def close(self) -> None:
-        """Nothing is held between launches."""
-
-    def _take(
-        self, result: Any, inputs: Sequence[Buffer], output: Buffer, target: Buffer
-    ) -> Buffer:
-        """The returned array in storage layout; a copy only if its layout differs."""
-        if type(result) is not type(output):
-            raise self._bad_result(f"returned {_describe(result)}")
-        if result.shape != target.shape or result.dtype != output.dtype:
-            raise self._bad_result(f"returned {_describe(result)}")
-        if not self._checked:
-            if any(_share_memory(result, array) for array in inputs):
-                raise self._bad_result("returned a view of one of its inputs")
-            if getattr(result, "device", None) != getattr(output, "device", None):
-                raise self._bad_result(f"returned a result on the device {result.device}")
-            self._checked = True
-        stored = _logical(result, self._result)
-        if isinstance(stored, np.ndarray):
-            return np.ascontiguousarray(stored)
-        return stored.contiguous()
-
-    def _check_is_output(self, result: Any, target: Buffer) -> None:
-        same = type(result) is type(target) and result.shape == target.shape
-        if not (same and _share_memory(result, target)):
-            raise LaunchError(
-                f"{self._kernel} takes out= but returned {_describe(result)}",
-                hint="Write C into out and return nothing, or remove the parameter out.",
-            )
-
-    def _bad_result(self, what: str) -> LaunchError:
-        spec = self._result
-        return LaunchError(
-            f"{self._kernel} {what} where {spec.dtype} of shape {spec.shape} is expected",
-            hint=f"Return a new {self._kernel.arrays} array, or take out= and write into it.",
-        )
-
-    def _explain(self, error: BaseException) -> GemmetryError:
-        path = self._kernel.path
-        described = describe_error(error, path)
-        translate = getattr(self.device, "translate", None)
-        if translate is not None and isinstance(error, RuntimeError | MemoryError):
-            # Only the torch device can distinguish a lost or full GPU from an ordinary error.
-            explained: GemmetryError = translate(
-                error, f"running {self._kernel}{error_line(error, path)}"
-            )
-            return explained
-        if isinstance(error, MemoryError):
-            return OutOfMemoryError(
-                f"{self._kernel} ran out of memory: {described}", hint="Choose a smaller shape."
-            )
-        return LaunchError(
-            f"{self._kernel} raised {described}",
-            hint=f"It was called for {self._operation}.",
-        )
+_CROSS_COMPILED = ("sm_80", "sm_90", "sm_100")
+"""Architectures for which CUDA C++ is compiled on machines without such a GPU, where listed; any
+other one that NVRTC has can be requested with ``--device``."""
 
 
 class UserProvider(BaseProvider):
     """Options:
 
-    ``kernel``: ``file.py:function``, or a list of several;
-    ``configurations``: a list of keyword values, else the module's ``CONFIGURATIONS``;
+    ``kernel``: ``file.py:function`` or ``file.cu:kernel``, or a list of several;
+    ``configurations``: a list of keyword values or macros, else the module's ``CONFIGURATIONS`` or
+    the manifest's;
     ``arrays``: ``numpy`` or ``torch``, where the module does not specify it;
     ``threads``: CPU threads of BLAS or torch (0 or absent: their own choice).
     """
 
     name: ClassVar[str] = "user"
-    description: ClassVar[str] = "your own Python function, given with --kernel file.py:function"
+    description: ClassVar[str] = "your own Python function or CUDA kernel, given with --kernel"
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
@@ -175,42 +69,97 @@ class UserProvider(BaseProvider):
         return None
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        if target.index is None:
-            return _NOT_HERE
-        refusals = self._refusals(operation.signature, target.kind)
+        refusals = [*self._python_refusals(operation, target)]
+        if None not in refusals:
+            refusals += [
+                why_not(kernel, operation, values, target)
+                for kernel in self._cuda_kernels
+                for values in kernel.configurations.values()
+            ]
         return None if None in refusals else refusals[0]
 
     def targets(self) -> Sequence[Target]:
-        if any(kernel.arrays == "torch" for kernel in self._kernels):
+        found = [Target(TargetKind.CPU)] if self._kernels else []
+        uses_torch = any(kernel.arrays == "torch" for kernel in self._kernels)
+        if uses_torch or (self._cuda_kernels and _has_torch()):
             from gemmetry.devices.torch import gpu_targets
 
-            return [Target(TargetKind.CPU), *gpu_targets()]
-        return (Target(TargetKind.CPU),)
+            found += [t for t in gpu_targets() if uses_torch or t.kind is TargetKind.CUDA]
+        if self._cuda_kernels:
+            found += [Target(TargetKind.CUDA, name, None) for name in _CROSS_COMPILED]
+        return found
 
     def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
-        return self._configurations(operation.signature, target.kind)
+        found: list[Configuration] = []
+        if target.index is not None:
+            found += self._configurations(operation.signature, target.kind)
+        for name, kernel in _kernel_of(self._cuda_kernels).items():
+            values = kernel.configurations[name]
+            if why_not(kernel, operation, values, target) is None:
+                found.append(Configuration(name, values))
+        return found
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return target.kind is TargetKind.CUDA and bool(self._cuda_kernels)
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        """Compile the dispatches of CUDA C++ kernels; those of Python functions need none."""
+        kernels = _kernel_of(self._cuda_kernels)
+
+        def one(dispatch: Dispatch) -> Compiled:
+            kernel = kernels.get(dispatch.configuration.name)
+            if kernel is None:
+                return Compiled(dispatch=dispatch)
+            from gemmetry.providers.user_provider.cuda.compiling import compile_kernel
+
+            try:
+                values = _require_support(kernel, dispatch)
+                _, facts = compile_kernel(
+                    kernel, dispatch, values, workspace.generated, force=workspace.force
+                )
+            except DispatchError as error:
+                return Compiled(dispatch=dispatch, error=error)
+            return Compiled(dispatch=dispatch, facts=facts)
+
+        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
+            return list(pool.map(one, dispatches))
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        kernel = _kernel_of(self._loaded).get(dispatch.configuration.name)
-        if kernel is None:
-            known = _kernel_of(self._loaded)
-            raise UnknownNameError("configuration", dispatch.configuration.name, known)
+        name = dispatch.configuration.name
+        cuda_kernel = _kernel_of(self._cuda_kernels).get(name)
         if dispatch.target.index is None:
-            raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
+            if cuda_kernel is None:
+                raise UnsupportedError(f"{dispatch}: {_NOT_HERE}")
+            raise UnsupportedError(
+                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
+            )
+        if cuda_kernel is not None:
+            values = _require_support(cuda_kernel, dispatch)
+            from gemmetry.providers.user_provider.cuda.executable import build_executable
+
+            return build_executable(cuda_kernel, dispatch, values, workspace)
+        known = _kernel_of(self._loaded)
+        if name not in known:
+            raise UnknownNameError(
+                "configuration", name, {**known, **_kernel_of(self._cuda_kernels)}
+            )
+        kernel = known[name]
         reason = _refusal(kernel, dispatch.operation.signature, dispatch.target.kind)
         if reason is not None:
             raise UnsupportedError(f"{dispatch}: {reason}")
-        values = kernel.configurations[dispatch.configuration.name]
         device = self._device(kernel, dispatch.target)
-        return UserExecutable(kernel, dispatch.operation, values, device)
+        return UserExecutable(kernel, dispatch.operation, kernel.configurations[name], device)
 
     def versions(self) -> Mapping[str, str]:
-        """The digest of each kernel's file, and its array library."""
-        found = {f"kernel {kernel}": kernel.digest for kernel in self._kernels}
+        """The digest of each kernel's file, and the libraries that it uses."""
+        kernels: list[KernelFacts | CudaManifest] = [*self._kernels, *self._cuda_kernels]
+        found = {f"kernel {kernel}": kernel.digest for kernel in kernels}
         if any(kernel.arrays == "torch" for kernel in self._kernels):
             import torch
 
             found["torch"] = str(torch.__version__)
+        if self._cuda_kernels and (nvrtc := _version_of("nvidia-cuda-nvrtc")):
+            found["nvrtc"] = nvrtc
         return {**found, "numpy": np.__version__}
 
     def _kernel_texts(self) -> list[str]:
@@ -225,28 +174,56 @@ class UserProvider(BaseProvider):
             )
         return texts
 
+    def _texts(self, *, cuda: bool) -> list[str]:
+        """The given kernels in CUDA C++, or the others."""
+        return [text for text in self._given_texts() if _is_cuda(text) == cuda]
+
+    @property
+    def _prefixes(self) -> bool:
+        """Whether names of configurations begin with the kernel's."""
+        return len(self._given_texts()) > 1
+
     @cached_property
     def _kernels(self) -> list[KernelFacts]:
         """Information for planning, from another process, which may crash or hang on import."""
+        texts = self._texts(cuda=False)
+        if not texts:
+            return []
         return inspect_kernels(
-            self._given_texts(),
+            texts,
             configurations=self.options.get("configurations"),
             arrays=self.options.get("arrays"),
+            prefix=self._prefixes,
         )
+
+    @cached_property
+    def _cuda_kernels(self) -> list[CudaManifest]:
+        return [
+            load_manifest(
+                text,
+                configurations=self.options.get("configurations"),
+                prefix=self._prefixes,
+            )
+            for text in self._texts(cuda=True)
+        ]
 
     @cached_property
     def _loaded(self) -> list[UserKernel]:
         """The kernels for launches, imported into this process, which is a worker."""
-        texts = self._given_texts()
         return [
             load_kernel(
                 text,
                 configurations=self.options.get("configurations"),
                 arrays=self.options.get("arrays"),
-                prefix=len(texts) > 1,
+                prefix=self._prefixes,
             )
-            for text in texts
+            for text in self._texts(cuda=False)
         ]
+
+    def _python_refusals(self, operation: Operation, target: Target) -> tuple[str | None, ...]:
+        if target.index is None:
+            return (_NOT_HERE,) * len(self._kernels)
+        return self._refusals(operation.signature, target.kind)
 
     def _find_refusals(self, signature: Signature, kind: TargetKind) -> tuple[str | None, ...]:
         """The reason why each kernel does not support such operations on such a target; None if it
@@ -274,43 +251,36 @@ class UserProvider(BaseProvider):
         return open_device(target, threads=threads)
 
 
-def scalar_keywords(operation: Operation) -> dict[str, Any]:
-    """Keyword arguments passed to a function in addition to the tensors: ``alpha`` and ``beta``
-    where they are not 1 and 0, ``slices`` of a split-k, ``stride`` and ``padding`` (height, width)
-    of a convolution, and ``epilogue`` (names in order) where steps other than additions are
-    fused."""
-    signature = operation.signature
-    keywords = dict.fromkeys(_scalar_names(signature))
-    values: dict[str, Any] = {
-        "alpha": signature.alpha,
-        "beta": signature.beta,
-        "slices": signature.split_k_slices,
-        "epilogue": tuple(str(step) for step in signature.epilogue),
-    }
-    if isinstance(operation.shape, Conv2dShape):
-        shape = operation.shape
-        values["stride"] = (shape.stride_h, shape.stride_w)
-        values["padding"] = (shape.pad_h, shape.pad_w)
-    return {name: values[name] for name in keywords}
-
-
-def _scalar_names(signature: Signature) -> list[str]:
-    names = []
-    if signature.alpha != 1:
-        names.append("alpha")
-    if signature.beta != 0:
-        names.append("beta")
-    if signature.split_k_slices > 1:
-        names.append("slices")
-    if signature.kind is OperationKind.CONV2D:
-        names += ["stride", "padding"]
-    if not _ADDITIONS.issuperset(signature.epilogue):
-        names.append("epilogue")
-    return names
-
-
 _NOT_HERE = "your own kernel runs only on a device of this machine; it is not cross-compiled"
-_AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts)
+_AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts | CudaManifest)
+
+
+def _is_cuda(text: str) -> bool:
+    """Whether ``file:function`` names a kernel in CUDA C++."""
+    return Path(text.rpartition(":")[0]).suffix == ".cu"
+
+
+def _has_torch() -> bool:
+    return _version_of("torch") is not None
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _require_support(kernel: CudaManifest, dispatch: Dispatch) -> Mapping[str, Parameter]:
+    """The macros of the dispatch's configuration.
+
+    Raises:
+        UnsupportedError: the kernel does not compute the dispatch's operation on its target.
+    """
+    values = kernel.configurations[dispatch.configuration.name]
+    if reason := why_not(kernel, dispatch.operation, values, dispatch.target):
+        raise UnsupportedError(f"{dispatch}: {reason}")
+    return values
 
 
 def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
@@ -327,16 +297,12 @@ def _kernel_of(kernels: Iterable[_AnyKernel]) -> dict[str, _AnyKernel]:
     return found
 
 
-_ADDITIONS = {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}
-"""Steps that commute, so that a function does not need a list of steps in order."""
-
-
 def _refusal(kernel: KernelFacts, signature: Signature, kind: TargetKind) -> str | None:
     if kernel.arrays == "numpy" and kind is not TargetKind.CPU:
         return f"{kernel} takes numpy arrays, which live on the CPU"
     if kind not in (TargetKind.CPU, TargetKind.CUDA, TargetKind.HIP):
         return f"torch has no device {kind}"
-    keywords = _scalar_names(signature)
+    keywords = scalar_names(signature)
     keywords += [spec.role for spec in _smallest(signature).inputs[2:]]
     return kernel.refusal(keywords)
 
@@ -346,27 +312,6 @@ def _smallest(signature: Signature) -> Operation:
     if signature.kind is OperationKind.CONV2D:
         return Operation(signature, Conv2dShape(1, 1, 1, 1, 1, 1, 1))
     return Operation(signature, MatmulShape(1, 1, signature.split_k_slices))
-
-
-def _logical(array: Buffer, spec: TensorSpec) -> Buffer:
-    """A numpy or torch array as ``spec.shape``; a column-major one becomes a strided view."""
-    return array.swapaxes(-1, -2) if spec.layout is Layout.COLUMN else array
-
-
-def _share_memory(first: Any, second: Any) -> bool:
-    if isinstance(first, np.ndarray):
-        return np.may_share_memory(first, second)
-    return bool(
-        first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-        and first.numel() > 0
-    )
-
-
-def _describe(result: Any) -> str:
-    if hasattr(result, "shape") and hasattr(result, "dtype"):
-        kind = f"{type(result).__module__.partition('.')[0]}.{type(result).__name__}"
-        return f"a {kind} of {result.dtype}, shape {tuple(result.shape)}"
-    return "None" if result is None else f"a {type(result).__name__}"
 
 
 PROVIDER = UserProvider

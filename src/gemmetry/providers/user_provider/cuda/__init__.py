@@ -1,0 +1,1 @@
+"""A user's own CUDA C++ file: the manifest next to it, compiling and launching."""

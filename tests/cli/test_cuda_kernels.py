@@ -1,0 +1,68 @@
+"""A user's CUDA C++ kernel on the command line of a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LESSONS = Path(__file__).parents[2] / "src" / "gemmetry" / "kernels" / "lessons"
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+FORMATS = ("--dtypes", "bf16", "--layouts", "tn")
+AHEAD = ("compile", "--providers", "user", "--device", "cuda-sm_90", "--json")
+
+
+def test_it_is_compiled_without_a_gpu(cli):
+    kernel = f"{EXAMPLES / 'my_gemm.cu'}:tiled"
+    ended = cli(*AHEAD, "--kernel", kernel, "--shapes", "64x48x40", *FORMATS)
+    assert ended.status == 0, ended.stderr
+    records = json.loads(ended.stdout)["records"]
+    assert [record["configuration"] for record in records] == ["TILE16", "TILE32"]
+    assert {record["outcome"] for record in records} == {"ok"}
+    assert all(record["registers"] and record["spill_bytes"] == 0 for record in records)
+
+
+def test_a_source_that_does_not_compile_has_the_compilers_reason(cli):
+    """The failed attempt whose tiles are indexed like arrays."""
+    kernel = f"{LESSONS / 'attempt_2_tiles.cu'}:matvec"
+    ended = cli(*AHEAD, "--kernel", kernel, "--shapes", "1x4x3", "--dtypes", "f32",
+                "--layouts", "tn")  # fmt: skip
+    assert ended.status == 1
+    [record] = json.loads(ended.stdout)["records"]
+    assert record["outcome"] == "compile_error"
+    assert "attempt_2_tiles.cu(32): error" in record["reason"]
+
+
+def test_a_machine_without_a_gpu_lists_it_with_the_reason(cli, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    kernel = f"{EXAMPLES / 'my_gemm.cu'}:tiled"
+    ended = cli("profile", "--kernel", kernel, "--providers", "user", "--shapes", "64x48x40",
+                *FORMATS, "--json")  # fmt: skip
+    [record] = json.loads(ended.stdout)["records"]
+    assert record["outcome"] == "unsupported"
+    assert "runs on NVIDIA GPUs" in record["reason"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "manifest", "message"),
+    [
+        ("tiled", None, "no my_gemm.toml next to it"),
+        ("other", "", "unknown kernel 'other' in my_gemm.toml"),
+        ("tiled", "threads = 3", "unknown key 'threads' in my_gemm.toml [tiled]"),
+    ],
+)
+def test_mistakes_of_the_request_end_it_before_anything_runs(cli, entry, manifest, message):
+    shutil.copy(EXAMPLES / "my_gemm.cu", "my_gemm.cu")
+    if manifest is not None:
+        text = (EXAMPLES / "my_gemm.toml").read_text()
+        Path("my_gemm.toml").write_text(f"{text}{manifest}\n")
+    ended = cli(*AHEAD, "--kernel", f"my_gemm.cu:{entry}", "--shapes", "64x48x40", *FORMATS)
+    assert ended.status == 2
+    assert message in ended.stderr
+    assert "hint:" in ended.stderr
+    assert not Path("gemmetry-out").exists()

@@ -1,0 +1,112 @@
+"""The failed attempts on a GPU: each is caught, and the kind of mistake is named."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.cli.main import run
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.user_provider.provider import UserProvider
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        importlib.util.find_spec("cuda") is None, reason="cuda-bindings is not installed"
+    ),
+]
+
+LESSONS = Path(str(resources.files("gemmetry.kernels"))) / "lessons"
+SMOKE = "matmul_1x4x3_f32t_f32n_f32t"
+VECTOR = np.array([[1.0, 2.0, 3.0]], np.float32)
+ROWS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], np.float32)
+"""The document's smoke test: B as (N, K)."""
+
+
+@pytest.fixture(autouse=True)
+def only_on_nvidia(gpu: Target) -> None:
+    if gpu.kind is not TargetKind.CUDA:
+        pytest.skip("CUDA C++ runs on NVIDIA GPUs")
+
+
+def _smoke_test(name: str, gpu: Target, folder: Path) -> list[float]:
+    """What a lesson returns for the smoke test, whose answer is 1, 2, 3, 6."""
+    operation = parse_operation(SMOKE)
+    provider = UserProvider({"kernel": f"{LESSONS / name}.cu:matvec"})
+    dispatch = Dispatch(operation, Configuration("default"), "user", gpu)
+    executable = provider.build(dispatch, Workspace(generated=folder))
+    device = executable.device
+    pairs = zip((VECTOR, ROWS), operation.inputs, strict=True)
+    buffers = [device.upload(array, spec) for array, spec in pairs]
+    output = device.allocate(operation.output)
+    device.fill_bytes(output, 0xFF)
+    executable.run(buffers, output)
+    found: list[float] = device.download(output, operation.output).ravel().tolist()
+    executable.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["attempt_1", "attempt_3"])
+def test_the_smoke_test_returns_zeros(gpu: Target, tmp_path: Path, name: str) -> None:
+    assert _smoke_test(name, gpu, tmp_path) == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_the_smoke_test_does_not_see_the_hang(gpu: Target, tmp_path: Path) -> None:
+    assert _smoke_test("attempt_2_hang", gpu, tmp_path) == [1.0, 2.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "outcome", "reason"),
+    [
+        ("attempt_1", "1x4x3", "wrong", "zeros: every wrong element is 0"),
+        ("attempt_1", "1x192x100", "wrong", "short by about 4 of 100 products"),
+        ("attempt_1", "1x256x96", "wrong", "64 of 256 elements were never written"),
+        ("attempt_3", "1x4x3", "wrong", "zeros: every wrong element is 0"),
+        ("attempt_3", "1x256x100", "wrong", "short by about 4 of 100 products"),
+        ("attempt_2_tiles", "1x4x3", "compile_error", "attempt_2_tiles.cu(32): error"),
+        ("attempt_2_hang", "1x96x64", "timeout", "15 s"),
+    ],
+)
+def test_it_is_caught_with_the_kind_of_mistake(
+    gpu: Target,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    shape: str,
+    outcome: str,
+    reason: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = (
+        f"verify run --kernel {LESSONS / name}.cu:matvec --providers user --device {gpu.device} "
+        f"--shapes {shape} --dtypes f32 --layouts tn --set deadlines.verify=15 --json"
+    )
+    assert run(arguments.split()) == 1
+    [record] = json.loads(capsys.readouterr().out)["records"]
+    assert record["outcome"] == outcome, record["reason"]
+    assert reason in record["reason"]
+
+
+def test_the_device_is_usable_after_the_hang(
+    gpu: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel that ran after the one that the watchdog ended, in the same run."""
+    monkeypatch.chdir(tmp_path)
+    arguments = (
+        f"verify run --kernel {LESSONS / 'attempt_2_hang'}.cu:matvec --providers user,torch "
+        f"--device {gpu.device} --shapes 1x96x64 --dtypes f32 --layouts tn "
+        "--set deadlines.verify=15 --json"
+    )
+    assert run(arguments.split()) == 1
+    records = json.loads(capsys.readouterr().out)["records"]
+    outcomes = {record["provider"]: record["outcome"] for record in records}
+    assert outcomes == {"user": "timeout", "torch": "ok"}

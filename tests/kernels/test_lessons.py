@@ -1,0 +1,61 @@
+"""The failed attempts: what can be seen of them without a GPU. ``tests/gpu/test_lessons.py`` runs
+them."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import CompileError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.user_provider.cuda.launch import why_not
+from gemmetry.providers.user_provider.cuda.manifest import load_manifest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gemmetry.providers.user_provider.cuda.compiling import compile_kernel
+
+FOLDER = Path(str(resources.files("gemmetry.kernels"))) / "lessons"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.cu"))
+HOPPER = Target(TargetKind.CUDA, "sm_90", None)
+
+
+def _dispatch(shape: str) -> Dispatch:
+    operation = parse_operation(f"matmul_{shape}_f32t_f32n_f32t")
+    return Dispatch(operation, Configuration("default"), "user", HOPPER)
+
+
+def test_there_is_one_for_each_way_to_fail() -> None:
+    assert NAMES == ["attempt_1", "attempt_2_hang", "attempt_2_tiles", "attempt_3"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_multiply_a_vector_by_rows(name) -> None:
+    """As the document's kernel does: B is stored as (N, K)."""
+    kernel = load_manifest(f"{FOLDER / name}.cu:matvec")
+    for shape in ("1x4x3", "1x2048x2048"):
+        assert why_not(kernel, _dispatch(shape).operation, {}, HOPPER) is None
+    assert "M == 1" in (why_not(kernel, _dispatch("2x4x3").operation, {}, HOPPER) or "")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "attempt_2_tiles"])
+def test_a_compiler_does_not_see_what_is_wrong(name, tmp_path) -> None:
+    kernel = load_manifest(f"{FOLDER / name}.cu:matvec")
+    cubin, facts = compile_kernel(kernel, _dispatch("1x4x3"), {}, tmp_path)
+    assert facts.spill_bytes == 0
+    assert "warning" not in cubin.log
+
+
+def test_tiles_that_are_indexed_like_arrays_do_not_compile(tmp_path) -> None:
+    kernel = load_manifest(f"{FOLDER / 'attempt_2_tiles'}.cu:matvec")
+    wrong_line = next(
+        number
+        for number, line in enumerate(kernel.path.read_text().splitlines(), 1)
+        if "tile(lane, i)" in line
+    )
+    with pytest.raises(CompileError, match=rf"attempt_2_tiles\.cu\({wrong_line}\): error"):
+        compile_kernel(kernel, _dispatch("1x4x3"), {}, tmp_path)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import CompileError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.user_provider.cuda.manifest import load_manifest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gemmetry.providers.user_provider.cuda import compiling
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+OPERATION = parse_operation("matmul_100x70x33_bf16t_bf16n_bf16t")
+
+
+def _dispatch(architecture: str = "sm_90", operation=OPERATION) -> Dispatch:
+    target = Target(TargetKind.CUDA, architecture, None)
+    return Dispatch(operation, Configuration("TILE16"), "user", target)
+
+
+def test_the_example_compiles_and_its_resources_are_known(tmp_path) -> None:
+    kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
+    cubin, facts = compiling.compile_kernel(kernel, _dispatch(), {"TILE": 16}, tmp_path)
+    assert cubin.code.startswith(b"\x7fELF")
+    assert facts.compiled_for == "sm_90a"
+    assert facts.registers and facts.spill_bytes == 0
+    assert facts.shared_memory_bytes == 2 * 16 * 17 * 4
+    assert list((tmp_path / "user" / "cuda").glob("my_gemm-*.cubin"))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "code"),
+    [("sm_80", "sm_80"), ("sm_90", "sm_90a"), ("sm_90a", "sm_90a"), ("sm_120", "sm_120a")],
+)
+def test_code_is_for_the_variant_with_all_instructions(architecture, code) -> None:
+    assert compiling.code_architecture(architecture) == code
+
+
+def _kernel(folder: Path, source: str, table: str = ""):
+    (folder / "k.cu").write_text(source)
+    (folder / "k.toml").write_text(
+        '[f]\noperations = ["bf16t_bf16n_bf16t"]\narguments = []\ngrid = [1]\nblock = [32]\n'
+        + table
+    )
+    return load_manifest(f"{folder / 'k.cu'}:f")
+
+
+def test_formats_and_macros_of_any_kind_reach_the_source(tmp_path) -> None:
+    source = """
+        #include "own.cuh"
+        static_assert(IN_BF16 == 1 && OUT_BF16 == 1 && FAST == 1 && SIZE == sizeof(TYPE));
+        extern "C" __global__ void f() {}
+    """
+    (tmp_path / "own.cuh").write_text("constexpr int SIZE = 8;")
+    kernel = _kernel(tmp_path, source)
+    values = {"FAST": True, "TYPE": "double"}
+    compiling.compile_kernel(kernel, _dispatch(), values, tmp_path)
+
+
+def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
+    source = """
+        extern "C" __global__ void e(int* c) { __shared__ int s[64]; s[threadIdx.x] = c[9];
+          __syncthreads(); c[threadIdx.x] = s[63 - threadIdx.x]; }
+        extern "C" __global__ void f(int* c) { __shared__ int s[32]; s[threadIdx.x] = c[9];
+          __syncthreads(); c[threadIdx.x] = s[31 - threadIdx.x]; }
+        extern "C" __global__ void g(int* c) { __shared__ int s[96]; s[threadIdx.x] = c[9];
+          __syncthreads(); c[threadIdx.x] = s[95 - threadIdx.x]; }
+    """
+    kernel = _kernel(tmp_path, source, "shared_bytes = 1000")
+    _, facts = compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
+    assert facts.shared_memory_bytes == 32 * 4 + 1000
+
+
+def test_the_compilers_first_line_is_the_reason(tmp_path) -> None:
+    kernel = _kernel(tmp_path, 'extern "C" __global__ void f() { no_such_name(); }')
+    with pytest.raises(CompileError, match=r"NVRTC rejected k for sm_80: k\.cu\(1\)"):
+        compiling.compile_kernel(kernel, _dispatch("sm_80"), {}, tmp_path)
+
+
+def test_a_kernel_with_a_name_of_cxx_is_explained(tmp_path) -> None:
+    kernel = _kernel(tmp_path, "__global__ void f() {}")
+    with pytest.raises(CompileError, match='no extern "C" __global__ function f; it has f') as e:
+        compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
+    assert 'extern "C" __global__ void f' in e.value.hint

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Trait
+from gemmetry.providers.user_provider.cuda.manifest import entries_of, load_manifest
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+
+SOURCE = """
+#include "tile.cuh"
+extern "C" __global__ void __launch_bounds__(TILE * TILE) f(const float* a, int m) {}
+extern "C" __global__ __cluster_dims__(2, 1, 1) void g(float* c) {}
+"""
+PLAIN = """
+operations = ["f32t_f32n_f32t"]
+arguments = ["A", "B", "C", "M", "N", "K"]
+grid = ["ceil(N, TILE)", "ceil(M, TILE)"]
+block = ["TILE", "TILE"]
+configurations = [{TILE = 8, unroll = true}, {TILE = 16, unroll = false}]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a source and the table of f; returns the text of --kernel."""
+
+    def written(table=PLAIN, head="[f]"):
+        (tmp_path / "k.cu").write_text(SOURCE)
+        (tmp_path / "tile.cuh").write_text("")
+        (tmp_path / "k.toml").write_text(f"{head}\n{table}")
+        return f"{tmp_path / 'k.cu'}:f"
+
+    return written
+
+
+def test_the_example_says_how_it_is_launched() -> None:
+    kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
+    assert str(kernel) == "my_gemm.cu:tiled"
+    assert dict(kernel.configurations) == {"TILE16": {"TILE": 16}, "TILE32": {"TILE": 32}}
+    assert kernel.arguments == ("A", "B", "C", *kernel.arguments[3:])
+    assert [item.text for item in kernel.grid] == ["ceil(N, TILE)", "ceil(M, TILE)"]
+    assert kernel.cluster == ()
+    assert kernel.shared_bytes.value({}) == 0
+
+
+def test_names_of_configurations_are_those_of_python_functions(write) -> None:
+    assert list(load_manifest(write()).configurations) == [
+        "TILE8_unroll_true",
+        "TILE16_unroll_false",
+    ]
+    prefixed = load_manifest(write(), prefix=True)
+    assert list(prefixed.configurations) == ["f_TILE8_unroll_true", "f_TILE16_unroll_false"]
+    asked = load_manifest(write(), configurations=[{"TILE": 32}])
+    assert list(asked.configurations) == ["TILE32"]
+    without = PLAIN.partition("configurations")[0].replace("TILE", "16")
+    assert dict(load_manifest(write(without)).configurations) == {"default": {}}
+
+
+@pytest.mark.parametrize(
+    ("listed", "operation", "computes"),
+    [
+        ("f32t_f32n_f32t", "matmul_5x6x7_f32t_f32n_f32t", True),
+        ("f32t_f32n_f32t", "matmul_5x6x7_f32t_f32t_f32t", False),
+        ("f32t_f32n_f32t", "matmul_5x6x7_f32t_f32n_f32t_alpha2", False),
+        ("f32t_f32n_f32t", "batch_matmul_2x5x6x7_f32t_f32n_f32t", False),
+        ("batch_matmul_f32t_f32n_f32t", "batch_matmul_2x5x6x7_f32t_f32n_f32t", True),
+        ("f32t_f32n_f32t_bias_relu", "matmul_5x6x7_f32t_f32n_f32t_bias_relu", True),
+    ],
+)
+def test_operations_are_compared_by_formats_layouts_and_steps(
+    write, listed, operation, computes
+) -> None:
+    kernel = load_manifest(write(PLAIN.replace("f32t_f32n_f32t", listed)))
+    assert kernel.computes(parse_operation(operation).signature) is computes
+
+
+def test_factors_that_are_arguments_have_any_value(write) -> None:
+    table = PLAIN.replace('"K"]', '"K", "alpha", "beta", "addend"]')
+    table = table.replace('"f32t_f32n_f32t"]', '"f32t_f32n_f32t", "f32t_f32n_f32t_beta1"]')
+    kernel = load_manifest(write(table))
+    for factors in ("", "_alpha2", "_beta3", "_alpha0p5_betam1"):
+        operation = parse_operation(f"matmul_5x6x7_f32t_f32n_f32t{factors}")
+        assert kernel.computes(operation.signature), factors
+
+
+def test_a_change_of_any_file_changes_the_digest(write, tmp_path) -> None:
+    text = write()
+    seen = {load_manifest(text).digest}
+    for name in ("k.cu", "k.toml", "tile.cuh"):
+        with (tmp_path / name).open("a") as file:
+            file.write("# \n" if name == "k.toml" else "// \n")
+        seen.add(load_manifest(text).digest)
+    assert len(seen) == 4
+
+
+def test_declared_traits_are_read(write) -> None:
+    kernel = load_manifest(write(PLAIN + 'declares = ["nondeterministic"]'))
+    assert kernel.declared == (Trait.NONDETERMINISTIC,)
+
+
+def test_kernels_of_a_source_are_found_behind_their_attributes(write) -> None:
+    assert entries_of(Path(write().rpartition(":")[0])) == ["f", "g"]
+
+
+@pytest.mark.parametrize(
+    ("table", "head", "message"),
+    [
+        (PLAIN, "[h]", r"unknown kernel 'f' in k\.toml"),
+        ("grid = [1", "[f]", r"k\.toml is not valid TOML"),
+        ("block = [32]", "[f]", "lacks operations, arguments, grid"),
+        ("", "size = 3\n[f]", "'size' stands outside"),
+        (PLAIN + "threads = 3", "[f]", r"unknown key 'threads' in k\.toml \[f\]"),
+        (PLAIN.replace("ceil(N, TILE)", "ceil(N, TILES)"), "[f]", "unknown size or macro 'TILES'"),
+        (PLAIN.replace("ceil(N, TILE)", "N / TILE"), "[f]", "grid: .*// divides"),
+        (PLAIN.replace('"TILE", "TILE"', '1, 1, 1, 1'), "[f]", "one to three numbers"),
+        (PLAIN.replace('"B", ', '"D", '), "[f]", "unknown argument 'D'"),
+        (PLAIN.replace("f32t_f32n", "f32t_f31n"), "[f]", r"\[f\]: operations: .*f31"),
+        (PLAIN.replace('"f32t_f32n_f32t"', "32"), "[f]", "operations: 32 is not a text"),
+        (PLAIN + 'declares = ["fast"]', "[f]", "unknown declaration 'fast'"),
+        (PLAIN + 'requires = ["K %% 8"]', "[f]", "requires: .*is not an expression"),
+        (PLAIN.replace("{TILE = 8, unroll = true}", "8"), "[f]", "not a configuration"),
+        (PLAIN.replace("TILE = 8", "TILES = 8"), "[f]", "unknown size or macro 'TILE'"),
+    ],
+)  # fmt: skip
+def test_mistakes_name_the_manifest_and_the_key(write, table, head, message) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        load_manifest(write(table, head))
+    assert caught.value.hint
+
+
+def test_a_missing_manifest_is_described(write, tmp_path) -> None:
+    text = write()
+    (tmp_path / "k.toml").unlink()
+    with pytest.raises(RequestError, match=r"no k\.toml next to it") as caught:
+        load_manifest(text)
+    assert "[f]" in caught.value.hint
+
+
+def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_path) -> None:
+    write(head="[h]")
+    with pytest.raises(UnknownNameError, match=r"unknown kernel 'h' in k\.cu") as caught:
+        load_manifest(f"{tmp_path / 'k.cu'}:h")
+    assert "f, g" in caught.value.hint
+    with pytest.raises(RequestError, match="no kernel file"):
+        load_manifest(f"{tmp_path / 'other.cu'}:h")
