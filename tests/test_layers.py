@@ -160,6 +160,8 @@ NAMES_OF_SOMETHING_ELSE = {
     "traces/operators/gemms.py", "traces/operators/launchers.py",
     "training/manifest.py", "training/workload/__main__.py",  # libraries
     "training/workload/facts.py",
+    "hardware/detect.py", "specs/fields.py", "specs/resolve.py",  # kinds of device
+    "training/workload/ranks.py",
 }  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from gemmetry.devices.cuda_compiler import (
     compile_file,
     compile_source,
     fetched,
-    macros_of,
 )
+from gemmetry.devices.cuda_plans import macros_of
 
 RIGHT = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
 
@@ -68,7 +68,7 @@ class Compiler:
 
     def _count(self, request: object, architecture: str) -> Cubin:
         self.calls += 1
-        return Cubin(f"code {self.calls}".encode(), f"log of {architecture}")
+        return Cubin(f"code {self.calls}".encode(), f"log of {architecture}", "ptx")
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
@@ -88,7 +88,7 @@ def test_machine_code_on_disk_is_found_again_as_long_as_nothing_changes(
     compiler: Compiler,
 ) -> None:
     first = compiler(TILE=64)
-    assert first == Cubin(b"code 1", "log of sm_90a")
+    assert first == Cubin(b"code 1", "log of sm_90a", "ptx")
     assert compiler(TILE=64) == first and compiler.calls == 1
     assert compiler(TILE=128).code == b"code 2"
     assert compiler("sm_100a", TILE=64).code == b"code 3"

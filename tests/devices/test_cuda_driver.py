@@ -13,13 +13,13 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from gemmetry.devices import cuda_driver
 from gemmetry.devices.cuda_driver import (
     CudaError,
-    Grid,
     LaunchConfig,
     PreparedLaunch,
     checked,
     launch_attributes,
     launch_config,
 )
+from gemmetry.devices.cuda_plans import Grid
 
 
 def test_a_failed_call_raises_with_its_code() -> None:

@@ -12,7 +12,8 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmetry.devices import tensor_maps
 from gemmetry.devices.cuda_driver import CudaError
-from gemmetry.devices.tensor_maps import TENSOR_MAP_BYTES, Boxes, TensorMap, matrix_boxes
+from gemmetry.devices.cuda_plans import Boxes, matrix_boxes
+from gemmetry.devices.tensor_maps import TENSOR_MAP_BYTES, TensorMap
 
 
 class FakeEncoder:

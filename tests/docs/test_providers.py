@@ -10,7 +10,7 @@ import pytest
 from gemmetry.providers.traits import builtin_names
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {"null": "null-provider", "user": "my-kernel", "mutant": "verification"}
+PAGES = {"cuda": "kernels", "null": "null-provider", "user": "my-kernel", "mutant": "verification"}
 """Providers whose page has another name than they have."""
 
 

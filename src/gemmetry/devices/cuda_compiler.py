@@ -15,14 +15,13 @@ from typing import Any
 
 from cuda.bindings import nvrtc
 
+from gemmetry.devices.cuda_plans import Compilation, Macros
 from gemmetry.domain.errors import CompileError
 
 SOURCES = resources.files("gemmetry.kernels")
 """Folder of the sources, which are package data."""
 
-Macros = tuple[tuple[str, int], ...]
-
-_DIGEST_BYTES = 32
+_DIGEST_BYTES, _SIZE_BYTES = 32, 8
 _MISSING = (
     "Install NVRTC: pip install 'gemmetry[cuda]', which matches the version of cuda-bindings."
 )
@@ -30,10 +29,11 @@ _MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code for one architecture, and the compiler's output."""
+    """Machine code for one architecture, the compiler's output, and PTX."""
 
     code: bytes
     log: str
+    ptx: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,21 @@ def compile_source(
     return compile_file(SOURCES.joinpath(*folders), name, macros, architecture, options=options)
 
 
+def compile_kept(
+    compilation: Compilation, architecture: str, kept_in: Path | None, *, fresh: bool = False
+) -> Cubin:
+    """Compile a source of this package; see :func:`compile_file`.
+
+    Raises:
+        CompileError: the compiler is missing, or it rejected the source.
+    """
+    *folders, name = compilation.source.split("/")
+    return compile_file(
+        SOURCES.joinpath(*folders), name, compilation.macros, architecture,
+        options=compilation.options, kept_in=kept_in, fresh=fresh,
+    )  # fmt: skip
+
+
 def compile_file(
     folder: Traversable,
     name: str,
@@ -74,6 +89,7 @@ def compile_file(
     *,
     options: tuple[str, ...] = (),
     kept_in: Path | None = None,
+    fresh: bool = False,
 ) -> Cubin:
     """Compile ``<name>.cu`` of `folder`, which is the include path too.
 
@@ -82,6 +98,7 @@ def compile_file(
         kept_in: a folder with the machine code of earlier calls. It is found again as long as the
             source, the headers, the options and NVRTC's version are the same; a damaged file is
             replaced.
+        fresh: compile again even where it is found.
 
     Raises:
         CompileError: the compiler is missing, or it rejected the source; the message is its first
@@ -106,7 +123,7 @@ def compile_file(
     if kept_in is None:
         return _compile(request, architecture)
     file = kept_in / f"{_key(request)}.cubin"
-    found = _read_kept(file)
+    found = None if fresh else _read_kept(file)
     if found is None:
         found = _compile(request, architecture)
         _keep(file, found)
@@ -146,10 +163,10 @@ def _compile(request: _Request, architecture: str) -> Cubin:
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             lines = [line for line in log.splitlines() if line.strip()] or [status.name]
             raise CompileError(f"NVRTC rejected {name} for {architecture}: {lines[0]}")
-        code = fetched(program, "CUBIN")
+        code, ptx = fetched(program, "CUBIN"), fetched(program, "PTX")
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return Cubin(code, log)
+    return Cubin(code, log, ptx.decode(errors="replace").rstrip("\0"))
 
 
 def _key(request: _Request) -> str:
@@ -162,7 +179,7 @@ def _key(request: _Request) -> str:
     ]
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part)
+        digest.update(len(part).to_bytes(_SIZE_BYTES, "little") + part)
     return f"{request.name}-{digest.hexdigest()[:24]}"
 
 
@@ -175,15 +192,21 @@ def _read_kept(file: Path) -> Cubin | None:
     digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
         return None
-    size = int.from_bytes(content[:8], "little")
-    return Cubin(content[8 + size :], content[8 : 8 + size].decode())
+    texts = []
+    for _ in range(2):
+        size = int.from_bytes(content[:_SIZE_BYTES], "little")
+        texts.append(content[_SIZE_BYTES : _SIZE_BYTES + size].decode())
+        content = content[_SIZE_BYTES + size :]
+    log, ptx = texts
+    return Cubin(content, log, ptx)
 
 
 def _keep(file: Path, cubin: Cubin) -> None:
-    """Write the log and the machine code after their hash. A folder that cannot be written only
+    """Write the texts and the machine code after their hash. A folder that cannot be written only
     means that the source is compiled again."""
-    log = cubin.log.encode()
-    content = len(log).to_bytes(8, "little") + log + cubin.code
+    texts = (cubin.log.encode(), cubin.ptx.encode())
+    content = b"".join(len(text).to_bytes(_SIZE_BYTES, "little") + text for text in texts)
+    content += cubin.code
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +215,7 @@ def _keep(file: Path, cubin: Cubin) -> None:
 
 
 def fetched(program: Any, what: str) -> bytes:
-    """``CUBIN`` or ``ProgramLog`` of an NVRTC program.
+    """``CUBIN``, ``PTX`` or ``ProgramLog`` of an NVRTC program.
 
     Raises:
         CompileError: NVRTC does not have it.
@@ -210,8 +233,3 @@ def fetched(program: Any, what: str) -> bytes:
 def _nvrtc(status: Any, doing: str) -> None:
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC failed while {doing}: {status.name}")
-
-
-def macros_of(**values: int) -> Macros:
-    """Macros in the form that :func:`compile_source` can cache."""
-    return tuple(sorted(values.items()))

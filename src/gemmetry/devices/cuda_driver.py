@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from cuda.bindings import driver
 
 from gemmetry.devices.cuda_compiler import Cubin
-
-Extent = tuple[int, int, int]
-"""Sizes along x, y and z."""
+from gemmetry.devices.cuda_plans import Grid
 
 _CLUSTER_DIMENSION = int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
 _STREAM_SERIALIZATION = int(
@@ -69,22 +66,6 @@ def device_attribute(name: str) -> int:
     key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     device = checked(driver.cuCtxGetDevice(), doing)
     return int(checked(driver.cuDeviceGetAttribute(key, device), doing))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """How many blocks of how many threads a launch starts, and what they get."""
-
-    blocks: Extent
-    threads: Extent
-    cluster: Extent = (1, 1, 1)
-    """Blocks that are scheduled together; `blocks` is a multiple of it along each axis."""
-    dynamic_bytes: int = 0
-    """Dynamic shared memory of each block."""
-    starts_early: bool = False
-    """Whether blocks may start before the previous kernel of the stream has ended; such a kernel
-    waits by ``griddepcontrol.wait`` before it touches memory (CUDA C++ Programming Guide,
-    programmatic dependent launch)."""
 
 
 class Kernel:

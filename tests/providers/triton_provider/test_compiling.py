@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
@@ -129,17 +128,6 @@ def test_what_compilers_say_is_read() -> None:
     wanted = dispatch("cuda-sm_90", "matmul_64x64x64_f32t_f32t_f32t")
     with pytest.raises(CompileError, match="PassManager"), as_compile_error(wanted):
         raise RuntimeError("PassManager::run failed")
-
-
-def test_files_are_written_whole(tmp_path: Path) -> None:
-    from gemmetry.domain.errors import StorageError
-    from gemmetry.providers.triton_provider.files import kernel_source, write_atomically
-
-    path = write_atomically(tmp_path / "a" / "b.txt", kernel_source())
-    assert b"def matmul_kernel" in path.read_bytes()
-    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
-    with pytest.raises(StorageError, match=r"b\.txt"):
-        write_atomically(path / "c.txt", b"")
 
 
 def test_a_missing_device_is_reported(workspace: Workspace) -> None:

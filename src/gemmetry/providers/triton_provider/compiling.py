@@ -19,8 +19,8 @@ from triton.compiler import ASTSource
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
+from gemmetry.providers.files import output_folder, write_atomically
 from gemmetry.providers.triton_provider.architectures import Architecture
-from gemmetry.providers.triton_provider.files import output_folder, write_atomically
 from gemmetry.providers.triton_provider.kernels import KERNELS
 from gemmetry.providers.triton_provider.plan import KernelPlan
 

@@ -18,8 +18,10 @@ from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.files import output_folder, write_atomically
 from gemmetry.providers.triton_provider import block_scaled, tiles
 from gemmetry.providers.triton_provider.architectures import architecture_of, cross_targets
+from gemmetry.providers.triton_provider.files import kernel_source
 from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.support import reason_against
 
@@ -75,12 +77,6 @@ class TritonProvider(BaseProvider):
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
         """Write the kernel's source, and the compile parameters of each dispatch as JSON."""
-        from gemmetry.providers.triton_provider.files import (
-            kernel_source,
-            output_folder,
-            write_atomically,
-        )
-
         written: dict[Path, bytes] = {}
         for dispatch in dispatches:
             folder = output_folder(workspace.generated, dispatch)

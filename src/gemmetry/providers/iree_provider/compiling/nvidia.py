@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import re
 import shutil
 import struct
 import subprocess
@@ -13,6 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from gemmetry.devices import ptxas
 from gemmetry.providers.iree_provider.compiling.machine_code import Usage
 
 PTXAS_TIMEOUT_S = 60.0
@@ -61,16 +61,10 @@ def assemble(ptx: Path, architecture: str, program: Path) -> str:
 def ptxas_usage(printed: str) -> dict[str, Usage]:
     """Symbol -> registers and spilled bytes per thread, and static shared memory, from the lines of
     ``ptxas -v``."""
-    found = {}
-    for part in re.split(r"Compiling entry function '", printed)[1:]:
-        symbol = part.partition("'")[0]
-        registers = re.search(r"Used (\d+) registers", part)
-        spilled = re.search(r"(\d+) bytes spill stores", part)
-        static = re.search(r"(\d+) bytes smem", part)
-        if registers and spilled:
-            shared = int(static[1]) if static else 0
-            found[symbol] = Usage(int(registers[1]), int(spilled[1]), shared)
-    return found
+    return {
+        symbol: Usage(usage.registers, usage.spill_bytes, usage.shared_bytes)
+        for symbol, usage in ptxas.ptxas_usage(printed).items()
+    }
 
 
 def shared_memory(binary: bytes) -> dict[str, int]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from gemmetry.devices.cuda_compiler import Cubin, compile_source, macros_of
+from gemmetry.devices.cuda_compiler import Cubin, compile_source
 from gemmetry.devices.cuda_driver import CudaError, Kernel
-from gemmetry.devices.tensor_maps import ADDRESS_ALIGNMENT, TensorMap, matrix_boxes
+from gemmetry.devices.cuda_plans import ADDRESS_ALIGNMENT, macros_of, matrix_boxes
+from gemmetry.devices.tensor_maps import TensorMap
 from gemmetry.devices.torch import TorchDevice, open_device
 from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch

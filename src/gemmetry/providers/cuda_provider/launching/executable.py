@@ -1,0 +1,76 @@
+"""Runs a plan on torch's memory and stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gemmetry.devices.cuda_driver import CudaError
+from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.devices.cuda_runner import LoadedPlan
+from gemmetry.devices.torch import TORCH_ERRORS, TorchDevice
+from gemmetry.domain.contracts import Buffer, Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.record import BuildFacts
+from gemmetry.providers.cuda_provider.launching.compiling import CompiledPlan
+
+
+class CudaKernelExecutable:
+    """A loaded plan; only the addresses and the stream change from launch to launch."""
+
+    writes_output = True
+
+    def __init__(
+        self, name: str, loaded: LoadedPlan, memory: list[torch.Tensor], device: TorchDevice,
+        facts: BuildFacts,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            memory: the workspaces, which are freed with the executable.
+        """
+        self.device: Device = device
+        self.facts = facts
+        self._name = name
+        self._loaded = loaded
+        self._memory = memory
+        self._torch_device = device
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        addresses = [tensor.data_ptr() for tensor in inputs]
+        addresses.append(output.data_ptr())
+        try:
+            stream = torch.cuda.current_stream(self._torch_device.index).cuda_stream
+            self._loaded(addresses, stream)
+        except (CudaError, *TORCH_ERRORS) as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+        return output
+
+    def close(self) -> None:
+        del self._loaded
+        self._memory.clear()
+        self._torch_device.release()
+
+
+def load(
+    dispatch: Dispatch, plan: LaunchPlan, compiled: CompiledPlan, device: TorchDevice
+) -> Executable:
+    """Load the compiled plan onto the current device.
+
+    Raises:
+        LaunchError: the driver rejected it. OutOfMemoryError: its workspaces do not fit.
+    """
+    memory: list[torch.Tensor] = []
+
+    def allocate(size_bytes: int) -> int:
+        memory.append(torch.zeros(size_bytes, dtype=torch.uint8, device=device.torch_device))
+        return int(memory[-1].data_ptr())
+
+    buffers = [spec.role for spec in (*dispatch.operation.inputs, dispatch.operation.output)]
+    try:
+        torch.cuda.synchronize(device.torch_device)  # Makes torch's context the current one.
+        loaded = LoadedPlan(plan, buffers, compiled.code.__getitem__, allocate, device.index)
+        torch.cuda.synchronize(device.torch_device)  # Workspaces hold zeros on every stream.
+    except (CudaError, *TORCH_ERRORS) as error:
+        raise device.translate(error, f"loading {dispatch.name}") from error
+    return CudaKernelExecutable(dispatch.name, loaded, memory, device, compiled.facts)

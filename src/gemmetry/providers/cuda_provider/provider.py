@@ -1,0 +1,180 @@
+"""The provider: supported operations, configurations, compiling ahead and building."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.domain.contracts import Compiled, Executable, Workspace
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider.launching.kernel import TARGET_ARCHITECTURE, CudaKernel
+
+if TYPE_CHECKING:
+    from gemmetry.providers.cuda_provider.launching.compiling import CompiledPlan
+
+_PROCESSORS = 132
+"""Multiprocessors that plans are made for where no device is attached: an H100 SXM or H200 (NVIDIA
+H100 white paper). They decide the grid, not the machine code."""
+
+
+class CudaProvider(BaseProvider):
+    """Takes no options."""
+
+    name: ClassVar[str] = "cuda"
+    description: ClassVar[str] = "this project's own CUDA C++ kernels for Hopper, a ladder of them"
+
+    def available(self) -> str | None:
+        missing = [name for name in ("cuda", "torch") if importlib.util.find_spec(name) is None]
+        if not missing and importlib.util.find_spec("cuda.bindings") is None:
+            missing = ["cuda"]
+        if missing:
+            what = " and ".join("cuda-bindings" if name == "cuda" else name for name in missing)
+            return f"{what} not installed; pip install 'gemmetry[{','.join(missing)}]'"
+        return None
+
+    def doctor_notes(self) -> Sequence[str]:
+        if self.available() is not None:
+            return ()
+        from gemmetry.devices.cuda_compiler import nvrtc_version
+        from gemmetry.devices.torch import gpu_targets
+
+        notes = []
+        try:
+            nvrtc_version()
+        except CompileError as error:
+            notes.append(f"{error.message}. {error.hint}")
+        found = [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
+        if found and not any(catalogue.is_hopper(target) for target in found):
+            names = ", ".join(f"{target.device} is {target.architecture}" for target in found)
+            notes.append(f"Its kernels run on Hopper (sm_90) only: {names}.")
+        return notes
+
+    def targets(self) -> Sequence[Target]:
+        cross = Target(TargetKind.CUDA, TARGET_ARCHITECTURE, None)
+        if self.available() is not None:
+            return [cross]
+        from gemmetry.devices.torch import gpu_targets
+
+        return [*filter(catalogue.is_hopper, gpu_targets()), cross]
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        return catalogue.reason_against(operation, target)
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return catalogue.worth_trying(operation)
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        if name == DEFAULT_CONFIGURATION:
+            return next(catalogue.worth_trying(operation), None)
+        kernel = catalogue.kernel_of(name)
+        return kernel.configuration(name, operation) if kernel else None
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return target.is_gpu
+
+    def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
+        """Write the sources and headers of the dispatches."""
+        from gemmetry.providers.cuda_provider.launching.files import sources_of
+        from gemmetry.providers.files import output_folder, write_atomically
+
+        written: dict[Path, bytes] = {}
+        for dispatch in dispatches:
+            folder = output_folder(workspace.generated, dispatch)
+            plan = _prepared(dispatch, _PROCESSORS)[1]
+            written |= {folder / name: data for name, data in sources_of(plan).items()}
+        return [write_atomically(path, data) for path, data in written.items()]
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        def one(dispatch: Dispatch) -> Compiled:
+            try:
+                facts = self._compile(dispatch, workspace, _PROCESSORS)[1].facts
+                return Compiled(dispatch=dispatch, facts=facts)
+            except DispatchError as error:
+                return Compiled(dispatch=dispatch, error=error)
+
+        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
+            return list(pool.map(one, dispatches))
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
+        if reason := self.supports(dispatch.operation, dispatch.target):
+            raise UnsupportedError(f"{dispatch}: {reason}")
+        if dispatch.target.index is None:
+            raise UnsupportedError(
+                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
+            )
+        from gemmetry.devices.torch import open_device
+        from gemmetry.providers.cuda_provider.launching.executable import load
+
+        device = open_device(dispatch.target)
+        plan, compiled = self._compile(
+            dispatch, replace(workspace, force=False), device.multiprocessors
+        )
+        return load(dispatch, plan, compiled, device)
+
+    def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
+        kernel = catalogue.kernel_of(dispatch.configuration.name)
+        if kernel is None or kernel.seconds_per_launch is None:
+            return None
+        return kernel.seconds_per_launch(dispatch.operation)
+
+    def versions(self) -> Mapping[str, str]:
+        if self.available() is not None:
+            return {}
+        from importlib.metadata import version
+
+        from gemmetry.devices.cuda_compiler import nvrtc_version
+
+        try:
+            compiler = {"nvrtc": ".".join(map(str, nvrtc_version()))}
+        except CompileError:
+            compiler = {}
+        return {"cuda-bindings": version("cuda-bindings"), **compiler}
+
+    def _compile(
+        self, dispatch: Dispatch, workspace: Workspace, processors: int
+    ) -> tuple[LaunchPlan, CompiledPlan]:
+        from gemmetry.providers.cuda_provider.launching.compiling import compile_plan
+
+        kernel, plan, chosen = _prepared(dispatch, processors)
+        compiled = compile_plan(
+            plan, dispatch, workspace.generated, force=workspace.force, notes=kernel.notes
+        )
+        if dispatch.configuration.name == DEFAULT_CONFIGURATION:
+            facts = replace(compiled.facts, default_configuration=chosen.name)
+            compiled = replace(compiled, facts=facts)
+        return plan, compiled
+
+
+def _prepared(dispatch: Dispatch, processors: int) -> tuple[CudaKernel, LaunchPlan, Configuration]:
+    """The kernel of a dispatch, its launches, and its configuration (for ``default``, the chosen
+    one).
+
+    Raises:
+        UnsupportedError: the configuration does not compute the operation.
+    """
+    operation, chosen = dispatch.operation, dispatch.configuration
+    if reason := catalogue.reason_against(operation, dispatch.target):
+        raise UnsupportedError(f"{dispatch}: {reason}")
+    if chosen.name == DEFAULT_CONFIGURATION:
+        chosen = catalogue.choose(operation) or chosen
+    kernel = catalogue.kernel_of(chosen.name)
+    if kernel is None:
+        raise UnsupportedError(f"{dispatch}: no CUDA kernel has a configuration {chosen.name}")
+    if reason := kernel.why_not(operation, chosen):
+        raise UnsupportedError(f"{dispatch}: {reason}")
+    return kernel, kernel.plan(operation, chosen, processors), chosen
+
+
+PROVIDER = CudaProvider

@@ -1,0 +1,151 @@
+"""Tests of the cuda provider where there is no GPU: what it supports, compiles, and reports."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import CompileError, UnsupportedError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.providers.cuda_provider.provider import PROVIDER
+
+CROSS = parse_target("cuda-sm_90")
+NAME = "matmul_64x48x32_bf16t_bf16n_bf16t"
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("cuda") is None or importlib.util.find_spec("torch") is None,
+    reason="cuda-bindings or torch is not installed",
+)
+
+
+def dispatch(configuration: str = "r01", name: str = NAME, target: Target = CROSS) -> Dispatch:
+    operation = parse_operation(name)
+    found = PROVIDER().parse_configuration(configuration, operation, target)
+    assert found is not None
+    return Dispatch(operation, found, "cuda", target)
+
+
+def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+
+    def without(*names: str) -> None:
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: None if name in names else found(name)
+        )
+
+    without("cuda")
+    assert PROVIDER().available() == ("cuda-bindings not installed; pip install 'gemmetry[cuda]'")
+    assert PROVIDER().targets() == [CROSS] and PROVIDER().versions() == {}
+    assert PROVIDER().doctor_notes() == ()
+    without("cuda", "torch")
+    assert "cuda-bindings and torch" in (PROVIDER().available() or "")
+
+
+def test_a_configuration_is_found_by_name_only_if_it_is_one() -> None:
+    operation = parse_operation(NAME)
+    assert PROVIDER().parse_configuration("nonsense", operation, CROSS) is None
+    assert PROVIDER().parse_configuration("r01_fast", operation, CROSS) is None
+    for name in ("r00", "default"):
+        found = PROVIDER().parse_configuration(name, operation, CROSS)
+        assert found is not None and found.name == name
+
+
+@needs_compiler
+def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
+    wanted = [
+        dispatch("r01"),
+        dispatch("default"),
+        dispatch("r00", "matmul_64x48x32_f16t_f16n_f32t"),
+    ]
+    results = list(PROVIDER().compile(wanted, workspace))
+    assert [one.error for one in results] == [None] * 3
+    assert all(one.facts.registers for one in results)
+    assert results[0].facts.default_configuration is None
+    assert results[1].facts.default_configuration
+
+
+@needs_compiler
+def test_a_failure_is_that_dispatchs_alone(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gemmetry.providers.cuda_provider.launching import compiling
+
+    kept = compiling.compile_kept
+
+    def fails(compilation: Any, *arguments: Any, **named: Any) -> Any:
+        if "naive" in compilation.source:
+            raise CompileError("NVRTC rejected it")
+        return kept(compilation, *arguments, **named)
+
+    monkeypatch.setattr(compiling, "compile_kept", fails)
+    first, second = PROVIDER().compile([dispatch("r00"), dispatch("r01")], workspace)
+    assert first.error is not None and first.error.message == "NVRTC rejected it"
+    assert second.error is None and second.facts.registers
+
+
+def test_sources_are_written_with_their_headers(workspace: Workspace) -> None:
+    written = PROVIDER().generate([dispatch()], workspace)
+    names = {path.name for path in written}
+    assert {"r01_thread_per_output.cu", "simt.cuh", "ptx.cuh"} <= names
+    assert all(path.is_relative_to(workspace.generated / "cuda") for path in written)
+
+
+def test_without_a_device_a_dispatch_can_only_be_compiled(workspace: Workspace) -> None:
+    with pytest.raises(UnsupportedError, match="only be compiled"):
+        PROVIDER().build(dispatch(), workspace)
+
+
+def test_what_the_kernel_does_not_compute_is_refused(workspace: Workspace) -> None:
+    large = dispatch("r00", "matmul_600x600x600_bf16t_bf16n_bf16t")
+    (result,) = PROVIDER().compile([large], workspace)
+    assert isinstance(result.error, UnsupportedError)
+    assert "up to 512x512x512" in result.error.message
+    ampere = Target(TargetKind.CUDA, "sm_80", 0)
+    with pytest.raises(UnsupportedError, match="Hopper"):
+        PROVIDER().build(dispatch(target=ampere), workspace)
+
+
+def test_a_slow_kernel_announces_its_time() -> None:
+    slow = PROVIDER().seconds_per_launch(dispatch("r00", "matmul_512x512x512_bf16t_bf16n_bf16t"))
+    assert slow is not None and slow > 1
+    assert PROVIDER().seconds_per_launch(dispatch("r01")) is None
+
+
+@needs_compiler
+def test_doctor_notes_what_cannot_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmetry.devices import cuda_compiler, torch
+
+    gpus = [Target(TargetKind.CUDA, "sm_80", 0)]
+    monkeypatch.setattr(torch, "gpu_targets", lambda: gpus)
+    (note,) = PROVIDER().doctor_notes()
+    assert "cuda:0 is sm_80" in note and PROVIDER().targets() == [CROSS]
+    gpus.append(Target(TargetKind.CUDA, "sm_90", 1))
+    assert PROVIDER().doctor_notes() == [] and PROVIDER().targets() == [gpus[1], CROSS]
+
+    def missing() -> object:
+        raise CompileError("NVRTC cannot be loaded", hint="Install it.")
+
+    monkeypatch.setattr(cuda_compiler, "nvrtc_version", missing)
+    assert PROVIDER().doctor_notes() == ["NVRTC cannot be loaded. Install it."]
+    assert "nvrtc" not in PROVIDER().versions()
+
+
+def test_listing_imports_neither_torch_nor_the_bindings() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; from gemmetry.providers.cuda_provider.provider import PROVIDER\n"
+        "from gemmetry.domain.names import parse_operation\n"
+        "from gemmetry.domain.target import parse_target\n"
+        f"operation = parse_operation({NAME!r}); target = parse_target('cuda-sm_90')\n"
+        "assert PROVIDER().supports(operation, target) is None\n"
+        "assert list(PROVIDER().configurations(operation, target))\n"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'cuda', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=300).returncode == 0
