@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from gemmetry.devices.cuda_driver import CudaError, Grid, Kernel, PreparedLaunch
+from gemmetry.devices.cuda_driver import CudaError, Kernel, PreparedLaunch
+from gemmetry.devices.cuda_plans import Grid
 from gemmetry.devices.torch import TorchDevice, open_device
 from gemmetry.domain.contracts import Buffer, Device, Workspace
 from gemmetry.domain.dispatch import Dispatch, Parameter
