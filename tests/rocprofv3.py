@@ -2,7 +2,8 @@
 
 As a module it writes the files of single processes, in the layouts and column sets of several
 versions. As a program (``python rocprofv3.py OPTIONS -- APPLICATION``) it takes the options that
-``gemmetry sweep run`` gives, and writes files of two ranks.
+``gemmetry sweep run`` gives, and writes files of two ranks, which launch three kernels, or
+:data:`GEMM` as often as the environment variable ``FAKE_LAUNCHES`` states.
 """
 
 from __future__ import annotations
@@ -183,6 +184,16 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]
         writer.writerows(rows)
 
 
+def _in_range(kernels: Sequence[str], job: Mapping[str, Any]) -> list[str]:
+    """Those of the launches that ``kernel_iteration_range`` names, which counts each kernel's own
+    from 1."""
+    first, last = map(int, job.get("kernel_iteration_range", "[1-1000000]")[1:-1].split("-"))
+    return [
+        kernel for number, kernel in enumerate(kernels)
+        if first <= kernels[: number + 1].count(kernel) <= last
+    ]  # fmt: skip
+
+
 def main(words: list[str]) -> int:
     """Do what rocprofv3's command line states, as far as this project uses it."""
     split = words.index("--")
@@ -199,7 +210,9 @@ def main(words: list[str]) -> int:
         # As in rocprofv3.py: a single job without counters has no folder of its own.
         inside = f"pass_{number}" if len(jobs) > 1 or job.get("pmc") else ""
         pattern = re.compile(job.get("kernel_include_regex", ""))
-        kernels = [kernel for kernel in (GEMM, OTHER, GEMM) if pattern.search(kernel)]
+        launches = int(os.environ.get("FAKE_LAUNCHES", "0"))
+        kernels = [GEMM] * launches or [GEMM, OTHER, GEMM]
+        kernels = [kernel for kernel in _in_range(kernels, job) if pattern.search(kernel)]
         for rank in range(2):
             pid = 10 * os.getpid() + 1000 * number + 1 - rank
             filled = name.replace("%hostname%", "node-7").replace("%pid%", str(pid))
@@ -207,6 +220,15 @@ def main(words: list[str]) -> int:
             path = Path(given["-d"], inside, filled)
             write_csv(path.parent, path.name, pid, job.get("pmc", ()), device=rank, kernels=kernels)
     return 0
+
+
+def install(folder: Path) -> Path:
+    """Write a program ``rocprofv3`` into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "rocprofv3"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import pytest
 
 from gemmetry.domain.target import TargetKind
 from gemmetry.engine.dispatches import counting
+from gemmetry.engine.dispatches.counted import WARM_UP
+from gemmetry.hardware.profilers import Profiler
 
 RUN = ("profile", "--providers", "null", "--device", "null", "--shapes", "64x64x64",
        "--experiment", "out", "--default-config")  # fmt: skip
@@ -47,6 +49,26 @@ def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
     shown = counted("show", "out").stdout
     assert "Hardware counters" in shown and "the set gemm, 2 kernels, 38 passes each" in shown
     assert record["counters_folder"] in (tmp_path / "out/report.html").read_text()
+
+
+def test_on_amd_launches_of_the_warm_up_are_not_counted(
+    counted, no_launch, tmp_path, monkeypatch, rocprofv3
+):
+    program = rocprofv3.install(tmp_path / "bin")
+    monkeypatch.setattr(counting, "TOOLS", {TargetKind.NULL: "rocprofv3"})
+    monkeypatch.setattr(
+        "gemmetry.counters.collecting.collector.find_profiler",
+        lambda name: Profiler(name, str(program), "1.0.0"),
+    )
+    monkeypatch.setenv("FAKE_LAUNCHES", str(WARM_UP + 1))
+    ended = counted(*RUN, "--counters", "quick")
+    assert ended.status == 0, ended.stderr
+    (record,) = records(counted)
+    described = json.loads(
+        (tmp_path / "out" / record["counters_folder"] / "counters.json").read_text()
+    )
+    assert described["launches"] == 2  # One of each of the two ranks.
+    assert described["launch_skip"] == WARM_UP
 
 
 def test_a_resumed_run_collects_only_what_is_lacking(counted, no_launch):

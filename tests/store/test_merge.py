@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.record import Environment
+from gemmetry.domain.record import CounterFacts, Environment
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.merge import merge
 
@@ -63,6 +65,31 @@ def test_a_merge_can_be_merged(tmp_path, open_experiment, make_record, make_roun
         _fill(open_experiment, make_record, make_round, tmp_path / name, 1.0)
     merge([tmp_path / "a", tmp_path / "b"], tmp_path / "ab")
     assert merge([tmp_path / "ab", tmp_path / "c"], tmp_path / "abc").kept == 4
+
+
+def test_counters_go_with_their_records(tmp_path, open_experiment, make_record):
+    folder = "counters/null/null/one"
+    for name, environment in (("a", "here"), ("b", "there"), ("c", "there")):
+        environment = Environment(hostname=environment)
+        with open_experiment(tmp_path / name, environment=environment) as experiment:
+            counters = CounterFacts(folder=folder, metric_set="gemm", verdict=name)
+            experiment.finish({1: make_record(environment_id=environment.id, counters=counters)})
+        (tmp_path / name / folder).mkdir(parents=True)
+        (tmp_path / name / folder / "counters.csv").write_text(name)
+    shutil.rmtree(tmp_path / "c/counters")
+    merge([tmp_path / name for name in "abc"], tmp_path / "all")
+    with Experiment.open(tmp_path / "all") as merged:
+        kept = {one.counters.verdict: one.counters.folder for one in merged.records()}
+    assert kept == {"a": folder, "c": f"{folder}-2"}
+    assert (tmp_path / "all" / folder / "counters.csv").read_text() == "a"
+    assert not (
+        tmp_path / "all" / kept["c"]
+    ).exists()  # It was lost before, and is not taken for a.
+    merge([tmp_path / "b", tmp_path / "a"], tmp_path / "both")
+    with Experiment.open(tmp_path / "both") as merged:
+        for one in merged.records():
+            path = tmp_path / "both" / one.counters.folder / "counters.csv"
+            assert path.read_text() == one.counters.verdict
 
 
 def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment):

@@ -1,14 +1,19 @@
-"""Merges experiments: the records, samples and environments of several folders into a new one."""
+"""Merges experiments: the records, samples, environments and hardware counters of several folders
+into a new one."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled
@@ -33,7 +38,8 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
 
     Records of the same dispatch on the same device with the same environment, distribution and seed
     are repeated measurements of one result: the newest is kept. If any of these differ, they are
-    different results, and all are kept, each with its ``environment_id``.
+    different results, and all are kept, each with its ``environment_id``. Folders with the hardware
+    counters of records are copied, under another name where two records have the same.
 
     Raises:
         RequestError: a path holds no experiment, or `into` already holds one.
@@ -54,7 +60,7 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         into.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(into)
         try:
-            create_filled(into, _head(heads, command), lambda new: _copy(new, paths, winners))
+            create_filled(into, _head(heads, command), lambda new: _copy(new, paths, winners, into))
         finally:
             lock.release()
     return MergeSummary(len(winners), replaced)
@@ -93,8 +99,10 @@ def _copy(
     new: sqlite3.Connection,
     paths: Sequence[Path],
     winners: dict[tuple[Any, ...], tuple[int, int, int]],
+    into: Path,
 ) -> None:
     next_id = 1
+    taken: set[str] = set()
     for index, path in enumerate(paths):
         wanted = sorted(row_id for _, source, row_id in winners.values() if source == index)
         with closing(connect_reader(path / JOURNAL_NAME)) as old:
@@ -104,7 +112,8 @@ def _copy(
             )
             for row_id in wanted:
                 record = old.execute("SELECT * FROM records WHERE id = ?", (row_id,)).fetchone()
-                new.execute(INSERT_RECORD, (next_id, *record[1:]))
+                document = _with_counters(record[-1], paths[index], into, taken)
+                new.execute(INSERT_RECORD, (next_id, *record[1:-1], document))
                 rounds = old.execute(
                     "SELECT round, environment, seconds, samples, document FROM rounds"
                     " WHERE dispatch = ?",
@@ -115,3 +124,19 @@ def _copy(
                     ((next_id, *row) for row in rounds),
                 )
                 next_id += 1
+
+
+def _with_counters(document: bytes, source: Path, into: Path, taken: set[str]) -> bytes:
+    """The document of a record, whose counters, if it has any, are copied to a folder that is not
+    in `taken`."""
+    record = msgspec.json.decode(document)
+    counters = record.get("counters")
+    if not counters:
+        return document
+    folder = counters["folder"]
+    names = (folder if number == 1 else f"{folder}-{number}" for number in count(1))
+    counters["folder"] = next(name for name in names if name not in taken)
+    taken.add(counters["folder"])
+    if (source / folder).is_dir():
+        shutil.copytree(source / folder, into / counters["folder"], dirs_exist_ok=True)
+    return msgspec.json.encode(record)

@@ -117,10 +117,7 @@ def test_a_missing_tool_and_a_missing_program_are_named(cli, nvidia, monkeypatch
 
 
 def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, rocprofv3):
-    program = tmp_path / "bin/rocprofv3"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{rocprofv3.__file__}" "$@"\n')
-    program.chmod(0o755)
+    program = rocprofv3.install(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     _gpus(monkeypatch, amd=(MI300X,))
     monkeypatch.setattr(

@@ -22,7 +22,7 @@ from gemmetry.engine.dispatches.sanitized import CANNOT, SanitizedRequest, build
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.registry import load_provider
 
-_WARM_UP = 2
+WARM_UP = 2
 """Launches before the one that is profiled: libraries choose and load kernels at the first."""
 
 
@@ -41,7 +41,7 @@ def main(path: Path) -> int:
             device.upload(array, spec) for array, spec in zip(arrays, operation.inputs, strict=True)
         ]
         output = device.allocate(operation.output)
-        for _ in range(_WARM_UP):
+        for _ in range(WARM_UP):
             executable.run(buffers, output)
         device.synchronize()
         profiler = _profiler(hello.target.kind)

@@ -25,6 +25,7 @@ from gemmetry.domain.target import TargetKind
 from gemmetry.domain.units import counted
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.dispatches.candidates import Resolver
+from gemmetry.engine.dispatches.counted import WARM_UP
 from gemmetry.engine.dispatches.evidence_folders import path_of
 from gemmetry.engine.dispatches.sanitized import SanitizedRequest
 from gemmetry.engine.jobs import job_of
@@ -116,15 +117,20 @@ class Counting:
                 SanitizedRequest(hello, (candidate.operation_name,), candidate.configuration, 0.0)
             )
         )
+        tool = TOOLS[target.kind]
+        # Nsight Compute waits for the program to start it. rocprofv3 leaves out the first launches
+        # of each kernel: up to ROCm 7.0, pausing it does not reach counters (rocm-systems#1496).
+        is_started = tool == "ncu"
         try:
             planned = plan(
                 CollectRequest(
                     command=(sys.executable, "-m", PROGRAM, str(request_file)),
                     metric_set=self.metric_set,
-                    from_start=target.kind is not TargetKind.CUDA,
+                    from_start=not is_started,
+                    launch_skip=0 if is_started else WARM_UP,
                 ),
                 folder,
-                tool=TOOLS[target.kind],
+                tool=tool,
             )
             collected = collect(planned, run_command, replace=True)
         finally:
