@@ -11,13 +11,14 @@ from gemmetry.numerics.references import (
     to_logical,
     to_storage,
 )
-from gemmetry.numerics.storage import quantize, to_float64
+from gemmetry.numerics.storage import absolute, quantize, to_float64
 from gemmetry.verification.inputs.exact import (
     integers,
     integers_up_to,
     selects_lhs,
     selects_rhs,
 )
+from gemmetry.verification.inputs.factors import scaled
 
 NAMES = [
     "matmul_33x17x65_bf16t_bf16n_bf16t",
@@ -27,6 +28,7 @@ NAMES = [
     "matmul_40x9x70_e4m3t_e5m2n_bf16t_vs32_e8m0",
     "matmul_20x40x70_e2m1t_e2m1n_f16t_vs16_e4m3_bias",
     "matmul_20x40x70_e4m3t_e4m3n_f32t_vs1x16_vs16x16_alpha0p5",
+    "batch_matmul_3x12x7x40_e4m3t_e4m3n_bf16t_vs1x16",
     "matmul_1x1x300_bf16t_bf16t_bf16t",
     "matmul_16x16x16_f64t_f64t_f64t",
     "batch_matmul_3x9x7x21_f16n_f16t_f16n",
@@ -229,3 +231,19 @@ def test_members_of_a_batch_differ():
     operation = parse_operation("batch_matmul_3x8x8x8_f32t_f32t_f32t")
     _, rhs = selects_lhs(operation, 1, np.matmul).inputs
     assert not np.array_equal(rhs[0], rhs[1])
+
+
+@pytest.mark.parametrize("formats", ["e2m1t_e2m1n_f16t_vs16_e8m0", "e2m1t_e2m1n_f32t_vs16_e4m3",
+                                     "e4m3t_e4m3n_bf16t_vs1x16_vs16x16"])  # fmt: skip
+@pytest.mark.parametrize("shape", ["64x48x128", "8x200x512", "200x8x256"])
+def test_selections_with_factors_that_use_every_bit_are_gathered(formats, shape):
+    operation = parse_operation(f"matmul_{shape}_{formats}")
+    case = scaled(operation, 5, _no_product)
+    value = exact_product(operation, case.inputs, np.matmul)
+    magnitude = exact_product(operation, [absolute(one) for one in case.inputs], np.matmul)
+    np.testing.assert_allclose(case.reference.magnitude, magnitude, rtol=1e-14)
+    assert (np.abs(case.reference.value - value) <= 2.0**-50 * magnitude).all()
+
+
+def _no_product(lhs, rhs):
+    raise AssertionError("nothing has to be multiplied")

@@ -30,6 +30,7 @@ from gemmetry.numerics.references import (
     Reference,
     apply_epilogue,
     exact_product,
+    factors_of_product,
     logical_tensors,
     to_logical,
     to_storage,
@@ -211,6 +212,24 @@ def _selection(
     codes: str,
     nudged_by: int | None = None,
 ) -> ExactCase | None:
+    found = selecting_inputs(operation, seed, codes=codes, nudged_by=nudged_by)
+    if found is None:
+        return None
+    inputs, ones = found
+    product = selected(operation, inputs, matmul, codes=codes)
+
+    def sum_of_magnitudes(operation: Operation, given: Sequence[Array]) -> Floats:
+        return selected(operation, [absolute(array) for array in given], matmul, codes=codes)
+
+    partial = sum_of_magnitudes if ones > 1 else None
+    return _case(operation, inputs, product, round_once, partial, ones)
+
+
+def selecting_inputs(
+    operation: Operation, seed: int, *, codes: str, nudged_by: int | None = None
+) -> tuple[tuple[Array, ...], int] | None:
+    """The inputs of a selection of `codes`, and the number of ones along K that each element of the
+    result adds up; None where formats leave no room."""
     s = operation.signature
     m, n, k, _ = operation.matmul_shape
     free = n if codes == "lhs" else m
@@ -239,21 +258,35 @@ def _selection(
         if not (isinstance(operation.shape, Conv2dShape) and codes == "lhs"):
             _clear_line(arrays[codes], specs[codes])
     arrays[selecting] = _ones(operation, specs[selecting])
-    inputs = tuple(arrays[spec.role] for spec in operation.inputs)
+    return tuple(arrays[spec.role] for spec in operation.inputs), ones
 
-    def selected(given: Sequence[Array]) -> Floats:
-        if isinstance(operation.shape, Conv2dShape) or s.blocks is not None:
-            return exact_product(operation, given, matmul)
-        # Sums are exact in the accumulator, and so in float32 where that is no wider.
-        widen = to_float32 if s.accumulator.significand_bits in range(1, 25) else to_float64
-        gathered_from = logical_tensors(operation, given)[codes]
-        return _gathered(operation.shape, widen(gathered_from), codes)
 
-    def sum_of_magnitudes(operation: Operation, given: Sequence[Array]) -> Floats:
-        return selected([absolute(array) for array in given])
+def selected(
+    operation: Operation,
+    inputs: Sequence[Array],
+    matmul: Matmul,
+    *,
+    codes: str,
+    rounds: bool = False,
+) -> Floats:
+    """A·B, with the factors of blocks, for the inputs of a selection; but for convolutions, nothing
+    is multiplied by zero.
 
-    partial = sum_of_magnitudes if ones > 1 else None
-    return _case(operation, inputs, selected(inputs), round_once, partial, ones)
+    Args:
+        rounds: whether the factors of blocks use so many bits that sums may round.
+    """
+    s, shape = operation.signature, operation.shape
+    if isinstance(shape, Conv2dShape):
+        return exact_product(operation, inputs, matmul)
+    # Sums that are exact in the accumulator are exact in float32 where that is no wider.
+    is_narrow = s.accumulator.significand_bits in range(1, 25) and not rounds
+    widen = to_float32 if is_narrow else to_float64
+    tensors = logical_tensors(operation, inputs)
+    if s.blocks is None:
+        return _gathered(shape, widen(tensors[codes]), codes)
+    lhs, rhs = factors_of_product(operation, tensors)
+    values, ones = (lhs, rhs) if codes == "lhs" else (rhs, lhs)
+    return _gathered(shape, widen(values), codes, widen(ones))
 
 
 _Magnitude = Callable[[Operation, Sequence[Array]], Floats | float]
@@ -267,11 +300,14 @@ def case_of(
     return _case(operation, inputs, product, round_once, _largest_partial_sum)
 
 
-def summed_case(operation: Operation, inputs: tuple[Array, ...], matmul: Matmul) -> ExactCase:
-    """The case of a few products for each element, whose factors of blocks use every bit: their
-    sum may round."""
-    product = to_float64(exact_product(operation, inputs, matmul))
-    magnitude = to_float64(exact_product(operation, [absolute(x) for x in inputs], matmul))
+def summed_selection(
+    operation: Operation, inputs: tuple[Array, ...], matmul: Matmul, *, codes: str
+) -> ExactCase:
+    """The case of a selection of `codes` whose factors of blocks use every bit: the sum of a few
+    products may round."""
+    product = to_float64(selected(operation, inputs, matmul, codes=codes, rounds=True))
+    sizes = [absolute(array) for array in inputs]
+    magnitude = to_float64(selected(operation, sizes, matmul, codes=codes, rounds=True))
     reference = with_epilogue(operation, product, magnitude, logical_tensors(operation, inputs))
     m, n, k, _ = operation.matmul_shape
     return ExactCase(inputs, None, reference, 4 + -(-k // min(m, n)))
@@ -485,19 +521,30 @@ def _matrix_shape(spec: TensorSpec) -> tuple[int, int]:
     return spec.shape[-2], spec.shape[-1]
 
 
-def _gathered(shape: MatmulShape, codes: Floats, role: str) -> Floats:
-    """The product with :func:`_ones`, without multiplying: gather along K, then add in groups."""
+def _gathered(shape: MatmulShape, codes: Floats, role: str, ones: Floats | None = None) -> Floats:
+    """The product with :func:`_ones`, without multiplying: gather along K, then add in groups.
+
+    Args:
+        ones: the matrices of :func:`_ones`, where factors have made other numbers of their ones.
+    """
     axis, free = (-1, shape.n) if role == "lhs" else (-2, shape.m)
     steps = np.arange(max(shape.k, free))
     groups = -(-steps.size // free)
     if groups > 1 and role == "rhs":
         transposed = shape._replace(m=shape.n, n=shape.m)
-        product = _gathered(transposed, np.swapaxes(codes, -1, -2), "lhs")
+        others = None if ones is None else np.swapaxes(ones, -1, -2)
+        product = _gathered(transposed, np.swapaxes(codes, -1, -2), "lhs", others)
         return np.ascontiguousarray(np.swapaxes(product, -1, -2))
     matrices = codes.reshape(-1, *codes.shape[-2:])
     taken = np.stack(
         [np.take(one, (steps + index) % shape.k, axis) for index, one in enumerate(matrices)]
     )
+    if ones is not None:
+        others = ones if role == "lhs" else np.swapaxes(ones, -1, -2)
+        others = others.reshape(-1, *others.shape[-2:])
+        shifts = np.arange(others.shape[0])[:, np.newaxis]
+        found = others[shifts, (steps + shifts) % shape.k, steps % free]
+        taken *= np.expand_dims(found, -2 if role == "lhs" else -1)
     if groups > 1:
         summed = np.zeros((*taken.shape[:-1], groups * free), codes.dtype)
         summed[..., : steps.size] = taken

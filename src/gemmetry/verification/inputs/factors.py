@@ -31,7 +31,13 @@ from gemmetry.numerics.storage import (
     smallest_normal,
     to_float64,
 )
-from gemmetry.verification.inputs.exact import ExactCase, case_of, selects_lhs, summed_case
+from gemmetry.verification.inputs.exact import (
+    ExactCase,
+    case_of,
+    selected,
+    selecting_inputs,
+    summed_selection,
+)
 
 WIDEST_PRODUCT = 30
 """Powers of two, up and down, of a product of two scale factors where the result has room: f16 ends
@@ -68,19 +74,19 @@ def scaled(
 
 
 def _scaled_blocks(operation: Operation, seed: int, matmul: Matmul) -> ExactCase | None:
-    selection = selects_lhs(operation, seed, matmul, False)
-    if selection is None:
+    found = selecting_inputs(operation, seed, codes="lhs")
+    if found is None:
         return None
-    inputs = list(selection.inputs)
+    inputs = list(found[0])
     unscaled = [
-        np.ones_like(array) if spec.role.startswith("scale_") else array
+        np.ones_like(array) if spec.role.startswith("scale_") else absolute(array)
         for spec, array in zip(operation.inputs, inputs, strict=True)
     ]
-    product = exact_product(operation, [absolute(array) for array in unscaled], matmul)
+    product = selected(operation, unscaled, matmul, codes="lhs")
     for i, spec in enumerate(operation.inputs):
         if spec.role.startswith("scale_"):
             inputs[i] = _factors(operation, spec, product, seed)
-    return summed_case(operation, tuple(inputs), matmul)
+    return summed_selection(operation, tuple(inputs), matmul, codes="lhs")
 
 
 def _factors(operation: Operation, spec: TensorSpec, product: Floats, seed: int) -> Array:
