@@ -2,7 +2,8 @@
 
 The environment variable ``FAKE_NCU`` makes it fail in the ways that ncu does: ``permission``,
 ``busy``, ``nothing``, ``error``, ``no_export``, ``old`` (which has fewer sections). Texts are
-those of version 2025.3.1, unless ``FAKE_NCU_WORDING`` is ``other``.
+those of version 2025.3.1, unless ``FAKE_NCU_WORDING`` is ``other``. ``FAKE_NCU_CALLS`` names a file
+to which each start adds a line with its first argument.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ def raw_page(launches: int = 2) -> str:
 def main(words: list[str]) -> int:
     """Do what ncu's command line states, as far as this project uses it."""
     mode = os.environ.get("FAKE_NCU", "")
+    if calls := os.environ.get("FAKE_NCU_CALLS"):
+        with Path(calls).open("a") as file:
+            file.write(f"{words[0]}\n")
     if words == ["--version"]:
         print("NVIDIA (R) Nsight Compute Command Line Profiler")
         print("Copyright (c) 2018-2025 NVIDIA Corporation")

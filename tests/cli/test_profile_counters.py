@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -49,6 +50,20 @@ def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
     shown = counted("show", "out").stdout
     assert "Hardware counters" in shown and "the set gemm, 2 kernels, 38 passes each" in shown
     assert record["counters_folder"] in (tmp_path / "out/report.html").read_text()
+
+
+def test_the_profiler_lists_its_sections_once_not_for_each_dispatch(
+    counted, no_launch, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("FAKE_NCU_CALLS", str(tmp_path / "calls"))
+    run = [word.replace("64x64x64", "8x8x8,16x16x16,32x32x32") for word in RUN]
+    ended = counted(*run, "--counters", "quick")
+    assert "collecting hardware counters of 3 dispatches" in ended.stderr
+    assert re.search(r"hardware counters of 3 dispatches were collected in \S+ m?s", ended.stderr)
+    calls = (tmp_path / "calls").read_text().split()
+    assert calls.count("--target-processes") == calls.count("--import") == 3
+    # Before anything runs, and once the dispatches are there.
+    assert calls.count("--list-sections") == calls.count("--version") == 2
 
 
 def test_on_amd_launches_of_the_warm_up_are_not_counted(

@@ -216,8 +216,8 @@ class Context:
             found = make(operation, self.seed, self.matmul, self._rounds_once)
             return None if found is None else self._normwise(operation, found)
 
-        key = (name, operation, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
-        return _CASES.get(key, fresh)
+        key = (name, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
+        return _CASES.get(operation, key, fresh)
 
     def case_of(self, operation: Operation, inputs: tuple[Array, ...]) -> ExactCase:
         """The exact case of other inputs on which no sum rounds, for a small operation with the

@@ -17,7 +17,7 @@ def test_cases_are_kept_within_their_limit(monkeypatch):
             made.append(operation)
             return integers(operation, 1, np.matmul)
 
-        return cache.get(("integers", operation), make)
+        return cache.get(operation, ("integers",), make)
 
     cache = CaseCache()
     cases = [get(cache, operation) for operation in operations[:2]]
@@ -27,3 +27,19 @@ def test_cases_are_kept_within_their_limit(monkeypatch):
     get(cache, operations[2])
     get(cache, operations[1])
     assert made == [*operations, operations[1]]
+
+
+def test_cases_of_one_operation_beyond_the_limit_leave_the_first_ones(monkeypatch):
+    operation = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
+    case = integers(operation, 1, np.matmul)
+    monkeypatch.setattr(case_cache, "CASE_CACHE_BYTES", 2 * case.nbytes)
+    cache = CaseCache()
+    made = []
+
+    def make():
+        made.append(name)
+        return case
+
+    for name in "abcabc":  # Two dispatches, each of which needs three cases in this order.
+        cache.get(operation, (name,), make)
+    assert made == ["a", "b", "c", "c"]

@@ -1,8 +1,8 @@
 """Collects hardware counters of a command: plans, runs the profiler, exports and describes.
 
-The order is: :func:`plan` finds the profiler and makes its command line; :func:`collect` runs it
-with the application's output in a file of its own, and either returns what was collected or raises
-an error that states why nothing was.
+The order is: :func:`find_tool` finds the profiler, :func:`plan` makes its command line, and
+:func:`collect` runs it with the application's output in a file of its own, and either returns what
+was collected or raises an error that states why nothing was.
 """
 
 from __future__ import annotations
@@ -47,6 +47,16 @@ _LISTING_SECONDS = 60
 _EXPORT_SECONDS = 600
 
 
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A profiler of this machine, and the GPU that it is for."""
+
+    profiler: Profiler
+    gpu: GpuFacts | None
+    sections: frozenset[str] | None
+    """Of Nsight Compute; None where they are not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
     """A planned collection."""
@@ -77,12 +87,32 @@ class Collected:
     notes: tuple[str, ...] = ()
 
 
-def plan(request: CollectRequest, output: Path, *, tool: ToolName | None = None) -> Collection:
-    """Find the profiler and make its command line; nothing runs but its lists of sections.
+def find_tool(name: ToolName | None = None) -> Tool:
+    """The profiler `name`; None: the one for this machine's GPU. It is started to find out its
+    version and its sections.
+
+    Raises:
+        EnvironmentFailure: there is none.
+    """
+    chosen, gpu = _tool(name)
+    profiler = find_profiler(chosen)
+    if profiler is None:
+        raise EnvironmentFailure(
+            f"{chosen} is not installed, or not on PATH",
+            hint="Install NVIDIA Nsight Compute." if chosen == "ncu" else
+            "Install ROCm's rocprofiler-sdk.",
+        )  # fmt: skip
+    return Tool(profiler, gpu, _sections(profiler.path) if chosen == "ncu" else None)
+
+
+def plan(
+    request: CollectRequest, output: Path, *, tool: Tool | ToolName | None = None
+) -> Collection:
+    """Make the profiler's command line.
 
     Args:
         output: a folder, or with Nsight Compute a file ``.ncu-rep``.
-        tool: None: the one for this machine's GPU.
+        tool: the profiler; by its name, or None, :func:`find_tool` finds it.
 
     Raises:
         RequestError: an option or a name is wrong. EnvironmentFailure: there is no profiler.
@@ -96,20 +126,14 @@ def plan(request: CollectRequest, output: Path, *, tool: ToolName | None = None)
             f"there is no program {request.command[0]!r}",
             hint="Give its path, or add its folder to PATH.",
         )
-    name, gpu = _tool(tool)
-    profiler = find_profiler(name)
-    if profiler is None:
-        raise EnvironmentFailure(
-            f"{name} is not installed, or not on PATH",
-            hint="Install NVIDIA Nsight Compute." if name == "ncu" else
-            "Install ROCm's rocprofiler-sdk.",
-        )  # fmt: skip
+    tool = tool if isinstance(tool, Tool) else find_tool(tool)
+    profiler, gpu = tool.profiler, tool.gpu
     files = CollectFiles.at(output)
     chip, notes = _chip(gpu)
-    if name == "rocprofv3":
+    if profiler.name == "rocprofv3":
         return _plan_rocprof(request, files, profiler, chip, notes)
     architecture = gpu.architecture if gpu is not None else ""
-    planned = plan_ncu(request, files, chip=chip, sections=_sections(profiler.path))
+    planned = plan_ncu(request, files, chip=chip, sections=tool.sections)
     if planned.missing_sections:
         missing = ", ".join(planned.missing_sections)
         notes += (f"Nsight Compute {profiler.version} has no section {missing}.",)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from gemmetry.counters.collecting.collector import Collected, collect, plan
+from gemmetry.counters.collecting.collector import Collected, Tool, collect, find_tool, plan
 from gemmetry.counters.collecting.request import CollectRequest, ToolName
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import LaunchVerdict
@@ -22,7 +23,7 @@ from gemmetry.domain.events import Message
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import CounterFacts, Record
 from gemmetry.domain.target import TargetKind
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.dispatches.candidates import Resolver
 from gemmetry.engine.dispatches.counted import WARM_UP
@@ -58,7 +59,7 @@ def check_counters(chosen: Plan) -> None:
             hint="Leave out --counters, or give --device cuda.",
         )
     for kind in kinds & TOOLS.keys():
-        plan(CollectRequest(command=(sys.executable,)), Path(COUNTERS), tool=TOOLS[kind])
+        find_tool(TOOLS[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Counting:
     context: WorkerContext
     journal: Journal
     lanes: Mapping[int, LaneProvider]
+    tools: dict[ToolName, Tool] = field(default_factory=dict)
+    """Those that were found: starting one to list its sections takes a second."""
 
     def work(self) -> str:
         """Collect of every ok dispatch on a GPU that has none of this set. Returns why that ended
@@ -76,6 +79,13 @@ class Counting:
         store = self.journal.experiment
         lacking = {number: record for number, record in store.numbered_records()
                    if self._lacks(record)}  # fmt: skip
+        if not lacking:
+            return ""
+        began = time.monotonic()
+        dispatches = counted(len(lacking), "dispatch", "dispatches")
+        self.journal.publish(
+            Message(f"collecting hardware counters of {dispatches}, each in a process of its own")
+        )
         rows = (row for row in store.planned() if row.id in lacking)
         done = 0
         for candidate in Resolver(self.lanes).candidates(rows):
@@ -91,7 +101,10 @@ class Counting:
             done += 1
         if done:
             dispatches = counted(done, "dispatch", "dispatches")
-            self.journal.publish(Message(f"hardware counters of {dispatches} were collected"))
+            took = format_ns(1e9 * (time.monotonic() - began))
+            self.journal.publish(
+                Message(f"hardware counters of {dispatches} were collected in {took}")
+            )
         return ""
 
     def _lacks(self, record: Record) -> bool:
@@ -117,10 +130,11 @@ class Counting:
                 SanitizedRequest(hello, (candidate.operation_name,), candidate.configuration, 0.0)
             )
         )
-        tool = TOOLS[target.kind]
+        name = TOOLS[target.kind]
+        tool = self.tools.get(name) or self.tools.setdefault(name, find_tool(name))
         # Nsight Compute waits for the program to start it. rocprofv3 leaves out the first launches
         # of each kernel: up to ROCm 7.0, pausing it does not reach counters (rocm-systems#1496).
-        is_started = tool == "ncu"
+        is_started = name == "ncu"
         try:
             planned = plan(
                 CollectRequest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from gemmetry.domain.operation import Operation
 from gemmetry.verification.inputs.exact import ExactCase
 
 CASE_CACHE_BYTES = 3 * 2**29
@@ -13,24 +14,34 @@ operation: the three cases of an 8192³ bf16 product take 1.2e9 bytes."""
 
 
 class CaseCache:
-    """The most recent exact cases, up to :data:`CASE_CACHE_BYTES`."""
+    """Exact cases, up to :data:`CASE_CACHE_BYTES`.
+
+    Those of other operations are dropped first, the least recent before the others. Where the cases
+    of one operation alone exceed the limit, its later ones are not kept: each dispatch needs all of
+    them in the same order, so that every case would be dropped before it is needed again.
+    """
 
     def __init__(self) -> None:
         self._cases: OrderedDict[tuple[object, ...], ExactCase | None] = OrderedDict()
         self._held_bytes = 0
 
     def get(
-        self, key: tuple[object, ...], make: Callable[[], ExactCase | None]
+        self, operation: Operation, key: tuple[object, ...], make: Callable[[], ExactCase | None]
     ) -> ExactCase | None:
-        """The case of `key`, created if it is not cached."""
-        if key in self._cases:
-            self._cases.move_to_end(key)
-            return self._cases[key]
+        """The case of `operation` and `key`, created if it is not cached."""
+        whole = (operation, *key)
+        if whole in self._cases:
+            self._cases.move_to_end(whole)
+            return self._cases[whole]
         case = make()
-        self._cases[key] = case
-        self._held_bytes += _case_bytes(case)
-        while self._cases and self._held_bytes > CASE_CACHE_BYTES:
-            self._held_bytes -= _case_bytes(self._cases.popitem(last=False)[1])
+        size = _case_bytes(case)
+        for one in [one for one in self._cases if one[0] != operation]:
+            if self._held_bytes + size <= CASE_CACHE_BYTES:
+                break
+            self._held_bytes -= _case_bytes(self._cases.pop(one))
+        if self._held_bytes + size <= CASE_CACHE_BYTES:
+            self._cases[whole] = case
+            self._held_bytes += size
         return case
 
 
