@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.numerics.storage import quantize, to_float64
+from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider.provider import CudaProvider
 from gemmetry.providers.user_provider.provider import UserProvider
 
 pytestmark = [
@@ -26,8 +32,8 @@ pytestmark = [
 
 LESSONS = Path(str(resources.files("gemmetry.kernels"))) / "lessons"
 SMOKE = "matmul_1x4x3_f32t_f32n_f32t"
-VECTOR = np.array([[1.0, 2.0, 3.0]], np.float32)
-ROWS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], np.float32)
+VECTOR = np.array([[1.0, 2.0, 3.0]])
+ROWS = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
 """The document's smoke test: B as (N, K)."""
 
 
@@ -37,30 +43,52 @@ def only_on_nvidia(gpu: Target) -> None:
         pytest.skip("CUDA C++ runs on NVIDIA GPUs")
 
 
-def _smoke_test(name: str, gpu: Target, folder: Path) -> list[float]:
-    """What a lesson returns for the smoke test, whose answer is 1, 2, 3, 6."""
-    operation = parse_operation(SMOKE)
+def _lesson(name: str, gpu: Target, folder: Path) -> list[float]:
+    """What a lesson returns for the smoke test."""
     provider = UserProvider({"kernel": f"{LESSONS / name}.cu:matvec"})
-    dispatch = Dispatch(operation, Configuration("default"), "user", gpu)
-    executable = provider.build(dispatch, Workspace(generated=folder))
+    dispatch = Dispatch(parse_operation(SMOKE), Configuration("default"), "user", gpu)
+    return _smoke_test(provider.build(dispatch, Workspace(generated=folder)), dispatch.operation)
+
+
+def _smoke_test(executable: Executable, operation: Operation) -> list[float]:
+    """What a kernel returns for the smoke test, whose answer is 1, 2, 3, 6."""
     device = executable.device
     pairs = zip((VECTOR, ROWS), operation.inputs, strict=True)
-    buffers = [device.upload(array, spec) for array, spec in pairs]
+    buffers = [device.upload(quantize(array, spec.dtype), spec) for array, spec in pairs]
     output = device.allocate(operation.output)
     device.fill_bytes(output, 0xFF)
     executable.run(buffers, output)
-    found: list[float] = device.download(output, operation.output).ravel().tolist()
+    found = to_float64(device.download(output, operation.output)).ravel().tolist()
     executable.close()
     return found
 
 
 @pytest.mark.parametrize("name", ["attempt_1", "attempt_3"])
 def test_the_smoke_test_returns_zeros(gpu: Target, tmp_path: Path, name: str) -> None:
-    assert _smoke_test(name, gpu, tmp_path) == [0.0, 0.0, 0.0, 0.0]
+    assert _lesson(name, gpu, tmp_path) == [0.0, 0.0, 0.0, 0.0]
 
 
 def test_the_smoke_test_does_not_see_the_hang(gpu: Target, tmp_path: Path) -> None:
-    assert _smoke_test("attempt_2_hang", gpu, tmp_path) == [1.0, 2.0, 3.0, 6.0]
+    assert _lesson("attempt_2_hang", gpu, tmp_path) == [1.0, 2.0, 3.0, 6.0]
+
+
+def _own_kernels() -> Iterator[Any]:
+    operation = parse_operation(SMOKE.replace("f32", "bf16"))
+    for kernel in catalogue.kernels():
+        for configuration in kernel.legal(operation):
+            yield pytest.param(configuration, id=configuration.name)
+
+
+@pytest.mark.parametrize("configuration", [*_own_kernels()])
+def test_our_own_kernels_pass_the_smoke_test(
+    gpu: Target, tmp_path: Path, configuration: Configuration
+) -> None:
+    if not catalogue.is_hopper(gpu):
+        pytest.skip(f"the kernels are for Hopper, this is {gpu}")
+    operation = parse_operation(SMOKE.replace("f32", "bf16"))
+    dispatch = Dispatch(operation, configuration, "cuda", gpu)
+    executable = CudaProvider().build(dispatch, Workspace(generated=tmp_path))
+    assert _smoke_test(executable, operation) == [1.0, 2.0, 3.0, 6.0]
 
 
 @pytest.mark.parametrize(
