@@ -114,12 +114,12 @@ class UserProvider(BaseProvider):
 
             try:
                 values = _require_support(kernel, dispatch)
-                _, facts = compile_kernel(
+                _, compiled = compile_kernel(
                     kernel, dispatch, values, workspace.generated, force=workspace.force
                 )
             except DispatchError as error:
                 return Compiled(dispatch=dispatch, error=error)
-            return Compiled(dispatch=dispatch, facts=facts)
+            return Compiled(dispatch=dispatch, facts=compiled.facts)
 
         with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
             return list(pool.map(one, dispatches))
@@ -135,9 +135,9 @@ class UserProvider(BaseProvider):
             )
         if cuda_kernel is not None:
             values = _require_support(cuda_kernel, dispatch)
-            from gemmetry.providers.user_provider.cuda.executable import build_executable
+            from gemmetry.providers.user_provider.cuda.compiling import build_kernel
 
-            return build_executable(cuda_kernel, dispatch, values, workspace)
+            return build_kernel(cuda_kernel, dispatch, values, workspace)
         known = _kernel_of(self._loaded)
         if name not in known:
             raise UnknownNameError(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
@@ -25,12 +26,18 @@ def _dispatch(architecture: str = "sm_90", operation=OPERATION) -> Dispatch:
 
 def test_the_example_compiles_and_its_resources_are_known(tmp_path) -> None:
     kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
-    cubin, facts = compiling.compile_kernel(kernel, _dispatch(), {"TILE": 16}, tmp_path)
-    assert cubin.code.startswith(b"\x7fELF")
+    generated = tmp_path / "generated"
+    plan, compiled = compiling.compile_kernel(kernel, _dispatch(), {"TILE": 16}, generated)
+    facts = compiled.facts
+    (launch,) = plan.launches
+    assert compiled.code[launch.compilation].code.startswith(b"\x7fELF")
     assert facts.compiled_for == "sm_90a"
     assert facts.registers and facts.spill_bytes == 0
     assert facts.shared_memory_bytes == 2 * 16 * 17 * 4
-    assert list((tmp_path / "user" / "cuda").glob("my_gemm-*.cubin"))
+    assert facts.matrix_instruction == "none"
+    assert list((generated / "user" / "cache").glob("my_gemm-*.cubin"))
+    for path in (facts.assembly_path, facts.binary_path, facts.tool_output_path):
+        assert (tmp_path / str(path)).stat().st_size > 100
 
 
 @pytest.mark.parametrize(
@@ -72,8 +79,8 @@ def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:
           __syncthreads(); c[threadIdx.x] = s[95 - threadIdx.x]; }
     """
     kernel = _kernel(tmp_path, source, "shared_bytes = 1000")
-    _, facts = compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
-    assert facts.shared_memory_bytes == 32 * 4 + 1000
+    _, compiled = compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
+    assert compiled.facts.shared_memory_bytes == 32 * 4 + 1000
 
 
 def test_the_compilers_first_line_is_the_reason(tmp_path) -> None:
@@ -87,3 +94,20 @@ def test_a_kernel_with_a_name_of_cxx_is_explained(tmp_path) -> None:
     with pytest.raises(CompileError, match='no extern "C" __global__ function f; it has f') as e:
         compiling.compile_kernel(kernel, _dispatch(), {}, tmp_path)
     assert 'extern "C" __global__ void f' in e.value.hint
+
+
+def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from gemmetry.devices import torch as torch_device
+    from gemmetry.providers.cuda_provider.launching import executable
+
+    monkeypatch.setattr(torch_device, "open_device", lambda target: f"device {target}")
+    monkeypatch.setattr(executable, "load", lambda *given: given)
+    kernel = load_manifest(f"{EXAMPLES / 'my_gemm.cu'}:tiled")
+    dispatch = _dispatch()
+    given = compiling.build_kernel(
+        kernel, dispatch, {"TILE": 16}, Workspace(generated=tmp_path / "generated")
+    )
+    found, plan, compiled, device = given
+    assert (found, device) == (dispatch, "device cuda-sm_90")
+    assert [launch.compilation for launch in plan.launches] == list(compiled.code)

@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 
+from gemmetry.devices.cuda_plans import Grid, Pointer
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.user_provider.cuda import launch
-from gemmetry.providers.user_provider.cuda.launch import (
-    arguments_for,
-    launch_sizes,
-    macros_for,
-    why_not,
-)
+from gemmetry.providers.user_provider.cuda.launch import macros_for, plan_of, why_not
 from gemmetry.providers.user_provider.cuda.manifest import load_manifest
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
@@ -43,9 +37,12 @@ def kernel(tmp_path, monkeypatch):
 
 def test_sizes_are_those_of_the_expressions(kernel) -> None:
     made = kernel(cluster='["TILE // 8"]', shared_bytes='"TILE * K * 4"')
-    sizes = launch_sizes(made, OPERATION, VALUES)
-    assert (sizes.grid, sizes.block) == ((5, 7, 1), (16, 2, 1))
-    assert (sizes.cluster, sizes.shared_bytes) == ((2, 1, 1), 16 * 33 * 4)
+    (launch,) = plan_of(made, OPERATION, VALUES).launches
+    assert launch.grid == Grid(
+        blocks=(5, 7, 1), threads=(16, 2, 1), cluster=(2, 1, 1), dynamic_bytes=16 * 33 * 4
+    )
+    assert launch.compilation.entry == "f"
+    assert launch.compilation.options == ("-DIN_F32=1", "-DOUT_F32=1", "-DTILE=16", "-DFAST=1")
 
 
 def test_macros_are_the_configuration_and_the_formats(kernel) -> None:
@@ -54,27 +51,24 @@ def test_macros_are_the_configuration_and_the_formats(kernel) -> None:
 
 def test_arguments_are_addresses_integers_and_factors(kernel) -> None:
     operation = parse_operation("matmul_100x70x33_f32t_f32n_f32t_alpha0p5_beta2")
-    made = arguments_for(kernel(), operation, VALUES)
-    kinds = [type(value) for value in made.values]
-    assert kinds == [ctypes.c_void_p] * 4 + [ctypes.c_int] * 3 + [ctypes.c_float] * 2
-    assert [value.value for value in made.values] == [None] * 4 + [100, 70, 17, 0.5, 2.0]
-    assert made.inputs == ((0, 0), (1, 1), (3, 2))  # the addend is the third input
-    assert made.outputs == (2,)
+    (launch,) = plan_of(kernel(), operation, VALUES).launches
+    buffers = ("lhs", "rhs", "result", "addend")
+    assert launch.arguments == (*map(Pointer, buffers), 100, 70, 17, 0.5, 2.0)
+    assert [type(one) for one in launch.arguments[4:]] == [int, int, int, float, float]
 
 
 def test_a_tensor_that_the_operation_lacks_is_null(kernel) -> None:
-    made = arguments_for(kernel(), OPERATION, VALUES)
-    assert made.inputs == ((0, 0), (1, 1))
-    assert made.values[3].value is None
+    (launch,) = plan_of(kernel(), OPERATION, VALUES).launches
+    assert launch.arguments[:4] == (Pointer("lhs"), Pointer("rhs"), Pointer("result"), None)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"requires": '["K % 8 == 0"]'}, "requires K % 8 == 0, and K = 33"),
-        ({"grid": "[0]"}, "its grid is 0 × 1 × 1"),
-        ({"grid": '[1, "M * 1000"]'}, "its grid is 1 × 100000 × 1"),
-        ({"block": "[2048]"}, "its block is 2048 × 1 × 1"),
+        ({"grid": "[0]"}, "0 × 1 × 1 blocks"),
+        ({"grid": '[1, "M * 1000"]'}, "1 × 100000 × 1 blocks"),
+        ({"block": "[2048]"}, "2048 × 1 × 1 threads"),
         ({"block": "[64, 64]"}, "64 × 64 × 1 has more than 1024 threads"),
         ({"cluster": "[2]"}, "does not consist of whole clusters of 2 × 1 × 1"),
         ({"shared_bytes": '"-K"'}, "shared_bytes are negative"),

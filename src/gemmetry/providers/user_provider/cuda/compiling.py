@@ -1,4 +1,4 @@
-"""Compiles a user's CUDA C++ kernel, on machines without a GPU too."""
+"""Compiles a user's CUDA C++ kernel, on machines without a GPU too, and loads it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gemmetry.devices.cuda_compiler import Cubin, compile_file
+from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.devices.ptxas import performance_notes
+from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Dispatch, Parameter
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.user_provider.cuda.launch import launch_sizes, macros_for
+from gemmetry.providers.cuda_provider.launching.compiling import (
+    CompiledPlan,
+    matrix_instruction,
+    usage_of,
+)
+from gemmetry.providers.files import output_folder, write_atomically
+from gemmetry.providers.user_provider.cuda.launch import plan_of
 from gemmetry.providers.user_provider.cuda.manifest import CudaManifest, entries_of
 
 _FIRST_WITH_VARIANT = 90
@@ -26,36 +35,66 @@ def compile_kernel(
     generated: Path,
     *,
     force: bool = False,
-) -> tuple[Cubin, BuildFacts]:
-    """The machine code for the dispatch's architecture, and what the compiler says about it.
+) -> tuple[LaunchPlan, CompiledPlan]:
+    """The launch, its machine code for the dispatch's architecture, and the facts from building it.
 
     Machine code is kept below `generated`, and found again for the same source, headers and macros.
 
     Raises:
         CompileError: NVRTC is missing or rejected the source, or the source has no such kernel.
+        StorageError: the compiler's output cannot be written.
     """
     architecture = code_architecture(dispatch.target.architecture)
-    macros = macros_for(dispatch.operation, values)
+    plan = plan_of(kernel, dispatch.operation, values)
+    (launch,) = plan.launches
     before = time.perf_counter_ns()
     cubin = compile_file(
         kernel.path.parent,
         kernel.path.stem,
         (),
         architecture,
-        options=tuple(f"-D{name}={value}" for name, value in macros.items()),
-        kept_in=None if force else generated / "user" / "cuda",
+        options=launch.compilation.options,
+        kept_in=generated / "user" / "cache",
+        fresh=force,
     )
     elapsed_ns = time.perf_counter_ns() - before
-    name = kernel.function_name
-    if f".text.{name}\0".encode() not in cubin.code:
+    code = {launch.compilation: cubin}
+    usage = next(iter(usage_of(plan, code)), None)
+    if usage is None:
+        name = kernel.function_name
         known = ", ".join(entries_of(kernel.path)) or "none"
         raise CompileError(
             f'{kernel.path.name} has no extern "C" __global__ function {name}; it has {known}',
             hint=f'Write extern "C" __global__ void {name}(...), without which C++ changes its '
             "name.",
         )
-    sizes = launch_sizes(kernel, dispatch.operation, values)
-    return cubin, _facts(kernel, cubin, architecture, sizes.shared_bytes, elapsed_ns)
+    facts = BuildFacts(
+        registers=usage.registers,
+        spill_bytes=usage.spill_bytes,
+        shared_memory_bytes=usage.shared_bytes,
+        matrix_instruction=matrix_instruction([cubin.ptx]),
+        compiled_for=architecture,
+        compile_ns=elapsed_ns,
+        declared=kernel.declared,
+        notes=(f"{kernel} compiled by NVRTC", *performance_notes(cubin.log)),
+        **_written(dispatch, architecture, cubin, generated),
+    )
+    return plan, CompiledPlan(code, facts)
+
+
+def build_kernel(
+    kernel: CudaManifest, dispatch: Dispatch, values: Mapping[str, Parameter], workspace: Workspace
+) -> Executable:
+    """Compile `kernel` or find its machine code, and load it onto the dispatch's device.
+
+    Raises:
+        CompileError: it cannot be compiled. LaunchError: the driver refused it.
+    """
+    from gemmetry.devices.torch import open_device
+    from gemmetry.providers.cuda_provider.launching.executable import load
+
+    plan, compiled = compile_kernel(kernel, dispatch, values, workspace.generated)
+    return load(dispatch, plan, compiled, open_device(dispatch.target))
 
 
 def code_architecture(architecture: str) -> str:
@@ -65,22 +104,18 @@ def code_architecture(architecture: str) -> str:
     return f"{architecture}a" if plain and number >= _FIRST_WITH_VARIANT else architecture
 
 
-def _facts(
-    kernel: CudaManifest, cubin: Cubin, architecture: str, dynamic_bytes: int, elapsed_ns: int
-) -> BuildFacts:
-    own = cubin.log.partition(f"'{kernel.function_name}'")[2]
-    return BuildFacts(
-        registers=_number(r"Used (\d+) registers", own),
-        spill_bytes=_number(r"(\d+) bytes spill stores", own),
-        shared_memory_bytes=(_number(r"(\d+) bytes smem", own) or 0) + dynamic_bytes,
-        compiled_for=architecture,
-        compile_ns=elapsed_ns,
-        declared=kernel.declared,
-        notes=(f"{kernel} compiled by NVRTC",),
-    )
-
-
-def _number(pattern: str, text: str) -> int | None:
-    """The first match in the part of ptxas' output about one kernel."""
-    match = re.search(pattern, text.partition("Compiling entry function")[0])
-    return int(match[1]) if match else None
+def _written(
+    dispatch: Dispatch, architecture: str, cubin: Cubin, generated: Path
+) -> dict[str, str]:
+    """Write what the compiler made; the fact of each file's path -> the path."""
+    stem = f"{dispatch.configuration.name}.{architecture}"
+    folder = output_folder(generated, dispatch)
+    files = {
+        "assembly_path": (f"{stem}.ptx", cubin.ptx.encode()),
+        "binary_path": (f"{stem}.cubin", cubin.code),
+        "tool_output_path": (f"{stem}.log", f"{cubin.log}\n".encode()),
+    }
+    return {
+        fact: str(write_atomically(folder / name, data).relative_to(generated.parent))
+        for fact, (name, data) in files.items()
+    }

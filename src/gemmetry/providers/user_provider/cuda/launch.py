@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
+from gemmetry.devices.cuda_plans import (
+    Argument,
+    Compilation,
+    Extent,
+    Grid,
+    KernelLaunch,
+    LaunchPlan,
+    Pointer,
+)
 from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
@@ -19,26 +25,14 @@ _LARGEST = 2**31 - 1
 """Of an int argument, and of a grid along x."""
 
 _LIMITS = {
-    "grid": (_LARGEST, 65535, 65535),
-    "block": (1024, 1024, 64),
+    "blocks": (_LARGEST, 65535, 65535),
+    "threads": (1024, 1024, 64),
     "cluster": (16, 16, 16),
 }
 """Along x, y and z: CUDA C++ Programming Guide, technical specifications per compute capability;
 clusters of more than eight blocks are non-portable, of more than 16 impossible (sm_90)."""
 _MOST_THREADS = 1024
 """Of a block: the same table."""
-
-Extent = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSizes:
-    """How many blocks and threads a launch has, and its memory."""
-
-    grid: Extent
-    block: Extent
-    cluster: Extent
-    shared_bytes: int
 
 
 def names_of(operation: Operation, values: Mapping[str, Parameter]) -> dict[str, int]:
@@ -75,13 +69,13 @@ def why_not(
         for condition in kernel.requires:
             if not condition.value(names):
                 return f"{kernel} requires {_with_values(condition, names)}"
-        sizes = launch_sizes(kernel, operation, values)
-        for argument in kernel.arguments:
-            if isinstance(argument, Expression) and abs(argument.value(names)) > _LARGEST:
-                return f"{kernel}: the argument {argument.text} does not fit an int"
+        (launch,) = plan_of(kernel, operation, values).launches
     except ValueError as error:
         return f"{kernel}: {error}"
-    return _size_problem(kernel, sizes)
+    for argument, number in zip(kernel.arguments, launch.arguments, strict=True):
+        if isinstance(argument, Expression) and isinstance(number, int) and abs(number) > _LARGEST:
+            return f"{kernel}: the argument {argument.text} does not fit an int"
+    return _grid_problem(kernel, launch.grid)
 
 
 @cache
@@ -97,32 +91,36 @@ def _with_values(condition: Expression, names: Mapping[str, int]) -> str:
     return f"{condition.text}, and {values}" if values else condition.text
 
 
-def _size_problem(kernel: CudaManifest, sizes: LaunchSizes) -> str | None:
+def _grid_problem(kernel: CudaManifest, grid: Grid) -> str | None:
     for what, limits in _LIMITS.items():
-        extent = getattr(sizes, what)
+        extent = getattr(grid, what)
         if any(not 1 <= size <= limit for size, limit in zip(extent, limits, strict=True)):
             x, y, z = limits
-            return f"{kernel}: its {what} is {_times(extent)}; 1 to {x} × {y} × {z} are possible"
-    x, y, z = sizes.block
+            return f"{kernel}: {_times(extent)} {what}; 1 to {x} × {y} × {z} are possible"
+    x, y, z = grid.threads
     if x * y * z > _MOST_THREADS:
-        return f"{kernel}: its block of {_times(sizes.block)} has more than {_MOST_THREADS} threads"
-    if any(blocks % size for blocks, size in zip(sizes.grid, sizes.cluster, strict=True)):
         return (
-            f"{kernel}: its grid of {_times(sizes.grid)} blocks does not consist of whole clusters "
-            f"of {_times(sizes.cluster)}"
+            f"{kernel}: its block of {_times(grid.threads)} has more than {_MOST_THREADS} threads"
         )
-    return None if sizes.shared_bytes >= 0 else f"{kernel}: its shared_bytes are negative"
+    if any(blocks % size for blocks, size in zip(grid.blocks, grid.cluster, strict=True)):
+        return (
+            f"{kernel}: its grid of {_times(grid.blocks)} blocks does not consist of whole "
+            f"clusters of {_times(grid.cluster)}"
+        )
+    return None if grid.dynamic_bytes >= 0 else f"{kernel}: its shared_bytes are negative"
 
 
 def _times(extent: Extent) -> str:
     return " × ".join(map(str, extent))
 
 
-def launch_sizes(
+def plan_of(
     kernel: CudaManifest, operation: Operation, values: Mapping[str, Parameter]
-) -> LaunchSizes:
-    """Raises:
-    ValueError: an expression has no value.
+) -> LaunchPlan:
+    """The launch that computes `operation` with these macros.
+
+    Raises:
+        ValueError: an expression has no value.
     """
     names = names_of(operation, values)
 
@@ -130,44 +128,30 @@ def launch_sizes(
         x, y, z = (*(one.value(names) for one in expressions), 1, 1, 1)[:3]
         return x, y, z
 
-    return LaunchSizes(
-        extent(kernel.grid),
-        extent(kernel.block),
-        extent(kernel.cluster),
-        kernel.shared_bytes.value(names),
+    grid = Grid(
+        blocks=extent(kernel.grid),
+        threads=extent(kernel.block),
+        cluster=extent(kernel.cluster),
+        dynamic_bytes=kernel.shared_bytes.value(names),
     )
+    macros = macros_for(operation, values)
+    compilation = Compilation(
+        source=str(kernel.path.with_suffix("")),
+        entry=kernel.function_name,
+        options=tuple(f"-D{name}={value}" for name, value in macros.items()),
+    )
+    arguments = tuple(_argument(one, operation, names) for one in kernel.arguments)
+    launch = KernelLaunch(compilation=compilation, grid=grid, arguments=arguments)
+    return LaunchPlan(launches=(launch,))
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The kernel's arguments; only addresses change from launch to launch."""
-
-    values: tuple[Any, ...]
-    """ctypes objects in the kernel's order."""
-    inputs: tuple[tuple[int, int], ...]
-    """Position of an address, and of its tensor in ``operation.inputs``."""
-    outputs: tuple[int, ...]
-    """Positions of the result's address."""
-
-
-def arguments_for(
-    kernel: CudaManifest, operation: Operation, values: Mapping[str, Parameter]
-) -> Arguments:
-    """The arguments of a launch, with null in place of addresses."""
-    names = names_of(operation, values)
-    roles = {spec.role: index for index, spec in enumerate(operation.inputs)}
-    made: list[Any] = []
-    inputs, outputs = [], []
-    for position, argument in enumerate(kernel.arguments):
-        if isinstance(argument, Expression):
-            made.append(ctypes.c_int(argument.value(names)))
-        elif argument in TENSORS:
-            made.append(ctypes.c_void_p(None))
-            role = TENSORS[argument]
-            if role == "result":
-                outputs.append(position)
-            elif role in roles:
-                inputs.append((position, roles[role]))
-        else:
-            made.append(ctypes.c_float(getattr(operation.signature, argument)))
-    return Arguments(tuple(made), tuple(inputs), tuple(outputs))
+def _argument(
+    argument: str | Expression, operation: Operation, names: Mapping[str, int]
+) -> Argument:
+    if isinstance(argument, Expression):
+        return argument.value(names)
+    if argument not in TENSORS:
+        return float(getattr(operation.signature, argument))
+    present = {spec.role for spec in (*operation.inputs, operation.output)}
+    role = TENSORS[argument]
+    return Pointer(role) if role in present else None
