@@ -91,6 +91,18 @@ __device__ __forceinline__ void named_barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// Waits until the kernel before this one on the stream is complete and what it wrote is visible, where
+// the launch lets this one start earlier; returns at once otherwise.
+__device__ __forceinline__ void wait_for_kernel_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Lets the kernel after this one start as soon as every block has executed this or ended, if its
+// launch says that it waits for this one itself.
+__device__ __forceinline__ void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // Registers per thread of the warpgroup from here on; all of its warps must execute it.
 template <int COUNT>
 __device__ __forceinline__ void give_registers_back() {
@@ -137,6 +149,11 @@ __device__ __forceinline__ void arrive_at(u32 barrier, u32 rank) {
 __device__ __forceinline__ void arrive_expecting(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
+}
+
+// Arrives when all cp.async of this thread so far have written their shared memory.
+__device__ __forceinline__ void copies_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // Whether the phase of this parity is over; the hardware waits a moment before it answers no. In
@@ -300,13 +317,18 @@ __device__ __forceinline__ void wgmma_wait() {
   "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), \
   "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), \
   "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
-#define REGISTERS_96 REGISTERS_80 \
+#define REGISTERS_88 REGISTERS_80 \
   ", " \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define SUMS_96 SUMS_80, \
+  "%80, %81, %82, %83, %84, %85, %86, %87"
+#define SUMS_88 SUMS_80, \
   "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), \
-  "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), \
-  "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+  "+f"(d[86]), "+f"(d[87])
+#define REGISTERS_96 REGISTERS_88 \
+  ", " \
+  "%88, %89, %90, %91, %92, %93, %94, %95"
+#define SUMS_96 SUMS_88, \
+  "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), \
+  "+f"(d[94]), "+f"(d[95])
 #define REGISTERS_104 REGISTERS_96 \
   ", " \
   "%96, %97, %98, %99, %100, %101, %102, %103"
@@ -361,6 +383,7 @@ DEFINE_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36")
 DEFINE_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52")
 DEFINE_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
 DEFINE_WGMMA(160, 80, "%80", "%81", "%82", "%83", "%84")
+DEFINE_WGMMA(176, 88, "%88", "%89", "%90", "%91", "%92")
 DEFINE_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100")
 DEFINE_WGMMA(208, 104, "%104", "%105", "%106", "%107", "%108")
 DEFINE_WGMMA(224, 112, "%112", "%113", "%114", "%115", "%116")

@@ -1,7 +1,8 @@
 // C = epilogue(alpha · A @ B + beta · addend), any M, N, K; the best of the ladder.
 //
-// Blocks stay and take one unit of work after the other: a tile of C, or a slice of K of one. One
-// warp fetches boxes of A and B by tensor maps into a ring of STAGES; CONSUMERS warpgroups multiply.
+// Blocks stay and take one unit of work after the other: a tile of C, or, with SPLIT, a range of steps
+// along K of one, so that all blocks do the same amount of work where tiles do not fill the last wave
+// (stream-K: Osama et al., arXiv 2301.03598). One warp fetches boxes of A and B by tensor maps into a ring of STAGES; CONSUMERS warpgroups multiply.
 // full[s] completes when the bytes of stage s are there, empty[s] when every warp that reads stage s
 // in any block that the same boxes went to has done so. Results leave through a staging memory of
 // each warp by bulk stores, which clip what lies outside C.
@@ -10,8 +11,8 @@
 // each fetches its share for all of them.
 //
 // Macros given by the host besides those of ptx.cuh: TILE_M, TILE_N, STAGES, CONSUMERS, CLUSTER_M,
-// CLUSTER_N, A_ALONG_M and B_ALONG_N (1: storage is contiguous along M or N, not K), SPLIT (1: units
-// are slices of K), DIRECT (1: results are stored from registers, where rows of C are not multiples
+// CLUSTER_N, A_ALONG_M and B_ALONG_N (1: storage is contiguous along M or N, not K), SPLIT (1: see
+// above), DIRECT (1: results are stored from registers, where rows of C are not multiples
 // of 16 bytes, or f32), ALPHA and ADDEND (1: alpha is not 1, beta is not 0), EPILOGUE (decimal digits in order: 1 bias, 2 relu,
 // 3 gelu, 4 residual), BIAS_ALONG_M, HINT_A and HINT_B (ptx.cuh's hints by number).
 #include "ptx.cuh"
@@ -31,8 +32,9 @@ constexpr int HEIGHT = TILE_M / CONSUMERS / 64;  // wgmma instructions that are 
 constexpr int SUMS = TILE_N / 2;                 // of one thread and instruction
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
 // 64 Ki registers over all threads; the sums of a warpgroup take HEIGHT · SUMS of a thread's.
-constexpr int PRODUCER_REGISTERS = CONSUMERS == 1 ? 56 : SPLIT ? 40 : CONSUMERS == 2 ? 24 : 32;
-constexpr int CONSUMER_REGISTERS = CONSUMERS == 1 ? 240 : CONSUMERS == 3 ? 152 : SPLIT ? 232 : 240;
+constexpr bool ROOMY = SPLIT || A_ALONG_M || B_ALONG_N;  // fetching needs more than 24
+constexpr int PRODUCER_REGISTERS = CONSUMERS == 1 ? 56 : CONSUMERS == 3 ? 32 : ROOMY ? 40 : 24;
+constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 152 : CONSUMERS == 2 && ROOMY ? 232 : 240;
 
 constexpr int CHUNK_ROWS = STEP;  // rows of a box along M or N: one for each step of K
 constexpr int CHUNK_BYTES = CHUNK_ROWS * 128;
@@ -50,8 +52,9 @@ constexpr int STAGED_BYTES = 16 * STAGED * 2;  // of one warp's 16 rows
 
 struct Work {
   int m, n, k;
-  int splits;  // units of one tile
-  int band;    // tile rows (of clusters) that are walked together, column by column
+  int band;     // tile rows (of clusters) that are walked together, column by column
+  int whole;    // tiles (of clusters) that are not split: the first ones
+  int sharers;  // clusters that share all steps of the other tiles, each as many as the others
 };
 
 // A position in the ring and the parity of its round.
@@ -66,38 +69,72 @@ struct Position {
   }
 };
 
-// What one cluster computes at a time.
+// What a block computes at a time.
 struct Unit {
-  int row, column;       // of the block's first element
-  int first, last;       // steps of K
-  int slice, tile;       // number of the slice of K, and of the block's tile
+  int row, column;         // of the tile's first element
+  int first, last;         // steps of K
+  int slot, slice, slices; // of a shared tile: its number, and which part of it this is, in order of K
 };
 
-struct Schedule {
-  int rows, columns, steps, units, stride;  // tiles of clusters, steps of K, and what one skips
-  __device__ Schedule(const Work& work) {
+// The units of one block; all of a cluster take theirs in the same order.
+struct Walk {
+  const Work& work;
+  int rows, columns, steps, rank;  // tiles of a cluster count as one
+  int next_tile, position, end;    // the next tile that is not split, and this cluster's shared steps
+
+  __device__ Walk(const Work& work, int rank) : work(work), rank(rank) {
     rows = (work.m + TILE_M * CLUSTER_M - 1) / (TILE_M * CLUSTER_M);
     columns = (work.n + TILE_N * CLUSTER_N - 1) / (TILE_N * CLUSTER_N);
     steps = (work.k + STEP - 1) / STEP;
-    units = rows * columns * (SPLIT ? work.splits : 1);
-    stride = gridDim.x / CLUSTER;
+    next_tile = blockIdx.x / CLUSTER;
+    position = end = 0;
+#if SPLIT
+    if (next_tile < work.sharers) {
+      position = next_tile * shared() / work.sharers;
+      end = (next_tile + 1) * shared() / work.sharers;
+    }
+#endif
   }
-  __device__ Unit at(int unit, const Work& work, u32 rank) const {
-    const int tiles = rows * columns;
-    const int slice = SPLIT ? unit / tiles : 0, index = SPLIT ? unit % tiles : unit;
+
+  // Steps of all shared tiles; the host sees to it that its product with `sharers` fits in 31 bits.
+  __device__ int shared() const { return (rows * columns - work.whole) * steps; }
+
+  // The cluster that has this shared step.
+  __device__ int sharer(int step) const { return ((step + 1) * work.sharers - 1) / shared(); }
+
+  __device__ void place(Unit& unit, int index) const {
     const int band = index / (work.band * columns);
     const int height = min(work.band, rows - band * work.band);
     const int inside = index - band * work.band * columns;
-    const int row = (band * work.band + inside % height) * CLUSTER_M + rank % CLUSTER_M;
-    const int column = inside / height * CLUSTER_N + rank / CLUSTER_M;
-    Unit found;
-    found.row = row * TILE_M;
-    found.column = column * TILE_N;
-    found.first = SPLIT ? steps * slice / work.splits : 0;
-    found.last = SPLIT ? steps * (slice + 1) / work.splits : steps;
-    found.slice = slice;
-    found.tile = index * CLUSTER + rank;
-    return found;
+    unit.row = ((band * work.band + inside % height) * CLUSTER_M + rank % CLUSTER_M) * TILE_M;
+    unit.column = (inside / height * CLUSTER_N + rank / CLUSTER_M) * TILE_N;
+  }
+
+  __device__ bool next(Unit& unit) {
+#if SPLIT
+    if (position < end) {
+      const int tile = position / steps, begin = tile * steps;
+      place(unit, work.whole + tile);
+      unit.first = position - begin;
+      unit.last = min(end - begin, steps);
+      const int first_sharer = sharer(begin);
+      unit.slot = tile * CLUSTER + rank;
+      unit.slice = blockIdx.x / CLUSTER - first_sharer;
+      unit.slices = sharer(begin + steps - 1) - first_sharer + 1;
+      position = begin + unit.last;
+      return true;
+    }
+    if (next_tile >= work.whole) return false;
+#else
+    if (next_tile >= rows * columns) return false;
+#endif
+    place(unit, next_tile);
+    unit.first = 0;
+    unit.last = steps;
+    unit.slot = unit.slice = 0;
+    unit.slices = 1;
+    next_tile += gridDim.x / CLUSTER;
+    return true;
   }
 };
 
@@ -160,7 +197,7 @@ __device__ __forceinline__ float result(float sum, const Epilogue& with, int row
 // One instruction's 64 rows of the tile leave; this warp has 16 of them, from `row` on.
 __device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, const Work& work,
                                       const Epilogue& with, const TensorMap* map, output_t* c,
-                                      u32 staging) {
+                                      u32 staging, int& turn) {
   const int lane = threadIdx.x % 32;
   const int upper = row + lane / 4, left = column + lane % 4 * 2;
 #pragma unroll
@@ -176,8 +213,9 @@ __device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, 
 #else
 #pragma unroll
   for (int chunk = 0; chunk < TILE_N / STAGED; ++chunk) {
-    const u32 buffer = staging + chunk % 2 * STAGED_BYTES;
-    if (lane == 0) wait_stores_read<1>();
+    const u32 buffer = staging + turn * STAGED_BYTES;
+    turn ^= 1;
+    if (lane == 0) wait_stores_read<1>();  // the one before the last had this buffer
     __syncwarp();
 #pragma unroll
     for (int pair = 0; pair < STAGED / 16; ++pair) {
@@ -197,17 +235,16 @@ __device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, 
 }
 
 #if SPLIT
-// Adds up the slices of a tile: each warpgroup leaves its sums in `partial`, and the one that comes
-// last adds all of them in the order of K, so that the result does not depend on who that is.
-// Returns whether this warpgroup is the last.
+// Adds up the slices of a tile: each warpgroup leaves its sums in `partial` (slice, slot, warpgroup,
+// sums / 4, thread), and the one that comes last adds all of them in the order of K, so that the
+// result does not depend on who that is. Returns whether this warpgroup is the last.
 __device__ __forceinline__ bool is_last_slice(float (&sums)[HEIGHT][SUMS], const Unit& unit,
-                                              const Work& work, int tiles, float4* partial,
-                                              u32* arrivals, u32* shared_flag, int warpgroup) {
+                                              int slots, float4* partial, u32* arrivals,
+                                              u32* shared_count, int warpgroup) {
   constexpr int VECTORS = HEIGHT * SUMS / 4;  // of one thread
-  const int thread = threadIdx.x % 128;
-  const long long slot = (long long)unit.tile * CONSUMERS + warpgroup;
-  const long long distance = (long long)tiles * CONSUMERS * VECTORS * 128;  // between slices
-  float4* first = partial + slot * VECTORS * 128 + thread;
+  const int thread = threadIdx.x % 128, slot = unit.slot * CONSUMERS + warpgroup;
+  const long long distance = (long long)slots * CONSUMERS * VECTORS * 128;  // between slices
+  float4* first = partial + (long long)slot * VECTORS * 128 + thread;
   float4* mine = first + unit.slice * distance;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
@@ -218,13 +255,13 @@ __device__ __forceinline__ bool is_last_slice(float (&sums)[HEIGHT][SUMS], const
   named_barrier(1 + warpgroup, 128);
   if (thread == 0) {
     const u32 before = atomicAdd(arrivals + slot, 1);
-    *shared_flag = before;
-    if ((int)before == work.splits - 1) arrivals[slot] = 0;  // for the next launch
+    *shared_count = before;
+    if ((int)before == unit.slices - 1) arrivals[slot] = 0;  // for the next launch
     __threadfence();
   }
   named_barrier(1 + warpgroup, 128);
-  if ((int)*(volatile u32*)shared_flag != work.splits - 1) return false;
-  for (int slice = 0; slice < work.splits; ++slice, first += distance) {
+  if ((int)*(volatile u32*)shared_count != unit.slices - 1) return false;
+  for (int slice = 0; slice < unit.slices; ++slice, first += distance) {
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       float* to = &sums[i / (SUMS / 4)][i % (SUMS / 4) * 4];
@@ -251,7 +288,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   const u32 full = staging + (DIRECT ? 0 : CONSUMER_WARPS * 2 * STAGED_BYTES);
   const u32 empty = full + 8 * STAGES;
 #if SPLIT
-  __shared__ u32 flags[CONSUMERS];
+  __shared__ u32 counts[CONSUMERS];
 #endif
 
   // The shuffle shows the compiler that all lanes have the same number.
@@ -273,8 +310,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   } else {
     __syncthreads();
   }
+  wait_for_kernel_before();
+  let_next_kernel_start();
 
-  const Schedule schedule(work);
+  Walk walk(work, rank);
+  Unit unit;
   Position at;
   if (warp >= CONSUMER_WARPS) {
     give_registers_back<PRODUCER_REGISTERS>();
@@ -283,8 +323,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
       u16 ranks_a = 0, ranks_b = 0;
       for (int i = 0; i < CLUSTER_N; ++i) ranks_a |= 1 << (rank_m + CLUSTER_M * i);
       for (int i = 0; i < CLUSTER_M; ++i) ranks_b |= 1 << (i + CLUSTER_M * rank_n);
-      for (int i = blockIdx.x / CLUSTER; i < schedule.units; i += schedule.stride) {
-        const Unit unit = schedule.at(i, work, rank);
+      while (walk.next(unit)) {
         for (int step = unit.first; step < unit.last; ++step, at.advance()) {
           const u32 barrier = full + 8 * at.stage, a = stages + at.stage * STAGE_BYTES;
           wait_for(empty + 8 * at.stage, at.parity ^ 1);
@@ -299,14 +338,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const int warpgroup = warp / 4;
+    int turn = 0;  // which of the two staging buffers is next
     const Epilogue with = {addend, bias, residual, alpha, beta};
     // Where this lane reports that its warp has read a stage: to all that fetch for this block.
     const bool reports = lane < CLUSTER_M + CLUSTER_N - 1;
     const u32 to = lane < CLUSTER_M ? lane + CLUSTER_M * rank_n
                                     : rank_m + CLUSTER_M * ((lane - CLUSTER_M + rank_n + 1) % CLUSTER_N);
     float sums[HEIGHT][SUMS];
-    for (int i = blockIdx.x / CLUSTER; i < schedule.units; i += schedule.stride) {
-      const Unit unit = schedule.at(i, work, rank);
+    while (walk.next(unit)) {
       int before = 0;
       for (int step = unit.first; step < unit.last; ++step) {
         wait_for(full + 8 * at.stage, at.parity);
@@ -350,15 +389,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
 #pragma unroll
       for (int y = 0; y < HEIGHT; ++y) sums_are_complete(sums[y]);
 #if SPLIT
-      if (!is_last_slice(sums, unit, work, schedule.rows * schedule.columns * CLUSTER, partial,
-                         arrivals, &flags[warpgroup], warpgroup)) {
+      if (unit.slices > 1 &&
+          !is_last_slice(sums, unit, (walk.rows * walk.columns - work.whole) * CLUSTER, partial,
+                         arrivals, &counts[warpgroup], warpgroup)) {
         continue;
       }
 #endif
 #pragma unroll
       for (int y = 0; y < HEIGHT; ++y) {
         store(sums[y], unit.row + (warpgroup * HEIGHT + y) * 64 + warp % 4 * 16, unit.column, work,
-              with, &map_c, c, staging + warp * 2 * STAGED_BYTES);
+              with, &map_c, c, staging + warp * 2 * STAGED_BYTES, turn);
       }
     }
     if (!DIRECT && lane == 0) wait_stores();

@@ -37,8 +37,8 @@ def compile_plan(
     force: bool,
     notes: tuple[str, ...] = (),
 ) -> CompiledPlan:
-    """Compile `plan`, and write sources, PTX, machine code and the compiler's output of the first
-    launch below `generated`.
+    """Compile `plan`, and write sources, PTX, machine code and the compiler's output of the
+    kernel itself below `generated`.
 
     Raises:
         CompileError: the compiler is missing, or it rejected a source.
@@ -53,7 +53,8 @@ def compile_plan(
     }
     elapsed_ns = time.perf_counter_ns() - before
     folder, stem = output_folder(generated, dispatch), dispatch.configuration.name
-    main, cubin = next(iter(code.items()))
+    main = next((one for one in code if one.entry == "gemm"), next(iter(code)))
+    cubin = code[main]
     source = SOURCES.joinpath(f"{main.source}.cu").read_bytes()
     files = {
         "cu": write_atomically(folder / f"{Path(main.source).name}.cu", source),

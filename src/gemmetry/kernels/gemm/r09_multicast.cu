@@ -1,0 +1,196 @@
+// C = A @ B, any M, N, K: blocks share what they fetch.
+//
+// Step from r08: CLUSTER blocks below each other need the same tile of B. Each fetches a part of it
+// and the copy engine delivers that to all of them, so that the L2 cache is read less often. A stage
+// is empty only when the readers of all these blocks have reported.
+//
+// Blocks stay and take one tile after the other. One warp fetches boxes of A and B by tensor maps
+// into a ring of STAGES; CONSUMERS warpgroups multiply. full[s] completes when the bytes of stage s
+// are there, empty[s] when every warp that reads stage s in any block of the cluster has done so.
+//
+// Macros given by the host besides those of ptx.cuh: TILE_M, TILE_N, STAGES, CONSUMERS, CLUSTER,
+// A_ALONG_M and B_ALONG_N (1: storage is contiguous along M or N, not K).
+#include "ptx.cuh"
+
+constexpr int STEP = 64;   // of K: one row of the 128-byte swizzle
+constexpr int SLICES = 4;  // wgmma instructions along a step: 16 of K each
+constexpr int CONSUMER_WARPS = 4 * CONSUMERS, THREADS = 128 * (CONSUMERS + 1);
+constexpr int HEIGHT = TILE_M / CONSUMERS / 64;  // instructions of 64 rows, one below the other
+constexpr int SUMS = TILE_N / 2;                 // of one thread and instruction
+constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+
+constexpr int CHUNK_BYTES = 64 * 128;  // a box along M or N: 64 rows, one for each number of K
+constexpr int A_BYTES = A_ALONG_M ? TILE_M / 64 * CHUNK_BYTES : TILE_M * 128;
+constexpr int B_BYTES = B_ALONG_N ? TILE_N / 64 * CHUNK_BYTES : TILE_N * 128;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+// From one slice to the next, in the descriptors' units of 16 bytes: 32 bytes of a row along K, or
+// sixteen rows.
+constexpr u64 SLICE_A = A_ALONG_M ? 2048 / 16 : 32 / 16, SLICE_B = B_ALONG_N ? 2048 / 16 : 32 / 16;
+
+struct Work {
+  int m, n, k;
+  int band;  // tile rows (of clusters) that are walked together, column by column
+};
+
+// A position in the ring and the parity of its round.
+struct Position {
+  int stage = 0;
+  u32 parity = 0;
+  __device__ void advance() {
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+struct Tile {
+  int row, column;  // of its first element
+};
+
+struct Schedule {
+  int rows, columns, tiles, stride;  // tiles of a cluster count as one
+  __device__ Schedule(const Work& work) {
+    rows = (work.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER);
+    columns = (work.n + TILE_N - 1) / TILE_N;
+    tiles = rows * columns;
+    stride = gridDim.x / CLUSTER;
+  }
+  __device__ Tile at(int index, const Work& work, u32 rank) const {
+    const int band = index / (work.band * columns);
+    const int height = min(work.band, rows - band * work.band);
+    const int inside = index - band * work.band * columns;
+    const int row = (band * work.band + inside % height) * CLUSTER + rank;
+    return {row * TILE_M, inside / height * TILE_N};
+  }
+};
+
+// Fetches one stage of an operand: LINES rows or columns from `line` on. SHARES blocks of the
+// cluster, of which this is number `share`, each fetch their part for all.
+template <int LINES, int ALONG_LINES, int SHARES>
+__device__ __forceinline__ void fetch(u32 target, const TensorMap* map, int at_k, int line,
+                                      u32 full, int share) {
+  if (ALONG_LINES) {
+    constexpr int DEPTH = STEP / SHARES;  // of K in a share
+#pragma unroll
+    for (int chunk = 0; chunk < LINES / 64; ++chunk) {
+      const u32 to = target + chunk * CHUNK_BYTES + share * DEPTH * 128;
+      if (SHARES > 1) {
+        load_box_multicast(to, map, line + 64 * chunk, at_k + share * DEPTH, full,
+                           (1 << SHARES) - 1);
+      } else {
+        load_box(to, map, line + 64 * chunk, at_k, full);
+      }
+    }
+  } else {
+    constexpr int ROWS = LINES / SHARES;
+    const u32 to = target + share * ROWS * 128;
+    if (SHARES > 1) {
+      load_box_multicast(to, map, at_k, line + share * ROWS, full, (1 << SHARES) - 1);
+    } else {
+      load_box(to, map, at_k, line, full);
+    }
+  }
+}
+
+// One instruction's 64 rows of the tile leave; this warp has 16 of them, from `row` on.
+__device__ __forceinline__ void store(const float (&sums)[SUMS], int row, int column,
+                                      const Work& work, output_t* c) {
+  const int lane = threadIdx.x % 32;
+  const int upper = row + lane / 4, left = column + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) {
+    const int y = upper + i / 2 % 2 * 8, x = left + i / 4 * 8 + i % 2;
+    if (y < work.m && x < work.n) c[(long long)y * work.n + x] = narrow(sums[i]);
+  }
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
+    gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+         output_t* c, Work work) {
+  extern __shared__ char memory[];
+  const u32 stages = (shared_address(memory) + 1023) / 1024 * 1024;
+  const u32 full = stages + STAGES * STAGE_BYTES;
+  const u32 empty = full + 8 * STAGES;
+
+  // The shuffle shows the compiler that all lanes have the same number.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
+  if (threadIdx.x == 0) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier_init(full + 8 * stage, 1);
+      barrier_init(empty + 8 * stage, CONSUMER_WARPS * CLUSTER);
+    }
+    barrier_init_fence();
+  }
+  if (CLUSTER > 1) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
+
+  const Schedule schedule(work);
+  const int steps = (work.k + STEP - 1) / STEP;
+  Position at;
+  if (warp >= CONSUMER_WARPS) {
+    give_registers_back<PRODUCER_REGISTERS>();
+    if (warp == CONSUMER_WARPS && lane == 0) {
+      for (int i = blockIdx.x / CLUSTER; i < schedule.tiles; i += schedule.stride) {
+        const Tile tile = schedule.at(i, work, rank);
+        for (int step = 0; step < steps; ++step, at.advance()) {
+          const u32 barrier = full + 8 * at.stage, a = stages + at.stage * STAGE_BYTES;
+          wait_for(empty + 8 * at.stage, at.parity ^ 1);
+          arrive_expecting(barrier, STAGE_BYTES);
+          fetch<TILE_M, A_ALONG_M, 1>(a, &map_a, step * STEP, tile.row, barrier, 0);
+          fetch<TILE_N, B_ALONG_N, CLUSTER>(a + A_BYTES, &map_b, step * STEP, tile.column, barrier,
+                                            rank);
+        }
+      }
+    }
+  } else {
+    take_registers<CONSUMER_REGISTERS>();
+    const int warpgroup = warp / 4;
+    float sums[HEIGHT][SUMS];
+    for (int i = blockIdx.x / CLUSTER; i < schedule.tiles; i += schedule.stride) {
+      const Tile tile = schedule.at(i, work, rank);
+      int before = 0;
+      for (int step = 0; step < steps; ++step) {
+        wait_for(full + 8 * at.stage, at.parity);
+        const u32 a = stages + at.stage * STAGE_BYTES, b = a + A_BYTES;
+        u64 of_a[HEIGHT];
+#pragma unroll
+        for (int y = 0; y < HEIGHT; ++y) {
+          const u32 block = a + (warpgroup * HEIGHT + y) * (A_ALONG_M ? CHUNK_BYTES : 8192);
+          of_a[y] = A_ALONG_M ? mn_major(block, CHUNK_BYTES) : k_major(block);
+        }
+        const u64 of_b = B_ALONG_N ? mn_major(b, CHUNK_BYTES) : k_major(b);
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < SLICES; ++slice) {
+#pragma unroll
+          for (int y = 0; y < HEIGHT; ++y) {
+            wgmma<A_ALONG_M, B_ALONG_N>(sums[y], of_a[y] + slice * SLICE_A, of_b + slice * SLICE_B,
+                                        step > 0 || slice > 0);
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();  // the step before is complete, so its stage can be filled again
+        if (step > 0 && lane < CLUSTER) arrive_at(empty + 8 * before, lane);
+        before = at.stage;
+        at.advance();
+      }
+      wgmma_wait<0>();
+      if (lane < CLUSTER) arrive_at(empty + 8 * before, lane);
+#pragma unroll
+      for (int y = 0; y < HEIGHT; ++y) {
+        sums_are_complete(sums[y]);
+        store(sums[y], tile.row + (warpgroup * HEIGHT + y) * 64 + warp % 4 * 16, tile.column, work,
+              c);
+      }
+    }
+  }
+  // No block may end while others of its cluster still send it boxes or arrivals.
+  if (CLUSTER > 1) cluster_sync();
+}
