@@ -26,7 +26,7 @@
 #include "ptx.cuh"
 #include "epilogue.cuh"
 
-constexpr int BF16 = 0, F16 = 1, E4M3 = 2;
+constexpr int BF16 = 0, E4M3 = 2;
 constexpr int A_SIZE = A_FORMAT == E4M3 ? 1 : 2, B_SIZE = B_FORMAT == E4M3 ? 1 : 2;
 constexpr int RATIO = A_SIZE / B_SIZE;
 constexpr int CHUNK = 128 / B_SIZE;      // elements of K
@@ -35,9 +35,8 @@ constexpr int WIDTH = 8 * PARTS;         // rows of A
 constexpr int TILES = ROWS / 16;         // of one instruction
 constexpr int THREADS = 32 * WARPS;
 constexpr int PITCH = ROWS + 4;          // of sums in shared memory; no two lanes meet in a bank
-constexpr int SUMS = WARPS * WIDTH * PITCH;
-constexpr int A_BOX = WIDTH * 128, B_BOX = ROWS * 128, STAGE_BYTES = B_BOX + RATIO * A_BOX;
-constexpr int FULL_PITCH = 8;            // bytes of a barrier
+constexpr int A_BOX = WIDTH * 128, B_BOX = ROWS * 128;
+[[maybe_unused]] constexpr int STAGE_BYTES = B_BOX + RATIO * A_BOX, BARRIER_BYTES = 8;
 
 struct Work {
   int m, n, k;
@@ -455,7 +454,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
   extern __shared__ char memory[];
   const Epilogue with = {addend, bias, residual, alpha, beta};
   // The shuffle shows the compiler that all lanes have the same number.
-  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   const int rank = SPLIT > 1 ? cluster_rank() : 0;
   const int tiles = (work.n + ROWS - 1) / ROWS, chunks = (work.k + CHUNK - 1) / CHUNK;
   const int first = chunks * rank / SPLIT + warp, end = chunks * (rank + 1) / SPLIT;
@@ -468,11 +467,12 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
   const u32 base = (shared_address(memory) + 1023) / 1024 * 1024;
   const u32 ring = base + warp * STAGES * STAGE_BYTES;
   float* shared = (float*)(memory + (base - shared_address(memory)) + WARPS * STAGES * STAGE_BYTES);
-  const u32 full = shared_address(shared + SUMS) + warp * STAGES * FULL_PITCH;
+  const u32 full = shared_address(shared + WARPS * WIDTH * PITCH) + warp * STAGES * BARRIER_BYTES;
+  const int lane = threadIdx.x % 32;
   if (lane == 0) {
     prefetch_map(&map_b);
     prefetch_map(&map_a);
-    for (int stage = 0; stage < STAGES; ++stage) barrier_init(full + FULL_PITCH * stage, 1);
+    for (int stage = 0; stage < STAGES; ++stage) barrier_init(full + BARRIER_BYTES * stage, 1);
     barrier_init_fence();
   }
   __syncwarp();
@@ -492,7 +492,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
 #if !DIRECT
   if (lane == 0 && first < end) {
     for (int stage = 0; stage < STAGES && next.tile < tiles; ++stage) {
-      fetch(ring + stage * STAGE_BYTES, full + FULL_PITCH * stage, &map_a, &map_b, next);
+      fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
       next.advance(first, end, stride);
     }
   }
@@ -507,11 +507,11 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
 #else
     for (int chunk = first; chunk < end; chunk += WARPS) {
       const Factors factors(scale_a, scale_b, work, chunk, tile * ROWS);
-      wait_for(full + FULL_PITCH * stage, parity);
+      wait_for(full + BARRIER_BYTES * stage, parity);
       add_stage(sums, ring + stage * STAGE_BYTES, factors);
       __syncwarp();  // All lanes have read the stage.
       if (lane == 0 && next.tile < tiles) {
-        fetch(ring + stage * STAGE_BYTES, full + FULL_PITCH * stage, &map_a, &map_b, next);
+        fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
         next.advance(first, end, stride);
       }
       if (++stage == STAGES) {

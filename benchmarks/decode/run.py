@@ -1,0 +1,289 @@
+"""Products of few rows on a Hopper GPU: every variant of our kernel next to torch, and to reading
+as many bytes.
+
+    python benchmarks/decode/run.py [--dtype bf16|f16|e4m3] [--shapes 4096x4096 …] [--m 1 4 16]
+
+Weights rotate through copies of at least three times the L2 cache, so that they come from memory.
+All candidates of a shape are captured in graphs of the same number of launches, and the graphs are
+replayed in turn, round after round: a time is the median over the rounds, for one launch. ``share``
+is the fraction of the bandwidth with which a plain kernel reads the same weights in the same rounds
+(the best of a few of its forms). Before it is timed every variant is checked against float64 on
+rows of the result that are drawn at random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_longlong, c_void_p
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gemmetry.devices.cuda_compiler import Cubin, compile_file, compile_kept
+from gemmetry.devices.cuda_driver import Kernel, PreparedLaunch
+from gemmetry.devices.cuda_plans import Compilation, Grid
+from gemmetry.devices.cuda_runner import LoadedPlan
+from gemmetry.domain.names import parse_operation
+from gemmetry.providers.cuda_provider.decode import KERNELS, Variant, parse_variant
+
+SHAPES = ("4096x4096", "14336x4096", "4096x14336", "8192x8192", "28672x8192")
+"""N and K of weights in models of 8 and 70 billion parameters."""
+FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
+ROUNDS = 9
+BYTES_PER_GRAPH = 2e9
+(DECODE,) = KERNELS
+CACHE = Path(tempfile.gettempdir()) / "gemmetry-decode"
+
+Launch = Callable[[int, int], None]
+"""Launches on one copy of the weights and a stream."""
+
+
+def compiled(compilation: Compilation) -> Cubin:
+    return compile_kept(compilation, "sm_90a", CACHE)
+
+
+def variants(early: bool) -> list[Variant]:
+    """Many more than the provider tries."""
+
+    def stages(rows: int, warps: int) -> int:
+        return max(min(176 * 1024 // (warps * (rows + 16) * 128), 12), 2)
+
+    found = [
+        Variant(False, rows, warps, stages(rows, warps), split, one)
+        for rows, warps in ((16, 8), (32, 4), (32, 8), (64, 4), (64, 8), (128, 4))
+        for split in (1, 2, 4)
+        for one in ((False, True) if early else (False,))
+    ]  # fmt: skip
+    found += [
+        Variant(True, rows, warps, stages, split, one)
+        for rows, warps, stages in ((16, 16, 2), (16, 8, 4), (32, 16, 1), (32, 8, 2), (64, 8, 1))
+        for split in (1, 2)
+        for one in ((False, True) if early else (False,))
+    ]
+    return found
+
+
+class Weights:
+    """Copies of B, A, and the reference."""
+
+    def __init__(self, m: int, n: int, k: int, dtype: str) -> None:
+        generator = torch.Generator("cuda").manual_seed(7)
+        size = torch.empty(0, dtype=FORMATS[dtype]).itemsize
+        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        self.bytes = n * k * size
+        self.copies = max(2, -(-3 * l2 // self.bytes))
+        first = torch.randn(n, k, device="cuda", generator=generator).to(FORMATS[dtype])
+        self.b = [first, *(first.clone() for _ in range(self.copies - 1))]
+        self.a = torch.randn(m, k, device="cuda", generator=generator).to(FORMATS[dtype])
+        out = torch.bfloat16 if dtype == "e4m3" else FORMATS[dtype]
+        self.c = torch.empty(m, n, device="cuda", dtype=out)
+        self.rows = torch.randint(n, (min(n, 512),), device="cuda", generator=generator)
+        self.rows = torch.cat([self.rows, torch.tensor([0, n - 1], device="cuda")])
+        wide_a, wide_b = self.a.double(), first[self.rows].double()
+        self.want, self.size = wide_a @ wide_b.T, wide_a.abs() @ wide_b.abs().T
+
+    def problem(self) -> str:
+        """Why C is wrong; "" if it is right."""
+        error = (self.c[:, self.rows].double() - self.want).abs()
+        roundoff = 2**-8 if self.c.dtype == torch.bfloat16 else 2**-11
+        allowed = roundoff * self.want.abs() + 2e-6 * self.size
+        worst = float((error / allowed).nan_to_num(1e9).max())
+        return "" if worst <= 1 else f"{worst:.3g} times the allowed error"
+
+
+def launcher(variant: Variant, weights: Weights, name: str) -> Launch | str:
+    """The variant, after it was checked on one launch; else the reason why not."""
+    operation = parse_operation(name)
+    if reason := DECODE.why_not(operation, variant.configuration):
+        return reason
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    plan = DECODE.plan(operation, variant.configuration, processors)
+    keep: list[torch.Tensor] = []
+
+    def allocate(size: int) -> int:
+        keep.append(torch.zeros(size, dtype=torch.uint8, device="cuda"))
+        return keep[-1].data_ptr()
+
+    roles = [spec.role for spec in (*operation.inputs, operation.output)]
+    loaded = LoadedPlan(plan, roles, compiled, allocate)
+    one = torch.ones(1, device="cuda")
+    addresses = [
+        [
+            {"lhs": weights.a, "rhs": b, "result": weights.c}.get(role, one).data_ptr()
+            for role in roles
+        ]
+        for b in weights.b
+    ]
+    keep.append(one)
+
+    def launch(copy: int, stream: int, keep: Sequence[torch.Tensor] = keep) -> None:
+        loaded(addresses[copy], stream)
+
+    for copy in (0, 1, 0):
+        weights.c.fill_(float("nan"))
+        launch(copy, torch.cuda.current_stream().cuda_stream)
+        torch.cuda.synchronize()
+        if problem := weights.problem():
+            return f"WRONG: {problem}"
+    return launch
+
+
+def torch_launchers(weights: Weights, dtype: str) -> dict[str, Launch]:
+    a, c = weights.a, weights.c
+    turned = [b.T for b in weights.b]
+
+    def mm(copy: int, stream: int) -> None:
+        torch.mm(a, turned[copy], out=c)
+
+    if dtype != "e4m3":
+        return {"torch": mm}
+    one = torch.ones((), device="cuda")
+    found = {}
+    for fast in (False, True):
+
+        def scaled(copy: int, stream: int, fast: bool = fast) -> None:
+            torch._scaled_mm(
+                a, turned[copy], scale_a=one, scale_b=one, out_dtype=torch.bfloat16,
+                use_fast_accum=fast,
+            )  # fmt: skip
+
+        found[f"torch{'_fast' if fast else ''}"] = scaled
+    return found
+
+
+def readers(weights: Weights) -> dict[str, Launch]:
+    """Kernels that only read the weights."""
+    found: dict[str, Launch] = {}
+    never = torch.zeros(1, dtype=torch.int32, device="cuda")
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    for at_once in (2, 4, 8):
+        code = compile_file(
+            Path(__file__).parent, "read", (("AT_ONCE", at_once),), "sm_90a", kept_in=CACHE
+        )
+        for blocks in (2, 4):
+            kernel = Kernel(code, "read")
+            grid = Grid(blocks=(blocks * processors, 1, 1), threads=(512, 1, 1))
+            prepared = PreparedLaunch(
+                kernel, grid,
+                [c_void_p(), c_longlong(weights.bytes // 16), c_void_p(never.data_ptr())],
+            )  # fmt: skip
+
+            def launch(
+                copy: int, stream: int, prepared: Any = prepared, keep: Any = (kernel, never)
+            ) -> None:
+                prepared.arguments[0].value = weights.b[copy].data_ptr()
+                prepared(stream)
+
+            found[f"read_{at_once}x{blocks}"] = launch
+    return found
+
+
+def times(launchers: dict[str, Launch], weights: Weights) -> dict[str, float]:
+    """Microseconds of one launch."""
+    count = max(int(BYTES_PER_GRAPH / weights.bytes / weights.copies), 1) * weights.copies
+    graphs: dict[str, Any] = {}
+    for name, launch in launchers.items():
+        for copy in range(weights.copies):
+            launch(copy, torch.cuda.current_stream().cuda_stream)
+        torch.cuda.synchronize()
+        graphs[name] = graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            stream = torch.cuda.current_stream().cuda_stream
+            for index in range(count):
+                launch(index % weights.copies, stream)
+    found: dict[str, list[float]] = {name: [] for name in graphs}
+    names = list(graphs)
+    for number in range(ROUNDS):
+        events = {}
+        for name in names[number:] + names[:number]:
+            events[name] = (
+                torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            )  # fmt: skip
+            events[name][0].record()
+            graphs[name].replay()
+            events[name][1].record()
+        torch.cuda.synchronize()
+        for name, (start, end) in events.items():
+            found[name].append(start.elapsed_time(end) * 1e3 / count)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def compile_all(names: Sequence[str], wanted: Sequence[Variant]) -> None:
+    """Compile what the run needs on all cores."""
+    needed = {}
+    for name in names:
+        operation = parse_operation(name)
+        for variant in wanted:
+            if DECODE.why_not(operation, variant.configuration) is None:
+                plan = DECODE.plan(operation, variant.configuration, 132)
+                needed.update((launch.compilation, None) for launch in plan.launches)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compiled, needed))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dtype", choices=FORMATS, default="bf16")
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, help="NxK of the weights")
+    parser.add_argument("--m", nargs="+", type=int, default=[1, 4, 16])
+    parser.add_argument("--variants", nargs="+", help="instead of all that are known")
+    parser.add_argument("--no-early", action="store_true")
+    parser.add_argument("--top", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    wanted = variants(not given.no_early)
+    if given.variants:
+        wanted = [one for name in given.variants if (one := parse_variant(name))]
+    names = {}
+    for shape in given.shapes:
+        n, k = map(int, shape.split("x"))
+        for m in given.m:
+            formats = f"{given.dtype}t_{given.dtype}n_"
+            formats += "bf16t_scaletensor" if given.dtype == "e4m3" else f"{given.dtype}t"
+            names[m, n, k] = f"matmul_{m}x{n}x{k}_{formats}"
+    compile_all(list(names.values()), wanted)
+    rows = []
+    for (m, n, k), name in names.items():
+        weights = Weights(m, n, k, given.dtype)
+        others = torch_launchers(weights, given.dtype) | readers(weights)
+        own: dict[str, Launch] = {}
+        for variant in wanted:
+            made = launcher(variant, weights, name)
+            if callable(made):
+                own[str(variant)] = made
+            elif made.startswith("WRONG"):
+                print(f"  {variant} {made}")
+        measured = times(others | own, weights)
+        library = min(t for one, t in measured.items() if one.startswith("torch"))
+        reading = min(t for one, t in measured.items() if one.startswith("read"))
+        rate = weights.bytes / 1e6
+        print(
+            f"M={m:<2} {n}x{k} {given.dtype}: torch {library:.2f} us ({rate / library:.2f} TB/s), "
+            f"read {reading:.2f} us ({rate / reading:.2f} TB/s), {len(own)} variants", flush=True,
+        )  # fmt: skip
+        ranked = sorted(own, key=measured.__getitem__)
+        shown = ranked[: given.top]
+        for kind in ("ring", "direct"):  # The best of each kind, early or not, in any case.
+            for early in (True, False):
+                of_kind = [one for one in ranked if kind in one and one.endswith("early") == early]
+                shown += [one for one in of_kind[:1] if one not in shown]
+        for one in shown:
+            took = measured[one]
+            print(f"   {took:8.2f} us  x{library / took:.3f}  share {reading / took:.3f}  {one}")
+        rows.append({"m": m, "n": n, "k": k, "dtype": given.dtype, "us": measured})
+        del weights, own, others
+        torch.cuda.empty_cache()
+    if given.json:
+        given.json.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
