@@ -157,7 +157,11 @@ def _compile(request: _Request, architecture: str) -> Cubin:
     )
     _nvrtc(status, f"creating {name}")
     options = [option.encode() for option in request.options]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    # Without this option NVRTC may take machine code from its own cache, and then reports no
+    # registers; versions that do not know the option have no such cache.
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options) + 1, [*options, b"--no-cache"])
+    if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     try:
         log = fetched(program, "ProgramLog").decode(errors="replace").strip("\0 \n")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

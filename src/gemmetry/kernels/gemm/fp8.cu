@@ -28,6 +28,8 @@ constexpr int A_BYTES = TILE_M * 128, B_BYTES = TILE_N * 128, STAGE_BYTES = A_BY
 // Factors of a stage: of the tile's rows, then of its columns, or of the squares that it reaches.
 constexpr int ROW_FACTORS = SCALES >= 2 ? TILE_M : 0;
 constexpr int COLUMN_FACTORS = SCALES == 3 ? TILE_N : SCALES == 2 ? 32 : 0;
+// Whether a tile may reach from one square of 128 columns into the next.
+constexpr bool REACHES_TWO = 128 % TILE_N != 0;
 constexpr int FACTORS_BYTES = (ROW_FACTORS + COLUMN_FACTORS) * 4;
 
 // Columns that leave at once: rows of 128 or 64 bytes in the swizzle of that size.
@@ -113,8 +115,7 @@ __device__ __forceinline__ void promote(float (&sums)[SUMS], const float (&produ
       if (SCALES < 2) {
         sums[i] += products[i];
       } else if (SCALES == 2) {
-        // A tile of other than 128 columns may reach into a second square.
-        const bool second = TILE_N > 128 && 8 * j >= 128 - column % 128;
+        const bool second = REACHES_TWO && 8 * j >= 128 - column % 128;
         sums[i] = fmaf(products[i], of_row * (second ? of_squares[1] : of_squares[0]), sums[i]);
       } else {
         sums[i] = fmaf(products[i] * (i % 2 ? y : x), of_row, sums[i]);
@@ -258,7 +259,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
         }
         if (SCALES == 2) {
           of_squares[0] = factor(columns);
-          if (TILE_N > 128) of_squares[1] = factor(columns + 4);
+          if (REACHES_TWO) of_squares[1] = factor(columns + 4);
         }
 #pragma unroll
         for (int y = 0; y < HEIGHT; ++y) {

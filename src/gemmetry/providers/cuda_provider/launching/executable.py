@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -73,4 +74,21 @@ def load(
         torch.cuda.synchronize(device.torch_device)  # Workspaces hold zeros on every stream.
     except (CudaError, *TORCH_ERRORS) as error:
         raise device.translate(error, f"loading {dispatch.name}") from error
-    return CudaKernelExecutable(dispatch.name, loaded, memory, device, compiled.facts)
+    facts = compiled.facts
+    if facts.registers is None:  # The compiler's output has none.
+        facts = replace(facts, **_measured(plan, loaded))
+    return CudaKernelExecutable(dispatch.name, loaded, memory, device, facts)
+
+
+def _measured(plan: LaunchPlan, loaded: LoadedPlan) -> dict[str, int]:
+    """What the driver shows of the kernels; no kernel of this package has arrays in local memory,
+    so that it contains only spilled registers."""
+    shared = (
+        kernel.attribute("SHARED_SIZE_BYTES") + launch.grid.dynamic_bytes
+        for kernel, launch in zip(loaded.kernels, plan.launches, strict=True)
+    )
+    return {
+        "registers": max(kernel.attribute("NUM_REGS") for kernel in loaded.kernels),
+        "spill_bytes": max(kernel.attribute("LOCAL_SIZE_BYTES") for kernel in loaded.kernels),
+        "shared_memory_bytes": max(shared),
+    }
