@@ -52,7 +52,7 @@ describe() { # campaign.json: when, with what, and how long it took
   NCU_VERSION=$("$ncu" --version | sed -n 's/^Version \([0-9]*\.[0-9]*\.[0-9]*\).*/\1/p') \
     GPU=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1) \
     DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1) \
-    METRICS=$set STARTED=$started "$python" - >"$results/campaign.json" <<'END'
+    METRICS=$set STARTED=$started "$python" - <<'END' >"$results/campaign.json"
 import json, os, time
 from importlib.metadata import version
 
@@ -76,7 +76,7 @@ own='_(mild|severe)'
   profile 100 planted_mild "--kernel $own" "-k regex:$own" "$python" "$here/run.py" --variant mild
   profile 120 gemms "--nvtx profiled" "--nvtx --nvtx-include profiled]" \
     "$python" "$here/gemms.py" --json "$results/gemms.json"
-  describe
+  describe || rm "$results/campaign.json"
   part 30 predictions "$python" "$here/predicted_counters.py" "$results/planted_severe.csv"
   ls -l "$results"
 } 2>&1 | tee "$results/log.txt"

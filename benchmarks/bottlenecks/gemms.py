@@ -1,11 +1,11 @@
-"""Launch products of cuBLAS and of our Triton kernel once each, for a profiler.
+"""Launch products of cuBLAS and of our Triton kernel, for a profiler.
 
     gemmetry counters collect --nvtx profiled -o gemms -- python benchmarks/bottlenecks/gemms.py
     python benchmarks/bottlenecks/gemms.py torch:matmul_512x512x512_bf16t_bf16n_bf16t
 
 Each product is ``provider:operation`` or ``provider:operation:configuration``. It is launched
-without being profiled first (libraries are loaded, kernels are chosen); all kernels of the last
-launch are in the NVTX range "profiled". Requires torch, and triton for those products.
+without being profiled first (libraries are loaded, kernels are chosen); all kernels of the further
+launches are in the NVTX range "profiled". Requires torch, and triton for those products.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ def profiled(target: Target) -> Iterator[None]:
         torch.cuda.synchronize()
 
 
-def launch(product: str, device: str) -> str | None:
+def launch(product: str, device: str, launches: int = 1) -> str | None:
     """Launch one product; the reason where it cannot be.
 
     Args:
         product: ``provider:operation[:configuration]``.
         device: ``cuda:0`` …, or ``cpu``.
+        launches: in the range.
 
     Raises:
         UnknownNameError, RequestError: there is no such provider, operation or configuration.
@@ -90,7 +91,8 @@ def launch(product: str, device: str) -> str | None:
         for _ in range(WARM_UPS):
             executable.run(inputs, output)
         with profiled(target):
-            executable.run(inputs, output)
+            for _ in range(launches):
+                executable.run(inputs, output)
         executable.close()
     return None
 
@@ -100,13 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("products", nargs="*", default=PRODUCTS)
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--launches", type=int, default=1, help="of each product, in the range")
     parser.add_argument("--json", type=Path, help="write what was launched, in order, to this file")
     options = parser.parse_args(arguments)
     done = []
     for product in options.products:
-        reason = launch(product, options.device)
+        reason = launch(product, options.device, options.launches)
         print(product, f"left out: {reason}" if reason else "launched", flush=True)
-        done += [] if reason else [product]
+        done += [] if reason else [product] * options.launches
     if options.json:
         options.json.write_text(json.dumps(done, indent=1) + "\n")
 

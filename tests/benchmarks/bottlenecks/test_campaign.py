@@ -59,3 +59,4 @@ def test_each_part_is_collected_with_gemmetry_or_without_it(tmp_path: Path) -> N
     assert " --nvtx --nvtx-include profiled] -f " in gemms
     assert "times ended with status 3" in done.stdout
     assert (results / "log.txt").read_text() == done.stdout
+    assert not (results / "campaign.json").exists()  # Without a description, nothing is taken over.
