@@ -108,7 +108,7 @@ def _widened(tile, factors, FORMAT: tl.constexpr, FACTORS: tl.constexpr, WIDE: t
 
 
 @triton.jit
-def block_scaled_kernel(
+def matmul_kernel_block_scaled(
     a,
     b,
     c,

@@ -172,3 +172,33 @@ def test_the_work_of_an_operation():
     work = gemm_work(parse_operation("batch_matmul_2x8x16x32_bf16t_bf16n_f32t"))
     assert (work.m, work.n, work.k, work.batch, work.result) == (8, 16, 32, 2, F32)
     assert work.operations == 2 * 2 * 8 * 16 * 32
+
+
+def test_elements_of_blocks_may_be_widened_and_have_factors(checked):
+    """The document's product on Hopper, which has no e2m1 and multiplies bf16."""
+    work = gemm_work(parse_operation("matmul_8192x8192x1024_e2m1t_e2m1n_f16t_vs16_e8m0"))
+    inputs = 2 * 8192 * 1024 * (1 / 2 + 1 / 16)
+    values = {
+        OPERATIONS: work.operations, SECTORS: 2 * 8192**2 / 32,
+        "smsp__inst_executed_op_tma_ld.sum": 0.0,
+        "dram__bytes_op_read.sum": inputs, "dram__bytes_read.sum": inputs,
+        "dram__bytes_op_write.sum": 2.0 * 8192**2, "dram__bytes_write.sum": 2.0 * 8192**2,
+    }  # fmt: skip
+    checks = checked(values, work, name="matmul_kernel_block_scaled")
+    operations = checks["operations"]
+    assert operations.verdict == "ok"
+    assert operations.reason.endswith(
+        "path bf16, for which elements are widened with their factors"
+    )
+    assert checks["bytes of results"].verdict == "ok"
+    assert checks["bytes of device memory"].verdict == "ok"
+    assert checks["bytes of device memory"].measured == checks["bytes of device memory"].expected
+    plain = gemm_work(parse_operation("matmul_8192x8192x1024_e4m3t_e4m3n_bf16t"))
+    assert checked(values, plain)["operations"].verdict == "other_path"
+
+
+def test_bytes_of_tiles_include_factors(checked):
+    work = gemm_work(parse_operation("matmul_4096x4096x4096_e4m3t_e4m3n_bf16t_vs1x128_vs128x128"))
+    bytes_of_tiles = 4096**3 * (1 / 128 + 1 / 256) + 4096**3 * 4 / 128 * (1 / 128 + 1 / 256 / 128)
+    found = checked({OPERATIONS: work.operations, TMA: bytes_of_tiles}, work)["bytes of tiles"]
+    assert (found.verdict, found.expected) == ("ok", pytest.approx(bytes_of_tiles))

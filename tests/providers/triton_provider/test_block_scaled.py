@@ -125,7 +125,7 @@ def test_steps_stay_within_a_block_of_fp8(depth):
 def test_the_plan_counts_bytes_of_packed_elements():
     operation = parse_operation("batch_matmul_2x48x40x96_e2m1t_e4m3n_f32t_vs32_e8m0")
     plan = make_plan(operation, TritonTile(32, 32, 64, 4, 2, method="widened"))
-    assert plan.kernel == "block_scaled_kernel"
+    assert plan.kernel == "matmul_kernel_block_scaled"
     wanted = {
         "lda": 48, "ldb": 96, "stride_a": 48 * 48, "stride_b": 40 * 96, "stride_c": 48 * 40,
         "line_a": 3, "block_a": 1, "line_b": 3, "block_b": 1, "stride_scale_a": 144,

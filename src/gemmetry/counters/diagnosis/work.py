@@ -34,6 +34,7 @@ _PATHS = {
 }  # fmt: skip
 """Rate class of the inputs -> the path that multiplies them."""
 _TENSOR_PATHS = ("bf16", "fp16", "tf32", "fp8", "fp4_fp6", "fp4", "int8", "fp64", "fp32")
+_NARROW_PATHS = ("fp8", "fp4_fp6", "fp4")
 _VECTOR_PATHS = ("fp32", "fp64", "fp16")
 _SECTOR = 32
 
@@ -55,7 +56,18 @@ class GemmWork:
     lhs: DType | None = None
     rhs: DType | None = None
     result: DType | None = None
+    factor_bytes: tuple[float, float] = (0.0, 0.0)
+    """Scale factors of blocks for each element of A and of B; zeros where there are no blocks."""
     source: str = "the request"
+
+    @property
+    def element_bytes(self) -> tuple[float, float] | None:
+        """An element of A and of B as a GPU stores it, with its part of a scale factor; None where
+        their formats are not known."""
+        if self.lhs is None or self.rhs is None:
+            return None
+        a, b = self.factor_bytes
+        return self.lhs.storage_bits / 8 + a, self.rhs.storage_bits / 8 + b
 
     @property
     def operations(self) -> float:
@@ -73,9 +85,15 @@ class GemmWork:
 def gemm_work(operation: Operation, source: str = "the request") -> GemmWork:
     """The work of `operation`; a convolution is its implicit matrix product."""
     shape, signature = operation.matmul_shape, operation.signature
+    factors = (0.0, 0.0)
+    if signature.blocks is not None:
+        bytes_of = {spec.role: spec.bytes for spec in operation.inputs}
+        inner = shape.batch * shape.k
+        factors = bytes_of["scale_a"] / (inner * shape.m), bytes_of["scale_b"] / (inner * shape.n)
     return GemmWork(
         m=shape.m, n=shape.n, k=shape.k, batch=shape.batch, lhs=signature.lhs, rhs=signature.rhs,
         result=signature.result, source=source,
+        factor_bytes=factors,
     )  # fmt: skip
 
 
@@ -161,7 +179,10 @@ def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
         )  # fmt: skip
     ratio = measured / expected
     if _is_close(ratio, 1):
-        return WorkCheck(quantity, measured, expected, "ok", f"2·M·N·K on the path {path}")
+        reason = f"2·M·N·K on the path {path}"
+        if any(work.factor_bytes) and path not in _NARROW_PATHS:
+            reason += ", for which elements are widened with their factors"
+        return WorkCheck(quantity, measured, expected, "ok", reason)
     if (padded := _padding(facts, work, ratio)) is not None:
         return WorkCheck(quantity, measured, expected, "padding", padded)
     if ratio < 1:
@@ -180,14 +201,14 @@ def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
 
 
 def _fits(path: str, work: GemmWork, facts: Facts) -> bool:
-    """Whether inputs of the work are multiplied on `path`."""
-    if work.lhs is None or work.rhs is None:
+    """Whether inputs of the work are multiplied on `path`; elements of blocks may be widened."""
+    if work.lhs is None or work.rhs is None or any(work.factor_bytes):
         return True
     wide = work.lhs if work.lhs.storage_bits >= work.rhs.storage_bits else work.rhs
     expected = "fp8" if wide.is_fp8 else wide.name
     plain = path.removeprefix("vector ")
     if wide.storage_bits <= 8 and not wide.is_integer:
-        return plain.startswith("fp") and plain in ("fp8", "fp4_fp6", "fp4")
+        return plain in _NARROW_PATHS
     wanted = _PATHS.get(expected)
     if wanted is None or plain == wanted:
         return True
@@ -228,9 +249,9 @@ def _filled(facts: Facts, work: GemmWork) -> WorkCheck:
     moved = copied or _SECTOR * (facts.value("global_load_sectors") or 0.0)
     if moved <= 0:
         return _skipped(quantity, "neither copies of tiles nor loads were counted")
-    if work.lhs is None or work.rhs is None:
+    sizes = work.element_bytes
+    if sizes is None:
         return _skipped(quantity, "the formats of the inputs are not known: use --dtype", moved)
-    sizes = work.lhs.itemsize, work.rhs.itemsize
     tiles = _tiles(facts, work)
     if not tiles:
         side = work.m * work.n * work.k * work.batch * sum(sizes) / moved
@@ -296,12 +317,11 @@ def _moved(facts: Facts, work: GemmWork) -> WorkCheck:
         return _skipped(quantity, "not counted: dram_read_bytes, dram_write_bytes")
     measured = read.value + written.value
     result = work.result_type
-    if work.lhs is None or work.rhs is None or result is None:
+    sizes = work.element_bytes
+    if sizes is None or result is None:
         return _skipped(quantity, "the formats are not known: use --dtype", measured)
     expected = work.batch * float(
-        work.m * work.k * work.lhs.itemsize
-        + work.k * work.n * work.rhs.itemsize
-        + work.m * work.n * result.itemsize
+        work.m * work.k * sizes[0] + work.k * work.n * sizes[1] + work.m * work.n * result.itemsize
     )
     ratio = measured / expected
     if ratio < 1 - TOLERANCE:

@@ -144,5 +144,5 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         programs=tile.tiles(operation),
         warps=tile.warps,
         stages=tile.stages,
-        kernel="matmul_kernel" if s.blocks is None else "block_scaled_kernel",
+        kernel="matmul_kernel" if s.blocks is None else "matmul_kernel_block_scaled",
     )
