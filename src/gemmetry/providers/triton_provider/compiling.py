@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,16 +60,36 @@ def compile_kernel(
         CompileError: Triton or ptxas rejected it.
         StorageError: the files cannot be written.
     """
-    os.environ.setdefault("TRITON_CACHE_DIR", str(generated / "triton" / "cache"))
     function = KERNELS[plan.kernel]
     names = function.arg_names
     source = ASTSource(
         function, plan.signature(names), dict(plan.constants), plan.attributes(names)
     )
-    options = {"num_warps": plan.warps, "num_stages": plan.stages, "enable_fp_fusion": True}
+    options = {"num_warps": plan.warps, "num_stages": plan.stages}
+    return compile_source(dispatch, source, options, architecture, generated, force=force)
+
+
+def compile_source(
+    dispatch: Dispatch,
+    source: ASTSource,
+    options: Mapping[str, Any],
+    architecture: Architecture,
+    generated: Path,
+    *,
+    force: bool,
+) -> Built:
+    """Compile a specialised Triton function, as :func:`compile_kernel` does.
+
+    Raises:
+        CompileError: Triton or ptxas rejected it.
+        StorageError: the files cannot be written.
+    """
+    os.environ.setdefault("TRITON_CACHE_DIR", str(generated / "triton" / "cache"))
+    target = _gpu_target(architecture)
+    options = {**options, "enable_fp_fusion": True}
     before = time.perf_counter_ns()
     with _always_compiling(force), as_compile_error(dispatch):
-        kernel = triton.compile(source, target=_gpu_target(architecture), options=options)
+        kernel = triton.compile(source, target=target, options=options)
     elapsed_ns = time.perf_counter_ns() - before
     shared = int(kernel.metadata.shared)
     if shared > architecture.shared_memory_bytes:
