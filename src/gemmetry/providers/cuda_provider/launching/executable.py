@@ -76,19 +76,20 @@ def load(
         raise device.translate(error, f"loading {dispatch.name}") from error
     facts = compiled.facts
     if facts.registers is None:  # The compiler's output has none.
-        facts = replace(facts, **_measured(plan, loaded))
+        facts = _with_resources(facts, plan, loaded)
     return CudaKernelExecutable(dispatch.name, loaded, memory, device, facts)
 
 
-def _measured(plan: LaunchPlan, loaded: LoadedPlan) -> dict[str, int]:
-    """What the driver shows of the kernels; no kernel of this package has arrays in local memory,
-    so that it contains only spilled registers."""
+def _with_resources(facts: BuildFacts, plan: LaunchPlan, loaded: LoadedPlan) -> BuildFacts:
+    """`facts` with what the driver shows of the kernels; none of this package has arrays in local
+    memory, so that it contains only spilled registers."""
     shared = (
         kernel.attribute("SHARED_SIZE_BYTES") + launch.grid.dynamic_bytes
         for kernel, launch in zip(loaded.kernels, plan.launches, strict=True)
     )
-    return {
-        "registers": max(kernel.attribute("NUM_REGS") for kernel in loaded.kernels),
-        "spill_bytes": max(kernel.attribute("LOCAL_SIZE_BYTES") for kernel in loaded.kernels),
-        "shared_memory_bytes": max(shared),
-    }
+    return replace(
+        facts,
+        registers=max(kernel.attribute("NUM_REGS") for kernel in loaded.kernels),
+        spill_bytes=max(kernel.attribute("LOCAL_SIZE_BYTES") for kernel in loaded.kernels),
+        shared_memory_bytes=max(shared),
+    )
