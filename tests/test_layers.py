@@ -153,7 +153,7 @@ NAMES_OF_PROVIDERS = {
 NAMES_OF_SOMETHING_ELSE = {
     "cli/completion.py", "domain/settings.py",  # who computes a reference
     "cli/trace/group.py", "devices/blas_threads.py", "devices/torch.py",  # libraries
-    "engine/dispatches/sanitizing.py", "observers/torch_profiler.py",
+    "devices/cuda_tools.py", "engine/dispatches/sanitizing.py", "observers/torch_profiler.py",
     "verification/references/cache.py",
     "domain/target.py", "specs/model.py", "specs/schema.py", "specs/yaml_text.py",  # null
     "kernel_names/other_gemm.py", "kernel_names/words.py",  # families of kernels

@@ -207,6 +207,24 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry counters metrics --chip 10.0 --concept 'stall_*'"),
         ("Of an MI300X, as a table:", "gemmetry counters metrics --chip gfx942 -o metrics.csv"),
     ),
+    "kernels": (
+        ("What each rung of the ladder adds:", "gemmetry kernels list"),
+        ("Compile all of them and check the machine code:", "gemmetry kernels check"),
+        ("The same for one kernel, for a script:",
+         "gemmetry kernels check --kernel 'r01*' --json"),
+    ),
+    "kernels list": (
+        ("Every kernel with its configurations:", "gemmetry kernels list"),
+        ("For a script:", "gemmetry kernels list --json"),
+        ("As a table in Markdown:", "gemmetry kernels list -o kernels.md"),
+    ),
+    "kernels check": (
+        ("Every kernel in every configuration:", "gemmetry kernels check"),
+        ("Only the first rungs, with two threads:",
+         "gemmetry kernels check --kernel 'r0[01]*' --jobs 2"),
+        ("Registers and shared memory as a table:",
+         "gemmetry kernels check --kernel 'r01*' -o registers.csv"),
+    ),
     "list": (
         ("Which providers work here, and why others do not:", "gemmetry list providers"),
         ("Configurations of a shape:",

@@ -34,7 +34,8 @@ class CudaKernel:
     adds: str
     """What it does that the rung before does not, in one line."""
     instructions: tuple[str, ...] = ()
-    """Beginnings of SASS instructions that its machine code must have: ``HGMMA``, ``UTMALDG``."""
+    """Beginnings of SASS instructions that the machine code of its entry ``gemm`` must have:
+    ``HGMMA``, ``UTMALDG``, and ``SYNCS`` for mbarriers."""
     checked: tuple[str, ...]
     """Names of operations that together need all of its compilations."""
     why_not: Callable[[Operation, Configuration], str | None]

@@ -3,9 +3,7 @@ IREE's binary holds the dynamic shared memory of a launch."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -13,10 +11,8 @@ import zipfile
 from pathlib import Path
 
 from gemmetry.devices import ptxas
+from gemmetry.devices.cuda_tools import TIMEOUT_S, cuda_tools
 from gemmetry.providers.iree_provider.compiling.machine_code import Usage
-
-PTXAS_TIMEOUT_S = 60.0
-"""Time limit: a kernel of usual size takes 20 to 500 ms, so only a ptxas that hangs reaches it."""
 
 _HEADER_BYTES = 64
 """IREE 3.13 puts a header (magic, version, size) before the flatbuffer of an executable."""
@@ -26,16 +22,8 @@ _EXPORTS, _KERNEL_NAME, _SHARED_MEMORY = 0, 1, 3
 
 
 def find_ptxas() -> Path | None:
-    """ptxas of a CUDA toolkit on PATH, else the one included in Triton's package."""
-    on_path = shutil.which("ptxas")
-    if on_path:
-        return Path(on_path)
-    triton = importlib.util.find_spec("triton")
-    for folder in triton.submodule_search_locations or () if triton else ():
-        packaged = Path(folder) / "backends" / "nvidia" / "bin" / "ptxas"
-        if packaged.is_file():
-            return packaged
-    return None
+    """ptxas of a CUDA toolkit, else the one included in Triton's package."""
+    return next(cuda_tools("ptxas"), None)
 
 
 def assemble(ptx: Path, architecture: str, program: Path) -> str:
@@ -50,7 +38,7 @@ def assemble(ptx: Path, architecture: str, program: Path) -> str:
                 command,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=PTXAS_TIMEOUT_S,
+                timeout=TIMEOUT_S,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:

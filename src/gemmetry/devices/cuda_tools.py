@@ -1,0 +1,65 @@
+"""NVIDIA's command-line tools for machine code: where they are, and what nvdisasm shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+TIMEOUT_S = 60.0
+"""Time limit: a kernel of usual size takes 20 to 500 ms, so only a tool that hangs reaches it."""
+
+_TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
+"""A line of nvdisasm: the address, a predicate, and the instruction's name."""
+
+
+class NoDisassemblerError(Exception):
+    """No tool could disassemble machine code; the message states what was tried."""
+
+
+def cuda_tools(name: str) -> Iterator[Path]:
+    """The programs called `name`: on PATH, in the toolkit that CUDA_HOME or CUDA_PATH names, and in
+    Triton's package."""
+    if on_path := shutil.which(name):
+        yield Path(on_path)
+    roots = [Path(os.environ[name]) for name in _TOOLKIT_VARIABLES if os.environ.get(name)]
+    triton = importlib.util.find_spec("triton")
+    packaged = (triton.submodule_search_locations if triton else None) or ()
+    roots += [Path(root) / "backends" / "nvidia" for root in packaged]
+    for root in roots:
+        if (root / "bin" / name).is_file():
+            yield root / "bin" / name
+
+
+def instructions_of(code: bytes) -> frozenset[str]:
+    """The names of the instructions in machine code, with their suffixes:
+    ``HGMMA.64x256x16.F32.BF16``.
+
+    Raises:
+        NoDisassemblerError: there is no nvdisasm, or none that reads this code.
+    """
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="gemmetry-nvdisasm-") as temporary:
+        file = Path(temporary) / "kernel.cubin"
+        file.write_bytes(code)
+        for program in cuda_tools("nvdisasm"):
+            try:
+                done = subprocess.run(
+                    [str(program), "-c", str(file)],
+                    capture_output=True, timeout=TIMEOUT_S, check=True,
+                )  # fmt: skip
+            except (OSError, subprocess.SubprocessError) as error:
+                failures.append(f"{program}: {type(error).__name__}")
+                continue
+            found = frozenset(_INSTRUCTION.findall(done.stdout.decode(errors="replace")))
+            if found:
+                return found
+            failures.append(f"{program}: no instructions")
+    tried = "; ".join(failures) or "nvdisasm is not on PATH, below CUDA_HOME or in Triton's package"
+    raise NoDisassemblerError(tried)

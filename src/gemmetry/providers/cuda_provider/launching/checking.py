@@ -1,0 +1,147 @@
+"""Compiles every kernel in every configuration, and checks the machine code: no spills, no local
+memory, the expected instructions, no note of the compiler that it is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from gemmetry.devices.cuda_plans import Compilation
+from gemmetry.devices.ptxas import ResourceUsage, performance_notes, ptxas_usage
+from gemmetry.domain.errors import CompileError
+from gemmetry.domain.names import parse_operation
+from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
+
+ENTRY = "gemm"
+"""The entry that computes the product; launches before and after it have other names."""
+_PROCESSORS = 132
+"""Multiprocessors that plans are made for; they do not change the machine code."""
+
+
+@dataclass(slots=True)
+class KernelVariant:
+    """One compilation of a kernel, and where it is used."""
+
+    kernel: CudaKernel
+    compilation: Compilation
+    configurations: list[str] = field(default_factory=list)
+    dynamic_bytes: int = 0
+    """The most dynamic shared memory of its launches."""
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Beginnings of the instructions that it has to have: those of the kernel, but none where
+        it is a launch that prepares or follows the product."""
+        return self.kernel.instructions if self.compilation.entry == ENTRY else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedVariant:
+    """A compiled variant."""
+
+    variant: KernelVariant
+    usage: ResourceUsage | None = None
+    """With dynamic shared memory; None: it does not compile."""
+    missing: tuple[str, ...] | None = None
+    """Expected instructions that the machine code lacks; None: it was not disassembled."""
+    unchecked: str = ""
+    """Why it was not disassembled."""
+    notes: tuple[str, ...] = ()
+    """Lines of the compiler that report a kernel slower than its source."""
+    error: str = ""
+    """Why it does not compile."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the machine code; (): nothing."""
+        if self.usage is None:
+            return (self.error,)
+        found = []
+        if self.usage.spill_bytes:
+            found.append(f"spills {self.usage.spill_bytes} bytes of registers")
+        if self.usage.local_bytes:
+            found.append(f"uses {self.usage.local_bytes} bytes of local memory")
+        if self.missing:
+            found.append(f"lacks {', '.join(self.missing)}")
+        return (*found, *self.notes)
+
+
+def variants_of(kernel: CudaKernel) -> list[KernelVariant]:
+    """The distinct compilations of a kernel over the operations that its row names."""
+    found: dict[Compilation, KernelVariant] = {}
+    for name in kernel.checked:
+        operation = parse_operation(name)
+        for configuration in kernel.legal(operation):
+            for launch in kernel.plan(operation, configuration, _PROCESSORS).launches:
+                compilation = launch.compilation
+                one = found.setdefault(compilation, KernelVariant(kernel, compilation))
+                one.dynamic_bytes = max(one.dynamic_bytes, launch.grid.dynamic_bytes)
+                if configuration.name not in one.configurations:
+                    one.configurations.append(configuration.name)
+    return list(found.values())
+
+
+def check(
+    kernels: Iterable[CudaKernel],
+    jobs: int,
+    on_checked: Callable[[CheckedVariant], object] = lambda _: None,
+) -> Sequence[CheckedVariant]:
+    """Compile and check all variants of `kernels` with `jobs` threads, which compile in parallel.
+
+    Args:
+        on_checked: called with each result, in the order of the kernels.
+
+    Raises:
+        CompileError: the compiler is missing.
+    """
+    from gemmetry.devices.cuda_compiler import nvrtc_version
+
+    nvrtc_version()
+    variants = [variant for kernel in kernels for variant in variants_of(kernel)]
+    found = []
+    with ThreadPoolExecutor(max(jobs, 1)) as pool:
+        for one in pool.map(_check_one, variants):
+            on_checked(one)
+            found.append(one)
+    return found
+
+
+def _check_one(variant: KernelVariant) -> CheckedVariant:
+    from gemmetry.devices.cuda_compiler import compile_kept
+    from gemmetry.devices.cuda_tools import NoDisassemblerError, instructions_of
+
+    compilation = variant.compilation
+    try:
+        cubin = compile_kept(compilation, ARCHITECTURE, None)
+    except CompileError as error:
+        return CheckedVariant(variant=variant, error=error.message)
+    usage = ptxas_usage(cubin.log).get(compilation.entry)
+    if usage is None:
+        error_text = f"the compiler does not report the resources of {compilation.entry}"
+        return CheckedVariant(variant=variant, error=error_text)
+    missing: tuple[str, ...] | None = ()
+    unchecked = ""
+    if variant.expected:
+        try:
+            names = instructions_of(cubin.code)
+        except NoDisassemblerError as error:
+            missing, unchecked = None, str(error)
+        else:
+            missing = tuple(
+                wanted
+                for wanted in variant.expected
+                if not any(name.startswith(wanted) for name in names)
+            )
+    return CheckedVariant(
+        variant=variant,
+        usage=ResourceUsage(
+            usage.registers,
+            usage.spill_bytes,
+            usage.local_bytes,
+            usage.shared_bytes + variant.dynamic_bytes,
+        ),
+        missing=missing,
+        unchecked=unchecked,
+        notes=tuple(performance_notes(cubin.log)),
+    )

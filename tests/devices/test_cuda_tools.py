@@ -1,0 +1,71 @@
+"""Tests of finding NVIDIA's tools and of reading disassembled code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmetry.devices.cuda_tools import NoDisassemblerError, cuda_tools, instructions_of
+
+SHOWN = """\
+        .section        .text.gemm,"ax",@progbits
+gemm:
+.text.gemm:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 UTMALDG.2D [UR8], [UR4], desc[UR6] ;
+        /*0020*/             @UP1 SYNCS.ARRIVE.TRANS64 RZ, [UR5], R2 ;
+        /*10030*/                  HGMMA.64x256x16.F32.BF16 R24, gdesc[UR4], R24 ;
+"""
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither PATH nor packages nor variables lead to a tool."""
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+def program(folder: Path, body: str) -> Path:
+    """An executable nvdisasm in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "nvdisasm"
+    path.write_text(f"#!{sys.executable}\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_tools_are_found_on_path_and_in_a_toolkit(
+    nowhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert list(cuda_tools("nvdisasm")) == []
+    second = program(tmp_path / "toolkit" / "bin", "")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    assert list(cuda_tools("nvdisasm")) == [second]
+    first = program(tmp_path / "path", "")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert list(cuda_tools("nvdisasm")) == [first, second]
+
+
+def test_names_of_instructions_are_read(
+    nowhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A tool that is too old for the code is passed over."""
+    program(tmp_path / "old", "raise SystemExit('unknown architecture')")
+    monkeypatch.setenv("PATH", str(tmp_path / "old"))
+    with pytest.raises(NoDisassemblerError, match="old/nvdisasm: CalledProcessError"):
+        instructions_of(b"code")
+    body = f"import sys; assert open(sys.argv[2]).read() == 'code'; print({SHOWN!r})"
+    program(tmp_path / "toolkit" / "bin", body)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    assert instructions_of(b"code") == {
+        "LDC", "UTMALDG.2D", "SYNCS.ARRIVE.TRANS64", "HGMMA.64x256x16.F32.BF16",
+    }  # fmt: skip
+
+
+def test_without_a_tool_the_reason_is_given(nowhere: None) -> None:
+    with pytest.raises(NoDisassemblerError, match="not on PATH"):
+        instructions_of(b"code")
