@@ -3,14 +3,17 @@ their rows promise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.checking import CheckedVariant, check
+from gemmetry.providers.cuda_provider.launching.checking import (
+    CheckedVariant,
+    check,
+    variants_of,
+)
 from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
@@ -58,14 +61,12 @@ def check_kernels(
     pattern: str | None = None,
     *,
     jobs: int = 1,
-    on_checked: Callable[[CheckedVariant], object] = lambda _: None,
 ) -> Table:
     """Compile every kernel in each of its configurations, GPU or not, and check the machine code.
 
     Args:
         pattern: a glob on the kernels' names; None: all.
         jobs: threads that compile.
-        on_checked: called with each result as it arrives.
 
     Raises:
         EmptySelectionError: no kernel has such a name.
@@ -82,7 +83,8 @@ def check_kernels(
         raise EmptySelectionError(
             f"no kernel matches {pattern!r}", hint="gemmetry kernels list lists them all."
         )
-    return Table("kernels", _CHECKED, [_row(one) for one in check(chosen, jobs, on_checked)])
+    variants = [variant for kernel in chosen for variant in variants_of(kernel)]
+    return Table("kernels", _CHECKED, [_row(one) for one in check(variants, jobs)])
 
 
 def _ladder_first(kernels: tuple[CudaKernel, ...]) -> list[CudaKernel]:

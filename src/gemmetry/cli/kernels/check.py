@@ -65,7 +65,7 @@ def _print(table: Table) -> None:
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Two lines at most about the compilations of one kernel."""
+    """Up to three lines about the compilations of one kernel."""
     from gemmetry.domain.units import counted, format_bytes
 
     first = rows[0]
@@ -78,10 +78,12 @@ def _summary(rows: Sequence[dict[str, Any]]) -> list[str]:
     shared = max(row["shared_bytes"] or 0 for row in rows)
     memory = f"up to {format_bytes(shared)} of shared memory" if shared else "no shared memory"
     facts = [f"{_range(registers)} registers", memory]
+    lines = [head, f"    {', '.join(facts)}"]
     expecting = [row for row in rows if row["expected_instructions"]]
-    if all(row["missing_instructions"] == [] for row in expecting):
-        facts += dict.fromkeys(name for row in expecting for name in row["expected_instructions"])
-    return [head, f"    {', '.join(facts)}"]
+    if expecting and all(row["missing_instructions"] == [] for row in expecting):
+        names = dict.fromkeys(name for row in expecting for name in row["expected_instructions"])
+        lines.append(f"    with {', '.join(names)}")
+    return lines
 
 
 def _range(values: Sequence[int]) -> str:

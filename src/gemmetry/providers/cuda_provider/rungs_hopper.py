@@ -349,6 +349,7 @@ def _middle(name: str, adds: str, tiling: Tiling, *instructions: str) -> CudaKer
         rung=int(name[1:3]),
         adds=adds,
         instructions=("HGMMA", "UTMALDG", "SYNCS", "USETMAXREG", *instructions),
+        exempt=lambda compilation: instructions if ("DIRECT", 1) in compilation.macros else (),
         checked=(*_FORMATS, *_LAYOUTS, *_UNEVEN),
         why_not=lambda operation, configuration: _why_not_plain(operation),
         plan=_plan_middle(name, tiling),

@@ -3,7 +3,7 @@ memory, the expected instructions, no note of the compiler that it is slow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -33,7 +33,10 @@ class KernelVariant:
     def expected(self) -> tuple[str, ...]:
         """Beginnings of the instructions that it has to have: those of the kernel, but none where
         it is a launch that prepares or follows the product."""
-        return self.kernel.instructions if self.compilation.entry == ENTRY else ()
+        if self.compilation.entry != ENTRY:
+            return ()
+        exempt = self.kernel.exempt(self.compilation)
+        return tuple(name for name in self.kernel.instructions if name not in exempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +85,8 @@ def variants_of(kernel: CudaKernel) -> list[KernelVariant]:
     return list(found.values())
 
 
-def check(
-    kernels: Iterable[CudaKernel],
-    jobs: int,
-    on_checked: Callable[[CheckedVariant], object] = lambda _: None,
-) -> Sequence[CheckedVariant]:
-    """Compile and check all variants of `kernels` with `jobs` threads, which compile in parallel.
-
-    Args:
-        on_checked: called with each result, in the order of the kernels.
+def check(variants: Iterable[KernelVariant], jobs: int) -> list[CheckedVariant]:
+    """Compile and check variants with `jobs` threads, which compile in parallel.
 
     Raises:
         CompileError: the compiler is missing.
@@ -98,13 +94,8 @@ def check(
     from gemmetry.devices.cuda_compiler import nvrtc_version
 
     nvrtc_version()
-    variants = [variant for kernel in kernels for variant in variants_of(kernel)]
-    found = []
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        for one in pool.map(_check_one, variants):
-            on_checked(one)
-            found.append(one)
-    return found
+        return list(pool.map(_check_one, variants))
 
 
 def _check_one(variant: KernelVariant) -> CheckedVariant:

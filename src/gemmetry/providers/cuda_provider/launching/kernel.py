@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.devices.cuda_plans import Compilation, LaunchPlan
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.operation import Operation
 
@@ -36,6 +36,8 @@ class CudaKernel:
     instructions: tuple[str, ...] = ()
     """Beginnings of SASS instructions that the machine code of its entry ``gemm`` must have:
     ``HGMMA``, ``UTMALDG``, and ``SYNCS`` for mbarriers."""
+    exempt: Callable[[Compilation], tuple[str, ...]] = lambda compilation: ()
+    """Those of `instructions` that a compilation does without."""
     checked: tuple[str, ...]
     """Names of operations that together need all of its compilations."""
     why_not: Callable[[Operation, Configuration], str | None]
