@@ -32,7 +32,7 @@ from gemmetry.devices.cuda_driver import Kernel, PreparedLaunch
 from gemmetry.devices.cuda_plans import Compilation, Grid
 from gemmetry.devices.cuda_runner import LoadedPlan
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.cuda_provider.decode import KERNELS, Variant, parse_variant
+from gemmetry.providers.cuda_provider.decode import KERNELS, DecodeVariant, parse_variant
 
 SHAPES = ("4096x4096", "14336x4096", "4096x14336", "8192x8192", "28672x8192")
 """N and K of weights in models of 8 and 70 billion parameters."""
@@ -50,20 +50,20 @@ def compiled(compilation: Compilation) -> Cubin:
     return compile_kept(compilation, "sm_90a", CACHE)
 
 
-def variants(early: bool) -> list[Variant]:
+def variants(early: bool) -> list[DecodeVariant]:
     """Many more than the provider tries."""
 
     def stages(rows: int, warps: int) -> int:
         return max(min(176 * 1024 // (warps * (rows + 16) * 128), 12), 2)
 
     found = [
-        Variant(False, rows, warps, stages(rows, warps), split, one)
+        DecodeVariant(False, rows, warps, stages(rows, warps), split, one)
         for rows, warps in ((16, 8), (32, 4), (32, 8), (64, 4), (64, 8), (128, 4))
         for split in (1, 2, 4)
         for one in ((False, True) if early else (False,))
     ]  # fmt: skip
     found += [
-        Variant(True, rows, warps, stages, split, one)
+        DecodeVariant(True, rows, warps, stages, split, one)
         for rows, warps, stages in ((16, 16, 2), (16, 8, 4), (32, 16, 1), (32, 8, 2), (64, 8, 1))
         for split in (1, 2)
         for one in ((False, True) if early else (False,))
@@ -99,7 +99,7 @@ class Weights:
         return "" if worst <= 1 else f"{worst:.3g} times the allowed error"
 
 
-def launcher(variant: Variant, weights: Weights, name: str) -> Launch | str:
+def launcher(variant: DecodeVariant, weights: Weights, name: str) -> Launch | str:
     """The variant, after it was checked on one launch; else the reason why not."""
     operation = parse_operation(name)
     if reason := DECODE.why_not(operation, variant.configuration):
@@ -216,7 +216,7 @@ def times(launchers: dict[str, Launch], weights: Weights) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def compile_all(names: Sequence[str], wanted: Sequence[Variant]) -> None:
+def compile_all(names: Sequence[str], wanted: Sequence[DecodeVariant]) -> None:
     """Compile what the run needs on all cores."""
     needed = {}
     for name in names:

@@ -56,7 +56,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class DecodeVariant:
     """How the weights are read and the work is divided."""
 
     direct: bool
@@ -97,13 +97,15 @@ class Variant:
         return _ALIGNMENT + self.ring_bytes(parts, ratio) + self.warps * self.stages * 8 + sums
 
 
-def parse_variant(name: str) -> Variant | None:
+def parse_variant(name: str) -> DecodeVariant | None:
     """The inverse of ``str``; None for names of other forms, and for variants that cannot exist."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
     rows, warps, stages, split = (int(match[one]) for one in ("rows", "warps", "stages", "split"))
-    found = Variant(match["way"] == "direct", rows, warps, stages, split, bool(match["early"]))
+    found = DecodeVariant(
+        match["way"] == "direct", rows, warps, stages, split, bool(match["early"])
+    )
     is_possible = (
         str(found) == name
         and found.rows in _ROWS
@@ -201,7 +203,7 @@ def why_not_decode(operation: Operation) -> str | None:
     return None
 
 
-def _why_not_variant(product: Product, variant: Variant) -> str | None:
+def _why_not_variant(product: Product, variant: DecodeVariant) -> str | None:
     if variant.shared_bytes(product.parts, product.ratio) > _SHARED_BYTES:
         return f"{variant} needs more than {_SHARED_BYTES} bytes of shared memory"
     if variant.direct:
@@ -219,7 +221,7 @@ def _why_not_variant(product: Product, variant: Variant) -> str | None:
     return None
 
 
-def _macros(product: Product, variant: Variant) -> Macros:
+def _macros(product: Product, variant: DecodeVariant) -> Macros:
     s = product.operation.signature
     scaling = 3 if s.blocks else (Scaling.NONE, Scaling.TENSOR, Scaling.ROW).index(s.scaling)
     return macros_of(
@@ -276,12 +278,12 @@ def _plan(operation: Operation, configuration: Configuration, processors: int) -
     return LaunchPlan(launches=(launch,))
 
 
-def _clusters(n: int, variant: Variant, processors: int) -> int:
+def _clusters(n: int, variant: DecodeVariant, processors: int) -> int:
     """Clusters of blocks, one block on each multiprocessor: no more than there are tiles."""
     return max(min(-(-n // variant.rows), processors // variant.split), 1)
 
 
-def _operands(product: Product, variant: Variant) -> tuple[Pointer | Tiles, Pointer | Tiles]:
+def _operands(product: Product, variant: DecodeVariant) -> tuple[Pointer | Tiles, Pointer | Tiles]:
     """A and B as the kernel takes them."""
     s, (m, n, k, _) = product.operation.signature, product.operation.matmul_shape
     if variant.direct:
@@ -319,20 +321,20 @@ _TRIED = 6
 """Variants of each way that are tried for a shape."""
 
 
-def _variants(product: Product) -> Iterator[Variant]:
+def _variants(product: Product) -> Iterator[DecodeVariant]:
     """All that are worth trying on some shape."""
     for split in (1, 2, 4, 8):
         for rows in (32, 64, 128):
             for warps in (4, 8):
-                one = Variant(False, rows, warps, 1, split, False)
+                one = DecodeVariant(False, rows, warps, 1, split, False)
                 stages = min(_RING_BYTES // one.ring_bytes(product.parts, product.ratio), 12)
                 if stages >= 2:
-                    yield Variant(False, rows, warps, stages, split, False)
+                    yield DecodeVariant(False, rows, warps, stages, split, False)
         for rows, warps, stages in ((16, 16, 2), (32, 16, 1), (32, 8, 2), (64, 8, 1)):
-            yield Variant(True, rows, warps, stages, split, False)
+            yield DecodeVariant(True, rows, warps, stages, split, False)
 
 
-def _cost(product: Product, variant: Variant) -> float:
+def _cost(product: Product, variant: DecodeVariant) -> float:
     """Bytes that the busiest block waits for: a predictor of the order, not of times."""
     s, (m, n, _, _) = product.operation.signature, product.operation.matmul_shape
     tiles = -(-n // variant.rows)
@@ -346,7 +348,7 @@ def _cost(product: Product, variant: Variant) -> float:
 
 def _configurations(operation: Operation) -> Iterable[Configuration]:
     if why_not_decode(operation):
-        return (Variant(False, 64, 4, 4, 1, False).configuration,)
+        return (DecodeVariant(False, 64, 4, 4, 1, False).configuration,)
     product = Product(operation)
     found = []
     for direct in (False, True):
