@@ -486,8 +486,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
   }
 #endif
   if (EARLY) {
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    let_next_kernel_start();
+    wait_for_kernel_before();
   }
 #if !DIRECT
   if (lane == 0 && first < end) {

@@ -16,6 +16,7 @@
 // of 16 bytes, or f32), ALPHA and ADDEND (1: alpha is not 1, beta is not 0), EPILOGUE (decimal digits in order: 1 bias, 2 relu,
 // 3 gelu, 4 residual), BIAS_ALONG_M, HINT_A and HINT_B (ptx.cuh's hints by number).
 #include "ptx.cuh"
+#include "epilogue.cuh"
 
 #ifndef HINT_A
 #define HINT_A 0
@@ -165,23 +166,7 @@ __device__ __forceinline__ void fetch(u32 target, const TensorMap* map, int at_k
   }
 }
 
-// What follows the product, on one element; index counts in C, line is its row or column.
-struct Epilogue {
-  const output_t *addend, *bias, *residual;
-  float alpha, beta;
-};
-
-template <int STEPS>
-__device__ __forceinline__ float finish(float x, const Epilogue& with, long long index, int line) {
-  if constexpr (STEPS >= 10) x = finish<STEPS / 10>(x, with, index, line);
-  constexpr int LAST = STEPS % 10;
-  if constexpr (LAST == 1) x += widen(with.bias[line]);
-  if constexpr (LAST == 2) x = x < 0.0f ? 0.0f : x;
-  if constexpr (LAST == 3) x = 0.5f * x * (1.0f + erff(x * 0.70710678f));
-  if constexpr (LAST == 4) x += widen(with.residual[index]);
-  return x;
-}
-
+// What follows the product, on one element.
 __device__ __forceinline__ float result(float sum, const Epilogue& with, int row, int column,
                                         const Work& work) {
   const long long index = (long long)row * work.n + column;

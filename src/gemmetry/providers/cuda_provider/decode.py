@@ -23,20 +23,21 @@ from gemmetry.devices.cuda_plans import (
 )
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.dtypes import BF16, E4M3, F16, F32, DType
-from gemmetry.domain.operation import EpilogueStep, Layout, Operation, Scaling
+from gemmetry.domain.operation import Layout, Operation, Scaling
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider.launching.operands import (
+    SWIZZLE_BYTES,
+    element_of,
+    epilogue_digits,
+)
 
 MOST_ROWS = 16
 """Rows of A up to which it is about decoding: two instructions wide."""
 
 _FORMATS = {BF16: 0, F16: 1, E4M3: 2}
 """Format of an operand -> its number in decode.cu."""
-_STEPS = {
-    EpilogueStep.BIAS: 1, EpilogueStep.RELU: 2, EpilogueStep.GELU: 3, EpilogueStep.RESIDUAL: 4,
-}  # fmt: skip
-"""Step of an epilogue -> its digit in the macro EPILOGUE."""
-_CHUNK_BYTES = 128
-"""Bytes of a row of weights that a warp multiplies at a time: a row of the widest swizzle."""
+_CHUNK_BYTES = SWIZZLE_BYTES
+"""Bytes of a row of weights that a warp multiplies at a time: a row of a box."""
 _BLOCK_DEPTH = 128
 """Elements along K of a block of factors: those of a chunk in e4m3."""
 _TURNED_COLUMNS = 64
@@ -241,7 +242,7 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         SCALE_COLUMNS=s.blocks.columns if s.blocks else 1,
         ALPHA=int(s.alpha != 1),
         ADDEND=int(s.beta != 0),
-        EPILOGUE=int("0" + "".join(str(_STEPS[step]) for step in s.epilogue)),
+        EPILOGUE=epilogue_digits(product.operation),
         EARLY=int(variant.early),
     )
 
@@ -292,7 +293,7 @@ def _operands(product: Product, variant: DecodeVariant) -> tuple[Pointer | Tiles
 
     def tiles(role: str, dtype: DType, rows: int, columns: int, box_rows: int) -> Tiles:
         boxes = matrix_boxes(
-            "u8" if dtype.itemsize == 1 else str(dtype),
+            element_of(dtype),
             rows=rows,
             columns=columns,
             box_rows=box_rows,

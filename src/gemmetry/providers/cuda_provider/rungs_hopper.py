@@ -16,9 +16,13 @@ from gemmetry.devices.cuda_plans import (
 )
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.dtypes import BF16, F16, F32
-from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
+from gemmetry.domain.operation import Operation, Scaling
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
-from gemmetry.providers.cuda_provider.launching.operands import StoredProduct, problem_of
+from gemmetry.providers.cuda_provider.launching.operands import (
+    StoredProduct,
+    epilogue_digits,
+    problem_of,
+)
 from gemmetry.providers.cuda_provider.launching.tiling import (
     STEP_BYTES,
     Tiling,
@@ -34,10 +38,6 @@ _STEP = STEP_BYTES // 2
 """Elements of K in a step of the ring."""
 _PARTIAL_BYTES = 4
 
-_STEPS = {
-    EpilogueStep.BIAS: 1, EpilogueStep.RELU: 2, EpilogueStep.GELU: 3, EpilogueStep.RESIDUAL: 4,
-}  # fmt: skip
-"""Step of an epilogue -> its digit in the macro EPILOGUE of r11_best.cu."""
 
 _TILINGS = (
     *(
@@ -279,12 +279,11 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
     stage_bytes = _operand_bytes(tiling, problem)
     staging = 0 if direct else staging_bytes(tiling)
     stages = stages_that_fit(stage_bytes, staging)
-    epilogue = "".join(str(_STEPS[step]) for step in s.epilogue) or "0"
     macros = macros_of(
         TILE_M=tiling.tile_m, TILE_N=tiling.tile_n, STAGES=stages, CONSUMERS=tiling.consumers,
         CLUSTER_M=tiling.cluster_m, CLUSTER_N=tiling.cluster_n, SPLIT=int(is_split),
         DIRECT=int(direct), ALPHA=int(s.alpha != 1), ADDEND=int(s.beta != 0),
-        EPILOGUE=int(epilogue), BIAS_ALONG_M=int(problem.is_transposed),
+        EPILOGUE=epilogue_digits(operation), BIAS_ALONG_M=int(problem.is_transposed),
         **_formats(problem), **_directions(problem),
     )  # fmt: skip
     tiles = tiling.clusters(problem.m, problem.n)

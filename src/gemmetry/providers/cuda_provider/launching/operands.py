@@ -16,7 +16,7 @@ from gemmetry.devices.cuda_plans import (
     matrix_boxes,
 )
 from gemmetry.domain.dtypes import BF16, F16, DType
-from gemmetry.domain.operation import Layout, Operation
+from gemmetry.domain.operation import EpilogueStep, Layout, Operation
 
 SWIZZLE_BYTES = 128
 """One row of a box: the widest swizzle, in which the matrix instructions read without conflicts."""
@@ -25,6 +25,11 @@ _PROMOTION_BYTES = 128
 _PACK_THREADS = 256
 _PACK_BLOCKS = (4, 2048, 1)
 """Blocks along a row, and the rows that they copy at a time."""
+
+_DIGITS = {
+    EpilogueStep.BIAS: "1", EpilogueStep.RELU: "2", EpilogueStep.GELU: "3",
+    EpilogueStep.RESIDUAL: "4",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,3 +180,8 @@ def problem_of(operation: Operation) -> StoredProduct:
 def element_of(dtype: DType) -> str:
     """What the copy engine calls a format."""
     return "u8" if dtype.storage_bits == 8 else str(dtype)
+
+
+def epilogue_digits(operation: Operation) -> int:
+    """The macro EPILOGUE of epilogue.cuh."""
+    return int("0" + "".join(_DIGITS[step] for step in operation.signature.epilogue))
