@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
-from gemmetry.cli.help_text import PlainGroup
+from gemmetry.cli.groups import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile_command", "Generate, compile, verify, measure and report dispatches."),
@@ -41,36 +39,18 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of full storage: when writing files, or output that is redirected to a file."""
 
 
-class LazyGroup(PlainGroup):
-    """Loads a command's module when it is called; the list of commands needs none."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in self.commands:
-            return self.commands[cmd_name]
-        if cmd_name not in COMMANDS:
-            return None
-        return TyperCommand(cmd_name, callback=None, help=COMMANDS[cmd_name][1])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name = args[0] if args else ""
-        if name in COMMANDS and name not in self.commands:
-            self.commands[name] = load_command(name)
-        return super().resolve_command(ctx, args)
+class _Commands(LazyGroup):
+    modules: ClassVar = {name: module for name, (module, _) in COMMANDS.items()}
+    summaries: ClassVar = {name: text for name, (_, text) in COMMANDS.items()}
 
 
 def load_command(name: str) -> Any:
     """The command (or group of commands) called `name`."""
-    module = importlib.import_module(f"gemmetry.cli.{COMMANDS[name][0]}")
-    command = typer.main.get_command(module.app)
-    command.name = name
-    return command
+    return _Commands.load(name)
 
 
 app = typer.Typer(
-    cls=LazyGroup,
+    cls=_Commands,
     no_args_is_help=True,
     help="A workbench for matrix-multiply performance: generate, prove, measure, explain and "
     "compare GEMM dispatches.",

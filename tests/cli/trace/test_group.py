@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from gemmetry.cli.main import load_command
-from gemmetry.cli.trace.group import COMMANDS
+from gemmetry.cli.trace.group import TraceGroup
 from gemmetry.traces.reading import SMALLEST_CACHED_BYTES
 
 
 def test_every_command_of_the_group_is_there(cli):
     ended = cli("trace", "--help")
     assert ended.status == 0
-    for name in COMMANDS:
+    for name in TraceGroup.modules:
         assert f" {name} " in ended.stdout
 
 

@@ -5,59 +5,33 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
-import typer
-
-from gemmetry.cli.arguments import WorkbenchCommand
-from gemmetry.cli.help_text import PlainGroup
-
-COMMANDS: dict[str, str] = {
-    "record": "record",
-    "summary": "tables",
-    "gemms": "tables",
-    "shapes": "tables",
-    "collectives": "collectives",
-    "report": "report",
-}
-"""Command -> its module, which has a function of that name."""
+from gemmetry.cli.groups import LazyGroup, group_app
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-class _TraceGroup(PlainGroup):
-    """Makes a command when it is needed: the options of ``record`` alone cost the others a
-    tenth of a second."""
+class TraceGroup(LazyGroup):
+    """The commands, each in a module of this folder."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+    modules: ClassVar = {
+        "record": "trace.record",
+        "summary": "trace.tables",
+        "gemms": "trace.tables",
+        "shapes": "trace.tables",
+        "collectives": "trace.collectives",
+        "report": "trace.report",
+    }
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS and cmd_name not in self.commands:
-            self.commands[cmd_name] = _make(cmd_name)
-        return self.commands.get(cmd_name)
-
-
-app = typer.Typer(
-    cls=_TraceGroup,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Record and read traces.",
-)
+    @classmethod
+    def load(cls, name: str) -> Any:
+        if name != "record":
+            _import_numpy_alone()
+        return super().load(name)
 
 
-@app.callback()
-def _group() -> None:
-    """Record and read traces."""
-
-
-def _make(name: str) -> Any:
-    if name != "record":
-        _import_numpy_alone()
-    module = importlib.import_module(f"gemmetry.cli.trace.{COMMANDS[name]}")
-    alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=WorkbenchCommand)(getattr(module, name))
-    return typer.main.get_command(alone)
+app = group_app(TraceGroup, "Record and read traces.")
 
 
 def _import_numpy_alone() -> None:
