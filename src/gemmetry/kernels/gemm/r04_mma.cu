@@ -43,6 +43,13 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// Stores 16 bytes to shared memory.
+__device__ __forceinline__ void store_vector(u32 target, const u32 (&words)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(target), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
 // Four 8 × 8 matrices: lane l gives the address of row l % 8 of matrix l / 8, and receives of each
 // matrix elements 2 · (l % 4) and the next one of row l / 4.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 address) {
@@ -86,9 +93,7 @@ __device__ __forceinline__ void copy_slowly(u32 target, const input_t* source, i
   for (int i = 0; i < VECTOR; ++i) {
     if (i < inside) pairs[i / 2] |= (u32)source[i] << 16 * (i % 2);
   }
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(target), "r"(pairs[0]),
-               "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-               : "memory");
+  store_vector(target, pairs);
 }
 
 // Begins to copy ROWS rows from `depth` on; what lies outside the matrix becomes zero. ALIGNED: rows
