@@ -12,7 +12,11 @@ from gemmetry.api import profile
 from gemmetry.api.counters.collection import chip_here, collect_counters, plan_counters
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
 from gemmetry.counters.collecting.request import CollectRequest
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.work import gemm_work
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.formats.counters.launches import LaunchTable
@@ -110,3 +114,16 @@ def test_counters_of_a_profiles_dispatches_are_of_its_own_kernels(
     assert len(table) <= 2
     operations = [value_of(launch, "tensor_ops_bf16") or 0.0 for launch in table]
     assert sum(operations) == 2 * SIZE**3
+
+
+def test_elements_of_blocks_that_are_widened_are_the_work_described(tmp_path: Path) -> None:
+    profile(
+        shapes="2048x2048x1024", dtypes="e2m1:e2m1:f16", scaling="vs16_e8m0", providers="triton",
+        device="cuda", default_config=True, counters="gemm", experiment=tmp_path,
+    )  # fmt: skip
+    with Experiment.open(tmp_path) as stored:
+        (record,) = stored.records()
+    assert record.counters is not None and record.counters.verdict != "work_mismatch"
+    (launch,) = read_counters(tmp_path / record.counters.folder / "counters.csv")
+    checks = diagnose(launch, gemm_work(parse_operation(record.operation))).work_check
+    assert checks[0].verdict == "ok" and "widened" in checks[0].reason
