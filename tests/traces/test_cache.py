@@ -5,7 +5,6 @@ import gzip
 import io
 import os
 import random
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -127,13 +126,13 @@ def test_damage_anywhere_is_noticed(trace, rows):
 
 
 def test_a_folder_that_cannot_be_written_to(trace, rows, monkeypatch):
-    def refuse(*args: object, **options: object) -> None:
-        if str(options.get("dir", "")).startswith(str(trace.parent)):
+    def refuse(path: Path, *args: int) -> int:
+        if Path(path).parent == trace.parent and len(args) > 1:
             raise PermissionError("read-only")
-        return original(*args, **options)
+        return original(path, *args)
 
-    original = tempfile.mkstemp
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    original = os.open
+    monkeypatch.setattr(os, "open", refuse)
     place = save(trace, "key", rows)
     assert place.parent == cache_folder()
     assert_equal(load(trace, "key"), rows)
@@ -141,11 +140,16 @@ def test_a_folder_that_cannot_be_written_to(trace, rows, monkeypatch):
 
 
 def test_nowhere_to_write(trace, rows, monkeypatch):
-    def refuse(*args: object, **options: object) -> None:
+    def refuse(*_args: object) -> int:
         raise OSError("disk full")
 
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert save(trace, "key", rows) is None
+
+
+def test_only_its_user_may_read_a_cache(trace, rows):
+    place = save(trace, "key", rows)
+    assert place.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_write_that_fails_leaves_nothing_behind(trace, rows, monkeypatch):

@@ -204,7 +204,7 @@ def test_a_folder_that_cannot_be_written(run):
 
 
 def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
-    write, written = sweep_module.write_durably, []
+    write, written = sweep_module.write_whole, []
 
     def fill(path, content):
         written.append(path.name)
@@ -212,7 +212,7 @@ def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
             raise OSError(28, "No space left on device", str(path))
         write(path, content)
 
-    monkeypatch.setattr(sweep_module, "write_durably", fill)
+    monkeypatch.setattr(sweep_module, "write_whole", fill)
     with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):
         run()
     monkeypatch.undo()

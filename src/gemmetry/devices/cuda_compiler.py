@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -17,6 +15,7 @@ from cuda.bindings import nvrtc
 
 from gemmetry.devices.cuda_plans import Compilation, Macros
 from gemmetry.domain.errors import CompileError
+from gemmetry.formats.files import write_whole
 
 SOURCES = resources.files("gemmetry.kernels")
 """Folder of the sources, which are package data."""
@@ -211,11 +210,8 @@ def _keep(file: Path, cubin: Cubin) -> None:
     texts = (cubin.log.encode(), cubin.ptx.encode())
     content = b"".join(len(text).to_bytes(_SIZE_BYTES, "little") + text for text in texts)
     content += cubin.code
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(hashlib.sha256(content).digest() + content)
-        temporary.replace(file)
+        write_whole(file, hashlib.sha256(content).digest() + content)
 
 
 def fetched(program: Any, what: str) -> bytes:

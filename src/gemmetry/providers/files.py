@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import operation_name
+from gemmetry.formats.files import write_whole
 
 
 def output_folder(generated: Path, dispatch: Dispatch) -> Path:
@@ -23,11 +22,8 @@ def write_atomically(path: Path, data: bytes) -> Path:
     Raises:
         StorageError: the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        write_whole(path, data)
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}",

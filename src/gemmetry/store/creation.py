@@ -20,7 +20,8 @@ import msgspec
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
-from gemmetry.store.manifest import MANIFEST_NAME, Manifest, now, sync, write_manifest
+from gemmetry.formats.files import sync
+from gemmetry.store.manifest import MANIFEST_NAME, Manifest, now, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
 

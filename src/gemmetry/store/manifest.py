@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gemmetry.formats.files import write_whole
 from gemmetry.store.schema import FORMAT_VERSION, damaged
 
 MANIFEST_NAME = "manifest.json"
@@ -92,32 +92,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest atomically, so that a reader finds either the old or the new one."""
-    write_durably(folder / MANIFEST_NAME, indented(manifest))
+    write_whole(folder / MANIFEST_NAME, indented(manifest), durable=True)
 
 
 def indented(document: object) -> bytes:
     """A document as JSON that people can read, with a line end; NaN and infinities are null."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk and rename it into place.
-
-    Raises:
-        OSError: it cannot be written; an older one is unchanged.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or a folder, so that a rename in it survives a power failure."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

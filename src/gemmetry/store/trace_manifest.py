@@ -21,7 +21,8 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Layout
 from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.store.manifest import indented, write_durably
+from gemmetry.formats.files import write_whole
+from gemmetry.store.manifest import indented
 from gemmetry.store.schema import storage_errors
 
 TRACES = "traces_matmul"
@@ -191,7 +192,7 @@ class TraceManifest:
         self._document.configurations = sorted(self._entries.values(), key=lambda e: e.number)
         with storage_errors(self._experiment):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(self._path, indented(self._document))
+            write_whole(self._path, indented(self._document), durable=True)
         self._written = time.monotonic()
 
     def _fill(self, record: Record) -> Entry:

@@ -29,6 +29,7 @@ from gemmetry.formats.events import (
     TraceRows,
     concatenate,
 )
+from gemmetry.formats.files import completed
 from gemmetry.formats.plausible import plausible
 
 READER_VERSION = 5
@@ -216,22 +217,17 @@ def _write(place: Path, key: str, rows: TraceRows, *, is_next_to_trace: bool) ->
         _Head(key=key, columns=tuple(columns), checksum=checksum, **values)
     )
     prefix = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(8, "little")
-    import tempfile
-
-    descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=CACHE_SUFFIX)
-    try:
-        if is_next_to_trace:
-            _note(place)
+    with completed(place, end=CACHE_SUFFIX) as temporary:
+        # Others may not read what a user's trace contains.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
+            if is_next_to_trace:
+                _note(place)
             file.write(prefix + head)
             file.write(bytes(-file.tell() % _ALIGNMENT))
             for array in arrays:
                 file.write(array.data if array.nbytes else b"")
                 file.write(bytes(-array.nbytes % _ALIGNMENT))
-        Path(name).replace(place)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _arrays(rows: TraceRows) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:

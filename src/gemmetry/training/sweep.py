@@ -18,8 +18,9 @@ from gemmetry.engine.opaque.executor import JobExecutor, LocalJobExecutor
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal
 from gemmetry.engine.opaque.running import JobListener, JobRun, JobWarning
+from gemmetry.formats.files import sync, write_whole
 from gemmetry.store.lock import FolderLock
-from gemmetry.store.manifest import indented, sync, write_durably
+from gemmetry.store.manifest import indented
 from gemmetry.store.schema import os_failure
 from gemmetry.traces.reading import find_traces
 from gemmetry.training.launching import PointLaunch, point_command, point_environment
@@ -140,7 +141,7 @@ class _Work:
             folder.name, sweep.identity, points, _facts(sweep), self._environment,
             command=command, before=sweep.manifest,
         )  # fmt: skip
-        write_durably(folder / MANIFEST, indented(manifest))
+        write_whole(folder / MANIFEST, indented(manifest), durable=True)
         sync(folder)
         attempt = len(manifest["sessions"])
         self._jobs = {
@@ -182,7 +183,7 @@ class _Work:
             "environment": dict(job.environment),
             "command": list(job.argv),
         }
-        write_durably(planned.folder / POINT, indented(document))
+        write_whole(planned.folder / POINT, indented(document), durable=True)
 
 
 def _point_job(

@@ -18,6 +18,7 @@ import numpy as np
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.names import operation_name, parse_operation
 from gemmetry.domain.operation import Operation
+from gemmetry.formats.files import completed
 from gemmetry.numerics.storage import as_bits
 
 Array: TypeAlias = Any
@@ -80,16 +81,9 @@ def save(folder: Path, evidence: Evidence) -> Path:
         "dtypes": {name: array.dtype.name for name, array in named.items()},
     }
     stored = {name: _storable(array) for name, array in named.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / ARRAYS_NAME
-    temporary = folder / f"{ARRAYS_NAME}.part"
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **stored)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with completed(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **stored)
     return path
 
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from gemmetry.domain.errors import StorageError
-from gemmetry.training.workload.files import completed, write_json
+from gemmetry.training.workload.files import whole_file, write_json
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "new" / "facts.json"
-    with completed(path) as partial:
+    with whole_file(path) as partial:
         partial.write_text("half")
         assert not path.exists()
         assert list(path.parent.glob("*.json")) == []
@@ -21,7 +21,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
 def test_an_error_leaves_the_earlier_file(tmp_path):
     path = tmp_path / "facts.json"
     write_json(path, {"a": 1})
-    with pytest.raises(KeyError), completed(path) as partial:
+    with pytest.raises(KeyError), whole_file(path) as partial:
         partial.write_text("half")
         raise KeyError
     assert json.loads(path.read_text()) == {"a": 1}

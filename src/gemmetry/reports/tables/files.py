@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import tempfile
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.formats.files import write_whole
 
 _HINTS = {
     errno.ENOSPC: "The disk is full; free some space and write it again.",
@@ -37,9 +36,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             path.write_bytes(content)
             return
         # A symbolic link keeps its target.
-        target = path.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, content)
+        write_whole(path.resolve(), content, durable=True)
     except OSError as error:
         raise not_written(path, error) from error
 
@@ -75,17 +72,3 @@ def check_writable(path: Path) -> None:
 def _refuse_folder(path: Path) -> None:
     if path.is_dir():
         raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
-
-
-def _replace(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

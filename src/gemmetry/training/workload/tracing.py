@@ -15,7 +15,7 @@ from typing import Any
 
 from gemmetry.observers.torch_profiler import KINETO_SUFFIX, METADATA_KEY
 from gemmetry.training.keys import ProfilingKeys
-from gemmetry.training.workload.files import completed
+from gemmetry.training.workload.files import whole_file
 from gemmetry.training.workload.ranks import Ranks
 
 _END_BYTES = 64
@@ -56,7 +56,7 @@ def recorded(
     def write(profiler: Any) -> None:
         nonlocal written
         written += 1
-        with completed(trace_path(folder, ranks.rank, keys, written)) as partial:
+        with whole_file(trace_path(folder, ranks.rank, keys, written)) as partial:
             _export(profiler, partial)
 
     activities = [ProfilerActivity.CPU]

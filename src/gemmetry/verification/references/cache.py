@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import tokenize
 import zipfile
 from collections import OrderedDict
@@ -17,6 +15,7 @@ import numpy as np
 
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
+from gemmetry.formats.files import completed
 from gemmetry.numerics.inputs import GENERATOR_VERSION
 from gemmetry.numerics.references import REFERENCE_VERSION, OperandSizes, Reference
 from gemmetry.numerics.storage import Array
@@ -137,13 +136,9 @@ def _write(path: Path, header: str, reference: Reference) -> None:
         arrays["extra_rounding"] = reference.extra_rounding
     if reference.sizes is not None:
         arrays["sizes"] = np.array(reference.sizes)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+    with (
+        contextlib.suppress(OSError),
+        completed(path) as temporary,
+        temporary.open("wb") as file,
+    ):
+        np.savez(file, allow_pickle=False, **arrays)

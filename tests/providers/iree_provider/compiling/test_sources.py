@@ -11,7 +11,6 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.compiling.sources import (
     parse_functions,
     source_path,
-    write_atomically,
     write_source,
 )
 
@@ -48,15 +47,6 @@ def test_writing_the_same_again_leaves_the_file_alone(tmp_path: Path):
     before = path.stat().st_mtime_ns, path.stat().st_ino
     write_source(tmp_path, [dispatch("default")])
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
-
-
-def test_a_failed_write_keeps_the_old_content_and_leaves_no_rest(tmp_path: Path):
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    with pytest.raises(TypeError):
-        write_atomically(path, "no bytes")  # type: ignore[arg-type]
-    assert path.read_bytes() == b"old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path):

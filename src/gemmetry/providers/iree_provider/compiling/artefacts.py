@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,13 +21,13 @@ from typing import Any
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.operation import Operation
+from gemmetry.formats.files import completed, write_whole
 from gemmetry.hardware.detect import processor_identity
 from gemmetry.providers.iree_provider.compiling.machine_code import MachineCode
 from gemmetry.providers.iree_provider.compiling.sources import (
     dispatch_function,
     locked,
     operation_folder,
-    write_atomically,
 )
 
 COMPILE_LOG = "iree_compile_cmd_stdout.mlir"
@@ -130,7 +129,7 @@ def store_binary(
             if path.exists():
                 pass
             elif first is None:
-                write_atomically(path, binary)
+                write_whole(path, binary)
             else:
                 _same_file(first, path, binary)
             for use in USES:
@@ -150,7 +149,7 @@ def store_machine_code(generated: Path, dispatch: Dispatch, key: str, code: Mach
     """
     path = _path(generated, dispatch, key, code.suffix)
     try:
-        write_atomically(path, code.text.encode())
+        write_whole(path, code.text.encode())
     except OSError as error:
         raise _storage_error(path, error) from error
     return path.name
@@ -175,13 +174,13 @@ def store_logs(generated: Path, logs: Mapping[Dispatch, tuple[str, str]]) -> Non
             if text in first:
                 _same_file(first[text], path, text.encode())
             else:
-                write_atomically(path, text.encode())
+                write_whole(path, text.encode())
                 first[text] = path
         for folder in folders:
             with locked(folder):
                 paths = sorted((folder / "compiled").glob("*.log"))
                 texts = dict.fromkeys(path.read_text(errors="replace") for path in paths)
-                write_atomically(folder / COMPILE_LOG, "\n".join(texts).encode())
+                write_whole(folder / COMPILE_LOG, "\n".join(texts).encode())
     except OSError as error:
         raise _storage_error(generated, error) from error
 
@@ -195,7 +194,7 @@ def store_artefact(generated: Path, dispatch: Dispatch, key: str, artefact: Arte
     path = _path(generated, dispatch, key, ".json")
     fields = {name: value for name, value in asdict(artefact).items() if value is not None}
     try:
-        write_atomically(path, json.dumps(fields, indent=1).encode())
+        write_whole(path, json.dumps(fields, indent=1).encode())
     except OSError as error:
         raise _storage_error(path, error) from error
 
@@ -225,25 +224,20 @@ def link_operation(generated: Path, operation: Operation) -> None:
 def _point(link: Path, path: Path) -> None:
     """Make `link` a symbolic link to `path`, in a neighbouring folder, replacing any existing file.
     A hard link would become a separate copy in most ways of copying a folder."""
-    temporary = link.with_name(f".{link.name[:40]}.{os.getpid()}.{threading.get_ident()}")
-    temporary.symlink_to(path.relative_to(link.parent))
-    temporary.replace(link)
+    with completed(link) as temporary:
+        temporary.symlink_to(path.relative_to(link.parent))
 
 
 def _same_file(source: Path, path: Path, content: bytes) -> None:
     """Hard-link `source`, which holds `content`, to `path`, replacing any existing file; where the
     file system has no hard links, copy it."""
-    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        os.link(source, temporary)
-    except OSError:
-        write_atomically(path, content)
-        return
-    try:
-        temporary.replace(path)
-    finally:
-        # Renaming a hard link to another link of the same file leaves both.
-        temporary.unlink(missing_ok=True)
+    # Renaming a hard link to another link of the same file leaves both; here the temporary name is
+    # removed in every case.
+    with completed(path) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            temporary.write_bytes(content)
 
 
 def _storage_error(path: Path, error: OSError) -> StorageError:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
+from gemmetry.formats.files import write_whole
 from gemmetry.providers.iree_provider.compiling.linalg import function_text
 from gemmetry.providers.iree_provider.tiling.configurations import parse_tile
 from gemmetry.providers.iree_provider.tiling.tiles import Lowering
@@ -82,7 +81,7 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
             functions.update((dispatch.name, dispatch_function(dispatch)) for dispatch in wanted)
             text = source_text(operation, functions)
             if text != before:
-                write_atomically(path, text.encode())
+                write_whole(path, text.encode())
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}",
@@ -97,18 +96,3 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file, then rename it to `path`, so that the file is always complete or
-    missing."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        # mkstemp creates files that only their owner may read.
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -11,6 +11,7 @@ from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import StorageError, UnsupportedError
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.target import TargetKind
+from gemmetry.formats.files import write_whole
 from gemmetry.providers.iree_provider.compiling.linalg import (
     MLIR_TYPES,
     contraction_indexing_maps,
@@ -19,7 +20,6 @@ from gemmetry.providers.iree_provider.compiling.linalg import (
 from gemmetry.providers.iree_provider.compiling.sources import (
     lowering_of,
     operation_folder,
-    write_atomically,
 )
 from gemmetry.providers.iree_provider.tiling.tiles import loop_sizes
 
@@ -112,7 +112,7 @@ def write_tuning_spec(dispatch: Dispatch, generated: Path) -> Path:
     text = tuning_spec(dispatch)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_whole(path, text.encode())
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}",
