@@ -9,7 +9,7 @@ from gemmetry.formats.files import completed, write_whole
 
 
 def test_a_file_has_its_name_when_it_is_complete(tmp_path: Path):
-    path = tmp_path / "new" / "trace.json"
+    path = tmp_path / "trace.json"
     with completed(path) as temporary:
         temporary.write_bytes(b"half")
         assert temporary.parent == path.parent

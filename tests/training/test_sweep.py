@@ -206,11 +206,11 @@ def test_a_folder_that_cannot_be_written(run):
 def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
     write, written = sweep_module.write_whole, []
 
-    def fill(path, content):
+    def fill(path, content, **options):
         written.append(path.name)
         if written.count("point.json") == 2:
             raise OSError(28, "No space left on device", str(path))
-        write(path, content)
+        write(path, content, **options)
 
     monkeypatch.setattr(sweep_module, "write_whole", fill)
     with pytest.raises(StorageError, match=r"no space left to write .*point\.json"):

@@ -211,6 +211,7 @@ def _keep(file: Path, cubin: Cubin) -> None:
     content = b"".join(len(text).to_bytes(_SIZE_BYTES, "little") + text for text in texts)
     content += cubin.code
     with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, hashlib.sha256(content).digest() + content)
 
 

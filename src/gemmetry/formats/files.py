@@ -17,8 +17,6 @@ def completed(path: Path, *, end: str = ".partial", durable: bool = False) -> It
     """A name next to `path` to write to. The file becomes `path` when the block ends without an
     error and is removed otherwise, so that a reader finds the new file, the old one, or none.
 
-    The folder is created if it is missing.
-
     Args:
         path: where the file belongs.
         end: the end of the temporary name. The default is that of no format, so that what an
@@ -28,7 +26,6 @@ def completed(path: Path, *, end: str = ".partial", durable: bool = False) -> It
     Raises:
         OSError: it cannot be written; an older file is unchanged.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     writer = f"{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name[:_KEPT]}.{writer}{end}")
     try:

@@ -23,6 +23,7 @@ def write_atomically(path: Path, data: bytes) -> Path:
         StorageError: the folder cannot be written.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
         raise StorageError(

@@ -81,6 +81,7 @@ def save(folder: Path, evidence: Evidence) -> Path:
         "dtypes": {name: array.dtype.name for name, array in named.items()},
     }
     stored = {name: _storable(array) for name, array in named.items()}
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / ARRAYS_NAME
     with completed(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **stored)

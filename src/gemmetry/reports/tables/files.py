@@ -36,7 +36,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             path.write_bytes(content)
             return
         # A symbolic link keeps its target.
-        write_whole(path.resolve(), content, durable=True)
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, content, durable=True)
     except OSError as error:
         raise not_written(path, error) from error
 

@@ -20,6 +20,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         StorageError: it cannot be written.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with completed(path) as partial:
             yield partial
     except OSError as error:

@@ -136,9 +136,7 @@ def _write(path: Path, header: str, reference: Reference) -> None:
         arrays["extra_rounding"] = reference.extra_rounding
     if reference.sizes is not None:
         arrays["sizes"] = np.array(reference.sizes)
-    with (
-        contextlib.suppress(OSError),
-        completed(path) as temporary,
-        temporary.open("wb") as file,
-    ):
-        np.savez(file, allow_pickle=False, **arrays)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with completed(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
