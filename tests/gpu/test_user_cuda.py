@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gemmetry.cli.main import run
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.user_provider.provider import UserProvider
@@ -123,3 +125,23 @@ def test_clusters_shared_memory_and_factors_reach_a_cuda_kernel(
     )
     provider = UserProvider({"kernel": f"{tmp_path / 'k.cu'}:f"})
     check(provider, "matmul_33x100x65_f32t_f32n_f32t_alpha0p5_beta2")
+
+
+def test_a_cuda_kernel_is_profiled_next_to_torch(
+    gpu: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    if gpu.kind is not TargetKind.CUDA:
+        pytest.skip("CUDA C++ runs on NVIDIA GPUs")
+    monkeypatch.chdir(tmp_path)
+    arguments = (
+        f"profile --kernel {CUDA_EXAMPLE}:tiled --providers torch,user --device {gpu.device} "
+        "--shapes 257x130x66 --dtypes bf16 --layouts tn --time-budget 200ms --json"
+    )
+    assert run(arguments.split()) == 0
+    records = json.loads(capsys.readouterr().out)["records"]
+    own = {r["configuration"]: r for r in records if r["provider"] == "user"}
+    assert set(own) == {"TILE16", "TILE32"}
+    for record in own.values():
+        assert (record["outcome"], record["verification"]) == ("ok", "passed"), record["reason"]
+        assert record["median_ns"] > 0 and record["registers"] > 0

@@ -58,7 +58,9 @@ def test_names_of_configurations_are_those_of_python_functions(write) -> None:
     asked = load_manifest(write(), configurations=[{"TILE": 32}])
     assert list(asked.configurations) == ["TILE32"]
     without = PLAIN.partition("configurations")[0].replace("TILE", "16")
-    assert dict(load_manifest(write(without)).configurations) == {"default": {}}
+    for none in ("", "configurations = []"):
+        kernel = load_manifest(write(without + none))
+        assert dict(kernel.configurations) == {"default": {}}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,7 @@ def test_kernels_of_a_source_are_found_behind_their_attributes(write) -> None:
         (PLAIN.replace('"B", ', '"D", '), "[f]", "unknown argument 'D'"),
         (PLAIN.replace("f32t_f32n", "f32t_f31n"), "[f]", r"\[f\]: operations: .*f31"),
         (PLAIN.replace('"f32t_f32n_f32t"', "32"), "[f]", "operations: 32 is not a text"),
+        (PLAIN.replace('"f32t_f32n_f32t"', ""), "[f]", "operations: there are none"),
         (PLAIN + 'declares = ["fast"]', "[f]", "unknown declaration 'fast'"),
         (PLAIN + 'requires = ["K %% 8"]', "[f]", "requires: .*is not an expression"),
         (PLAIN.replace("{TILE = 8, unroll = true}", "8"), "[f]", "not a configuration"),
@@ -148,3 +151,17 @@ def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_pa
     assert "f, g" in caught.value.hint
     with pytest.raises(RequestError, match="no kernel file"):
         load_manifest(f"{tmp_path / 'other.cu'}:h")
+    with (tmp_path / "k.cu").open("a") as file:
+        file.write('#define KERNEL(name) extern "C" __global__ void name##h() {}\nKERNEL()\n')
+    assert load_manifest(f"{tmp_path / 'k.cu'}:h").function_name == "h"
+
+
+def test_a_manifest_that_cannot_be_read_is_named(write, tmp_path, monkeypatch) -> None:
+    text = write()
+
+    def refused(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(RequestError, match=r"cannot read .*k\.toml: Permission denied"):
+        load_manifest(text)

@@ -135,9 +135,14 @@ def _table(source: Path, entry: str) -> dict[str, Any]:
         )
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
+        source_text = source.read_text(encoding="utf-8", errors="replace")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(
             f"the manifest {path} is not valid TOML: {error}", hint="See docs/my-kernel.md."
+        ) from None
+    except OSError as error:
+        raise RequestError(
+            f"cannot read {error.filename}: {error.strerror}", hint="Check its permissions."
         ) from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     if stray := [name for name in document if name not in tables]:
@@ -147,7 +152,8 @@ def _table(source: Path, entry: str) -> dict[str, Any]:
         )
     if entry not in tables:
         raise UnknownNameError("kernel", entry, tables, where=path.name)
-    if not re.search(rf"\b{re.escape(entry)}\s*\(", source.read_text(errors="replace")):
+    # Macros may compose names, which only the compiler sees.
+    if not re.search(rf"\b{re.escape(entry)}\b|##", source_text):
         raise UnknownNameError("kernel", entry, entries_of(source), where=source.name)
     return tables[entry]
 
@@ -178,7 +184,11 @@ class _Reader:
                 f"{self._where} lacks {', '.join(missing)}", hint=f"For example {_EXAMPLE}."
             )
         if configurations is None:
-            configurations = table.get("configurations", [{}])
+            configurations = table.get("configurations")
+        if configurations is None or configurations == []:
+            configurations = [{}]
+        if not self._list(table, "operations"):
+            raise self._mistake("operations", "there are none")
         named = name_configurations(configurations, prefix=f"{self._entry}_" if prefix else "")
         macros = set.intersection(
             *({key for key, v in values.items() if isinstance(v, int)} for values in named.values())
