@@ -22,6 +22,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_longlong, c_void_p
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from gemmetry.providers.cuda_provider.decode import KERNELS, DecodeVariant, pars
 SHAPES = ("4096x4096", "14336x4096", "4096x14336", "8192x8192", "28672x8192")
 """N and K of weights in models of 8 and 70 billion parameters."""
 FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
+FIELDS = ("direct", "rows", "warps", "stages", "depth", "split", "staggered", "ahead")
 ROUNDS = 9
 BYTES_PER_GRAPH = 2e9
 (DECODE,) = KERNELS
@@ -50,23 +53,25 @@ def compiled(compilation: Compilation) -> Cubin:
     return compile_kept(compilation, "sm_90a", CACHE)
 
 
-def variants(early: bool) -> list[DecodeVariant]:
+def variants() -> list[DecodeVariant]:
     """Many more than the provider tries."""
-
-    def stages(rows: int, warps: int) -> int:
-        return max(min(176 * 1024 // (warps * (rows + 16) * 128), 12), 2)
-
-    found = [
-        DecodeVariant(False, rows, warps, stages(rows, warps), split, one)
-        for rows, warps in ((16, 8), (32, 4), (32, 8), (64, 4), (64, 8), (128, 4))
-        for split in (1, 2, 4)
-        for one in ((False, True) if early else (False,))
+    found = []
+    for rows, warps, depth, ring, staggered, ahead in product(
+        (16, 32, 64, 112), (4, 8), (1, 2, 4), (48, 96, 176), (False, True), (False, True)
+    ):
+        one = DecodeVariant(
+            rows=rows, warps=warps, stages=1, depth=depth, staggered=staggered, ahead=ahead
+        )
+        stages = ring * 1024 // (warps * one.stage_bytes(1, 1))
+        if stages >= 2:
+            found.append(replace(one, stages=stages))
+    found += [
+        replace(one, split=2) for one in found
+        if one.rows in (32, 64) and one.warps == 8 and one.ahead and not one.staggered
     ]  # fmt: skip
     found += [
-        DecodeVariant(True, rows, warps, stages, split, one)
-        for rows, warps, stages in ((16, 16, 2), (16, 8, 4), (32, 16, 1), (32, 8, 2), (64, 8, 1))
-        for split in (1, 2)
-        for one in ((False, True) if early else (False,))
+        DecodeVariant(direct=True, rows=rows, warps=warps, stages=stages)
+        for rows, warps, stages in ((16, 16, 2), (32, 16, 1), (32, 8, 2), (64, 8, 1))
     ]
     return found
 
@@ -164,25 +169,32 @@ def readers(weights: Weights) -> dict[str, Launch]:
     found: dict[str, Launch] = {}
     never = torch.zeros(1, dtype=torch.int32, device="cuda")
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    for at_once in (2, 4, 8):
+    for name, at_once, per_processor in (
+        ("read", 1, 0), ("read", 2, 0), ("read", 4, 0), ("read", 2, 4), ("read", 4, 2),
+        ("read", 4, 4), ("read", 8, 2), ("copy", 6, 1), ("copy", 12, 1), ("copy", 24, 1),
+        ("copy", 12, 2),
+    ):  # fmt: skip
         code = compile_file(
             Path(__file__).parent, "read", (("AT_ONCE", at_once),), "sm_90a", kept_in=CACHE
         )
-        for blocks in (2, 4):
-            kernel = Kernel(code, "read")
-            grid = Grid(blocks=(blocks * processors, 1, 1), threads=(512, 1, 1))
-            prepared = PreparedLaunch(
-                kernel, grid,
-                [c_void_p(), c_longlong(weights.bytes // 16), c_void_p(never.data_ptr())],
-            )  # fmt: skip
+        kernel = Kernel(code, name)
+        blocks = per_processor * processors or -(-weights.bytes // (512 * 16 * at_once))
+        dynamic = at_once * 8192 if name == "copy" else 0
+        if dynamic:
+            kernel.allow_shared_memory(dynamic)
+        threads = 32 if dynamic else 512
+        prepared = PreparedLaunch(
+            kernel, Grid(blocks=(blocks, 1, 1), threads=(threads, 1, 1), dynamic_bytes=dynamic),
+            [c_void_p(), c_longlong(weights.bytes), c_void_p(never.data_ptr())],
+        )  # fmt: skip
 
-            def launch(
-                copy: int, stream: int, prepared: Any = prepared, keep: Any = (kernel, never)
-            ) -> None:
-                prepared.arguments[0].value = weights.b[copy].data_ptr()
-                prepared(stream)
+        def launch(
+            copy: int, stream: int, prepared: Any = prepared, keep: Any = (kernel, never)
+        ) -> None:
+            prepared.arguments[0].value = weights.b[copy].data_ptr()
+            prepared(stream)
 
-            found[f"read_{at_once}x{blocks}"] = launch
+        found[f"{name}_{at_once}x{per_processor}"] = launch
     return found
 
 
@@ -235,11 +247,10 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="NxK of the weights")
     parser.add_argument("--m", nargs="+", type=int, default=[1, 4, 16])
     parser.add_argument("--variants", nargs="+", help="instead of all that are known")
-    parser.add_argument("--no-early", action="store_true")
     parser.add_argument("--top", type=int, default=8)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    wanted = variants(not given.no_early)
+    wanted = variants()
     if given.variants:
         wanted = [one for name in given.variants if (one := parse_variant(name))]
     names = {}
@@ -263,21 +274,23 @@ def main() -> None:
                 print(f"  {variant} {made}")
         measured = times(others | own, weights)
         library = min(t for one, t in measured.items() if one.startswith("torch"))
-        reading = min(t for one, t in measured.items() if one.startswith("read"))
+        reading = min(t for one, t in measured.items() if one.startswith(("read", "copy")))
         rate = weights.bytes / 1e6
         print(
             f"M={m:<2} {n}x{k} {given.dtype}: torch {library:.2f} us ({rate / library:.2f} TB/s), "
             f"read {reading:.2f} us ({rate / reading:.2f} TB/s), {len(own)} variants", flush=True,
         )  # fmt: skip
+        print("   " + ", ".join(f"{one} {t:.2f}" for one, t in measured.items() if one not in own))
         ranked = sorted(own, key=measured.__getitem__)
-        shown = ranked[: given.top]
-        for kind in ("ring", "direct"):  # The best of each kind, early or not, in any case.
-            for early in (True, False):
-                of_kind = [one for one in ranked if kind in one and one.endswith("early") == early]
-                shown += [one for one in of_kind[:1] if one not in shown]
-        for one in shown:
+        for one in ranked[: given.top]:
             took = measured[one]
             print(f"   {took:8.2f} us  x{library / took:.3f}  share {reading / took:.3f}  {one}")
+        for field in FIELDS:
+            best: dict[Any, float] = {}
+            for one in ranked:
+                best.setdefault(getattr(parse_variant(one), field), measured[one])
+            values = ", ".join(f"{value}: {best[value]:.2f}" for value in sorted(best))
+            print(f"     best by {field}: {values}")
         rows.append({"m": m, "n": n, "k": k, "dtype": given.dtype, "us": measured})
         del weights, own, others
         torch.cuda.empty_cache()

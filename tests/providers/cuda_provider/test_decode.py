@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from gemmetry.providers.cuda_provider.decode import KERNELS, parse_variant
 from gemmetry.providers.cuda_provider.launching import catalogue
 
 (DECODE,) = KERNELS
-RING, DIRECT = "decode_ring_64x4x4_c1", "decode_direct_32x8x2_c2"
+RING, DIRECT = "decode_ring_64x4x4x1_c1", "decode_direct_32x8x2_c2"
 
 
 @pytest.mark.parametrize(
@@ -41,8 +42,10 @@ def test_what_it_does_not_do_is_refused(name: str, part: str) -> None:
         (RING, "matmul_8x64x64_bf16n_bf16n_bf16t", "contiguous along K"),
         (RING, "matmul_8x60x64_bf16t_bf16t_bf16t", "multiples of 16 bytes"),
         (RING, "matmul_8x64x64_e4m3t_e4m3t_bf16t", "cannot turn"),
-        ("decode_ring_32x4x4_c1", "matmul_8x64x64_bf16t_bf16t_bf16t", "boxes of 64 columns"),
-        ("decode_ring_128x8x12_c1", "matmul_8x64x64_bf16t_bf16n_bf16t", "bytes of shared memory"),
+        ("decode_ring_32x4x4x1_c1", "matmul_8x64x64_bf16t_bf16t_bf16t", "boxes of 64 columns"),
+        ("decode_ring_64x4x2x2_c1", "matmul_8x64x72_bf16t_bf16n_bf16t", "whole chunks"),
+        ("decode_ring_64x4x2x2_c1", "matmul_8x64x64_bf16t_bf16t_bf16t", "whole chunks"),
+        ("decode_ring_128x8x12x1_c1", "matmul_8x64x64_bf16t_bf16n_bf16t", "bytes of shared memory"),
     ],
 )
 def test_the_copy_engine_has_limits_that_loads_do_not_have(
@@ -60,43 +63,64 @@ def test_a_single_row_is_contiguous_either_way() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["decode_ring_40x4x4_c1", "decode_ring_64x4x4_c3", "decode_ring_064x4x4_c1", "decode_64x4x4"],
+    [
+        "decode_ring_40x4x4x1_c1",
+        "decode_ring_64x4x4x1_c3",
+        "decode_ring_64x4x4_c1",
+        "decode_ring_064x4x4x1_c1",
+        "decode_direct_64x4x2_c1",
+        "decode_direct_64x4x1_c1_ahead",
+    ],
 )
 def test_impossible_variants_have_no_name(name: str) -> None:
     assert DECODE.configuration(name, parse_operation(DECODE.checked[0])) is None
 
 
-def chunks_of_warps(blocks: int, n: int, chunks: int, name: str) -> Iterator[tuple[int, int]]:
-    """The tile and chunk of everything that the warps of decode.cu read, with its arithmetic."""
+def runs_of_warps(blocks: int, n: int, runs: int, name: str) -> Iterator[tuple[int, int]]:
+    """The tile and run of everything that the warps of decode.cu read, with its arithmetic."""
     variant = parse_variant(name)
     assert variant is not None
-    tiles = -(-n // variant.rows)
+    tiles, stride = -(-n // variant.rows), blocks // variant.split
     for block in range(blocks):
         rank = block % variant.split
         for warp in range(variant.warps):
-            first = chunks * rank // variant.split + warp
-            end = chunks * (rank + 1) // variant.split
-            for tile in range(block // variant.split, tiles, blocks // variant.split):
-                for chunk in range(first, end, variant.warps):
-                    yield tile, chunk
+            first = runs * rank // variant.split + warp
+            end = runs * (rank + 1) // variant.split
+            count = max(end - first + variant.warps - 1, 0) // variant.warps
+            for tile in range(block // variant.split, tiles, stride):
+                for at in range(count):
+                    start = at + tile * 5 % count if variant.staggered else at
+                    yield tile, first + start % count * variant.warps
 
 
+@pytest.mark.parametrize("staggered", [False, True])
 @pytest.mark.parametrize("name", [*DECODE.checked, "matmul_1x7168x2048_bf16t_bf16n_bf16t"])
-def test_every_chunk_of_the_weights_is_read_once(name: str) -> None:
+def test_every_run_of_the_weights_is_read_once(name: str, staggered: bool) -> None:
     operation = parse_operation(name)
     _, n, k, _ = operation.matmul_shape
-    chunks = -(-k * operation.signature.rhs.itemsize // 128)
-    for configuration in DECODE.legal(operation):
-        for processors in (1, 8, 132):
+    for legal in DECODE.legal(operation):
+        variant = parse_variant(legal.name)
+        assert variant is not None
+        configuration = replace(variant, staggered=staggered and not variant.direct).configuration
+        runs = -(-k * operation.signature.rhs.itemsize // (128 * variant.depth))
+        for processors in (1, 132):
             (launch,) = DECODE.plan(operation, configuration, processors).launches
             blocks = launch.grid.blocks[0]
-            read = Counter(chunks_of_warps(blocks, n, chunks, configuration.name))
-            tiles = -(-n // int(configuration.parameters["rows"]))
-            assert read == Counter(
-                (tile, chunk) for tile in range(tiles) for chunk in range(chunks)
-            )
-            split = int(configuration.parameters["split"])
-            assert blocks % split == 0 and blocks <= max(processors, split)
+            read = Counter(runs_of_warps(blocks, n, runs, configuration.name))
+            tiles = -(-n // variant.rows)
+            assert read == Counter((tile, run) for tile in range(tiles) for run in range(runs))
+            assert blocks % variant.split == 0 and blocks <= max(processors, variant.split)
+
+
+def test_boxes_of_runs_have_an_axis_for_their_chunks() -> None:
+    operation = parse_operation("matmul_9x256x1024_bf16t_e4m3n_bf16t_scalerow")
+    configuration = Configuration("decode_ring_32x4x2x4_c1")
+    (launch,) = DECODE.plan(operation, configuration, 132).launches
+    a, b = launch.arguments[:2]
+    assert isinstance(a, Tiles) and isinstance(b, Tiles)
+    assert (a.boxes.extents, a.boxes.box) == ((64, 16, 9), (64, 8, 16))
+    assert (b.boxes.extents, b.boxes.box) == ((128, 8, 256), (128, 4, 32))
+    assert (a.boxes.strides, b.boxes.strides) == ((128, 2048), (128, 1024))
 
 
 def test_boxes_are_rows_of_128_bytes_of_either_operand() -> None:

@@ -2,8 +2,8 @@
 // of a language model: the time is that of reading B, the weights, once.
 //
 // A tile is ROWS columns of C and so ROWS rows of weights. All warps of a block work on one tile:
-// warp w takes chunks w, w + WARPS, … of K, each 128 bytes of a row of weights, and the sums of the
-// warps are added in their order. SPLIT blocks of a cluster share a tile, each with its part of K, so
+// warp w takes runs w, w + WARPS, … of K, each DEPTH chunks of 128 bytes of a row of weights, and the
+// sums of the warps are added in their order. SPLIT blocks of a cluster share a tile, each with its part of K, so
 // that all multiprocessors have work where C has few columns; block r of the cluster adds the sums of
 // its blocks in their order for its share of the elements. Nothing depends on which warp or block
 // comes first.
@@ -14,15 +14,19 @@
 //
 // Weights arrive in one of two ways. By the copy engine: each warp owns a ring of STAGES boxes of
 // weights with the same K of A, and its first lane fetches the box that comes STAGES later as soon as
-// the warp has multiplied one. DIRECT: each lane loads STAGES chunks into registers.
+// the warp has multiplied one. DIRECT: each lane loads STAGES chunks into registers (DEPTH 1).
+//
+// The launch may begin before the kernel before it has ended. It touches nothing until then, but with
+// AHEAD it fetches its first weights into the L2 cache, which later writes to them reach as well.
 //
 // Macros given by the host besides those of ptx.cuh for results: A_FORMAT and B_FORMAT (0 bf16, 1 f16,
-// 2 e4m3; weights have the format of A, or e4m3), ROWS, WARPS, STAGES, SPLIT, PARTS (1: at most 8 rows
+// 2 e4m3; weights have the format of A, or e4m3), ROWS, WARPS, STAGES, DEPTH, SPLIT, STAGGER (1: each
+// tile begins elsewhere along K, so that blocks do not read the same columns together), PARTS (1: at most 8 rows
 // of A, 2: at most 16), DIRECT, NARROW (with DIRECT: any strides and alignment, element by element),
 // TURNED (1: B is contiguous along N; copy engine, 16 bits), SCALING (0 none, 1 one factor for each
 // operand, 2 for each row of A and column of B, 3 for 128 elements along K of a row of A, and of
 // SCALE_COLUMNS columns of B), ALPHA and ADDEND (1: alpha is not 1, beta is not 0), EPILOGUE
-// (epilogue.cuh), EARLY (1: the launch may begin before the kernel before it has ended).
+// (epilogue.cuh).
 #include "ptx.cuh"
 #include "epilogue.cuh"
 
@@ -30,13 +34,14 @@ constexpr int BF16 = 0, E4M3 = 2;
 constexpr int A_SIZE = A_FORMAT == E4M3 ? 1 : 2, B_SIZE = B_FORMAT == E4M3 ? 1 : 2;
 constexpr int RATIO = A_SIZE / B_SIZE;
 constexpr int CHUNK = 128 / B_SIZE;      // elements of K
+constexpr int RUN = DEPTH * CHUNK;       // likewise
 constexpr int PAIRS = CHUNK / 8;         // of one lane and row: a chunk is shared by four lanes
 constexpr int WIDTH = 8 * PARTS;         // rows of A
 constexpr int TILES = ROWS / 16;         // of one instruction
 constexpr int THREADS = 32 * WARPS;
 constexpr int PITCH = ROWS + 4;          // of sums in shared memory; no two lanes meet in a bank
-constexpr int A_BOX = WIDTH * 128, B_BOX = ROWS * 128;
-[[maybe_unused]] constexpr int STAGE_BYTES = B_BOX + RATIO * A_BOX, BARRIER_BYTES = 8;
+constexpr int A_BOX = DEPTH * RATIO * WIDTH * 128, B_BOX = DEPTH * ROWS * 128;
+[[maybe_unused]] constexpr int STAGE_BYTES = B_BOX + A_BOX, BARRIER_BYTES = 8;
 
 struct Work {
   int m, n, k;
@@ -113,10 +118,9 @@ __device__ __forceinline__ uint4 shared_vector(u32 address) {
   return bytes;
 }
 
-// The address of 16-byte `vector` of a row of boxes of 128 bytes in the swizzle of that size; the
-// next box is `box_bytes` further on.
-__device__ __forceinline__ u32 swizzled(u32 boxes, int box_bytes, int row, int vector) {
-  return boxes + vector / 8 * box_bytes + row * 128 + ((vector ^ row) % 8) * 16;
+// The address of 16-byte `vector` of a line of 128 bytes in the swizzle of that size.
+__device__ __forceinline__ u32 swizzled(u32 box, int line, int vector) {
+  return box + line * 128 + ((vector ^ line) % 8) * 16;
 }
 
 #if DIRECT
@@ -160,19 +164,25 @@ typedef u32 ActivationPairs[PARTS][PAIRS];
 // of weights of each tile.
 struct Factors {
 #if SCALING == 3
-  float a[PARTS][2], b[TILES][2];
+  float a[DEPTH][PARTS][2], b[DEPTH][TILES][2];
   __device__ Factors(const float* scale_a, const float* scale_b, const Work& work, int chunk, int n) {
-    const int lane = threadIdx.x % 32, depth = (work.k + 127) / 128;
+    const int lane = threadIdx.x % 32, chunks = (work.k + CHUNK - 1) / CHUNK;
 #pragma unroll
-    for (int i = 0; i < 2 * PARTS; ++i) {
-      const int row = i / 2 * 8 + lane % 4 * 2 + i % 2;
-      a[i / 2][i % 2] = row < work.m ? __ldg(scale_a + chunk * work.m + row) : 0.0f;
-    }
+    for (int i = 0; i < DEPTH; ++i) {
+      const int at = chunk + i;
 #pragma unroll
-    for (int i = 0; i < 2 * TILES; ++i) {
-      const int column = min(n + i * 8 + lane / 4, work.n - 1);
-      b[i / 2][i % 2] = __ldg(scale_b + (SCALE_COLUMNS == 1 ? (long long)chunk * work.n + column
-                                                           : column / SCALE_COLUMNS * depth + chunk));
+      for (int j = 0; j < 2 * PARTS; ++j) {
+        const int row = j / 2 * 8 + lane % 4 * 2 + j % 2;
+        const bool inside = row < work.m && at < chunks;
+        a[i][j / 2][j % 2] = inside ? __ldg(scale_a + (long long)at * work.m + row) : 0.0f;
+      }
+#pragma unroll
+      for (int j = 0; j < 2 * TILES; ++j) {
+        const int column = min(n + j * 8 + lane / 4, work.n - 1);
+        const long long index = SCALE_COLUMNS == 1 ? (long long)at * work.n + column
+                                                   : (long long)(column / SCALE_COLUMNS) * chunks + at;
+        b[i][j / 2][j % 2] = at < chunks ? __ldg(scale_b + index) : 0.0f;
+      }
     }
   }
 #else
@@ -180,10 +190,11 @@ struct Factors {
 #endif
 };
 
-// Adds the products of 16 rows of weights: pairs of row l / 4 and of row l / 4 + 8 of lane l.
+// Adds the products of 16 rows of weights: pairs of row l / 4 and of row l / 4 + 8 of lane l. Factors
+// are those of chunk `number` of a run.
 __device__ __forceinline__ void add_tile(float (&sums)[PARTS][4], const u32 (&upper)[PAIRS],
                                          const u32 (&lower)[PAIRS], const ActivationPairs& a,
-                                         const Factors& factors, int tile) {
+                                         const Factors& factors, int number, int tile) {
 #pragma unroll
   for (int part = 0; part < PARTS; ++part) {
 #if SCALING == 3
@@ -198,7 +209,7 @@ __device__ __forceinline__ void add_tile(float (&sums)[PARTS][4], const u32 (&up
 #if SCALING == 3
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      sums[part][i] += chunk[i] * (factors.a[part][i % 2] * factors.b[tile][i / 2]);
+      sums[part][i] += chunk[i] * (factors.a[number][part][i % 2] * factors.b[number][tile][i / 2]);
     }
 #endif
   }
@@ -266,7 +277,7 @@ struct Direct {
             expand<B_FORMAT>(weights[stage][2 * tile][v], &upper[v * PAIRS / 2]);
             expand<B_FORMAT>(weights[stage][2 * tile + 1][v], &lower[v * PAIRS / 2]);
           }
-          add_tile(sums[tile], upper, lower, pairs, factors, tile);
+          add_tile(sums[tile], upper, lower, pairs, factors, 0, tile);
         }
       }
     }
@@ -274,45 +285,72 @@ struct Direct {
 };
 #else
 
-// The chunks of a warp, tile after tile.
+// The runs of a warp, tile after tile: of each tile `count` of them, WARPS apart.
 struct Cursor {
-  int tile, chunk;
-  __device__ void advance(int first, int end, int stride) {
-    chunk += WARPS;
-    if (chunk >= end) {
-      chunk = first;
+  int tile, first, count, at;
+  __device__ void advance(int stride) {
+    if (++at == count) {
+      at = 0;
       tile += stride;
     }
   }
+  __device__ int run() const {
+    const int from = STAGGER ? at + tile * 5 % count : at;
+    return first + (from < count ? from : from - count) * WARPS;
+  }
 };
 
-// Fetches the boxes of a stage; one lane does.
+// Copies the box at element (x, y, z) to shared memory; what lies outside the tensor becomes zero.
+template <u64 HINT>
+__device__ __forceinline__ void load_box(u32 target, const TensorMap* map, int x, int y, int z,
+                                         u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(target),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(HINT)
+      : "memory");
+}
+
+// Fetches the boxes of a stage; one lane does. Of a run of several chunks a box has three axes: a
+// chunk, the chunks, and the rows, so that the copy engine reads the whole run of a row at once.
 __device__ __forceinline__ void fetch(u32 stage, u32 full, const TensorMap* a, const TensorMap* b,
                                       const Cursor& at) {
   arrive_expecting(full, STAGE_BYTES);
-  const int k = at.chunk * CHUNK, n = at.tile * ROWS;
+  const int run = at.run(), k = run * RUN, n = at.tile * ROWS;
   if constexpr (TURNED) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
       load_box<EVICT_FIRST>(stage + i * 64 * 128, b, n + 64 * i, k, full);
     }
+  } else if constexpr (DEPTH > 1) {
+    load_box<EVICT_FIRST>(stage, b, 0, run * DEPTH, n, full);
   } else {
     load_box<EVICT_FIRST>(stage, b, k, n, full);
   }
+  if constexpr (DEPTH > 1) {
+    load_box<EVICT_LAST>(stage + B_BOX, a, 0, run * DEPTH * RATIO, 0, full);
+  } else {
 #pragma unroll
-  for (int i = 0; i < RATIO; ++i) {
-    load_box<EVICT_LAST>(stage + B_BOX + i * A_BOX, a, k + i * CHUNK / RATIO, 0, full);
+    for (int i = 0; i < RATIO; ++i) {
+      load_box<EVICT_LAST>(stage + B_BOX + i * WIDTH * 128, a, k + i * CHUNK / RATIO, 0, full);
+    }
   }
 }
 
-// Fetches weights into the L2 cache, which later writes to them reach as well.
-__device__ __forceinline__ void prefetch_weights(const TensorMap* b, const Cursor& at) {
-#pragma unroll
-  for (int i = 0; i < (TURNED ? ROWS / 64 : 1); ++i) {
-    const int k = at.chunk * CHUNK, n = at.tile * ROWS + 64 * i;
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(b),
-                 "r"(TURNED ? n : k), "r"(TURNED ? k : n)
+// Fetches weights into the L2 cache.
+__device__ __forceinline__ void fetch_ahead(const TensorMap* b, const Cursor& at) {
+  const int run = at.run(), k = run * RUN, n = at.tile * ROWS;
+  if constexpr (DEPTH > 1) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(b),
+                 "r"(0), "r"(run * DEPTH), "r"(n)
                  : "memory");
+  } else {
+#pragma unroll
+    for (int i = 0; i < (TURNED ? ROWS / 64 : 1); ++i) {
+      asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(b),
+                   "r"(TURNED ? n + 64 * i : k), "r"(TURNED ? k : n)
+                   : "memory");
+    }
   }
 }
 
@@ -323,8 +361,8 @@ __device__ __forceinline__ void load_turned(u32 address, u32& r0, u32& r1, u32& 
                : "r"(address));
 }
 
-// Adds a stage's products.
-__device__ __forceinline__ void add_stage(float (&sums)[TILES][PARTS][4], u32 stage,
+// Adds the products of one chunk of a stage.
+__device__ __forceinline__ void add_chunk(float (&sums)[TILES][PARTS][4], u32 stage, int chunk,
                                           const Factors& factors) {
   const int lane = threadIdx.x % 32, row = lane / 4;
   ActivationPairs pairs;
@@ -334,14 +372,15 @@ __device__ __forceinline__ void add_stage(float (&sums)[TILES][PARTS][4], u32 st
     if constexpr (TURNED) {  // Here k is in the order of the instruction.
 #pragma unroll
       for (int i = 0; i < PAIRS; ++i) {
-        const u32 at = swizzled(activations, A_BOX, 8 * part + row, i) + lane % 4 * 4;
+        const u32 at = swizzled(activations, 8 * part + row, i) + lane % 4 * 4;
         asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pairs[part][i]) : "r"(at));
       }
     } else {
 #pragma unroll
       for (int v = 0; v < 2 * RATIO; ++v) {
-        const int vector = vector_of(v / RATIO) * RATIO + v % RATIO;
-        const u32 at = swizzled(activations, A_BOX, 8 * part + row, vector);
+        const int vector = vector_of(v / RATIO) * RATIO + v % RATIO, m = 8 * part + row;
+        const int line = DEPTH > 1 ? (m * DEPTH + chunk) * RATIO + vector / 8 : vector / 8 * WIDTH + m;
+        const u32 at = swizzled(activations, line, vector);
         expand<A_FORMAT>(shared_vector(at), &pairs[part][v * PAIRS / (2 * RATIO)]);
       }
     }
@@ -353,18 +392,18 @@ __device__ __forceinline__ void add_stage(float (&sums)[TILES][PARTS][4], u32 st
 #pragma unroll
       for (int i = 0; i < PAIRS; i += 2) {
         const int k = 8 * i + lane / 16 * 8 + lane % 8, vector = tile % 4 * 2 + lane / 8 % 2;
-        load_turned(swizzled(stage + tile / 4 * 64 * 128, 0, k, vector), upper[i], lower[i],
+        load_turned(swizzled(stage + tile / 4 * 64 * 128, k, vector), upper[i], lower[i],
                     upper[i + 1], lower[i + 1]);
       }
     } else {
 #pragma unroll
       for (int v = 0; v < 2; ++v) {
-        const u32 at = swizzled(stage, 0, 16 * tile + row, vector_of(v));
+        const u32 at = swizzled(stage, (16 * tile + row) * DEPTH + chunk, vector_of(v));
         expand<B_FORMAT>(shared_vector(at), &upper[v * PAIRS / 2]);
-        expand<B_FORMAT>(shared_vector(at + 8 * 128), &lower[v * PAIRS / 2]);
+        expand<B_FORMAT>(shared_vector(at + 8 * DEPTH * 128), &lower[v * PAIRS / 2]);
       }
     }
-    add_tile(sums[tile], upper, lower, pairs, factors, tile);
+    add_tile(sums[tile], upper, lower, pairs, factors, chunk, tile);
   }
 }
 #endif
@@ -456,8 +495,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
   // The shuffle shows the compiler that all lanes have the same number.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   const int rank = SPLIT > 1 ? cluster_rank() : 0;
-  const int tiles = (work.n + ROWS - 1) / ROWS, chunks = (work.k + CHUNK - 1) / CHUNK;
-  const int first = chunks * rank / SPLIT + warp, end = chunks * (rank + 1) / SPLIT;
+  const int tiles = (work.n + ROWS - 1) / ROWS, runs = (work.k + RUN - 1) / RUN;
+  const int first = runs * rank / SPLIT + warp, end = runs * (rank + 1) / SPLIT;
   const int stride = gridDim.x / SPLIT;
 
 #if DIRECT
@@ -476,24 +515,22 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
     barrier_init_fence();
   }
   __syncwarp();
-  Cursor next = {(int)blockIdx.x / SPLIT, first};
-  if (EARLY && lane == 0 && first < end) {
-    Cursor at = next;
-    for (int stage = 0; stage < STAGES && at.tile < tiles; ++stage) {
-      prefetch_weights(&map_b, at);
-      at.advance(first, end, stride);
+  const int count = max(end - first + WARPS - 1, 0) / WARPS;
+  const Cursor begin = {(int)blockIdx.x / SPLIT, first, count, 0};
+  Cursor next = begin;
+  if (AHEAD && lane == 0 && count > 0) {
+    Cursor at = begin;
+    for (int stage = 0; stage < STAGES && at.tile < tiles; ++stage, at.advance(stride)) {
+      fetch_ahead(&map_b, at);
     }
   }
 #endif
-  if (EARLY) {
-    let_next_kernel_start();
-    wait_for_kernel_before();
-  }
+  let_next_kernel_start();
+  wait_for_kernel_before();
 #if !DIRECT
-  if (lane == 0 && first < end) {
-    for (int stage = 0; stage < STAGES && next.tile < tiles; ++stage) {
+  if (lane == 0 && count > 0) {
+    for (int stage = 0; stage < STAGES && next.tile < tiles; ++stage, next.advance(stride)) {
       fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
-      next.advance(first, end, stride);
     }
   }
   int stage = 0;
@@ -505,14 +542,18 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
 #if DIRECT
     source.add(sums, tile * ROWS, first, end, scale_a, scale_b);
 #else
-    for (int chunk = first; chunk < end; chunk += WARPS) {
+    for (Cursor at = {tile, first, count, 0}; at.at < count; ++at.at) {
+      const int chunk = at.run() * DEPTH;
       const Factors factors(scale_a, scale_b, work, chunk, tile * ROWS);
       wait_for(full + BARRIER_BYTES * stage, parity);
-      add_stage(sums, ring + stage * STAGE_BYTES, factors);
+#pragma unroll
+      for (int i = 0; i < DEPTH; ++i) {
+        add_chunk(sums, ring + stage * STAGE_BYTES, i, factors);
+      }
       __syncwarp();  // All lanes have read the stage.
       if (lane == 0 && next.tile < tiles) {
         fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
-        next.advance(first, end, stride);
+        next.advance(stride);
       }
       if (++stage == STAGES) {
         stage = 0;

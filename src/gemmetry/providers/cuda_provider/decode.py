@@ -3,14 +3,15 @@ reading the weights once."""
 
 from __future__ import annotations
 
-import math
+import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from gemmetry.devices.cuda_plans import (
     ADDRESS_ALIGNMENT,
     Argument,
+    Boxes,
     Compilation,
     Grid,
     KernelLaunch,
@@ -19,7 +20,6 @@ from gemmetry.devices.cuda_plans import (
     Pointer,
     Tiles,
     macros_of,
-    matrix_boxes,
 )
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.dtypes import BF16, E4M3, F16, F32, DType
@@ -46,21 +46,22 @@ _SHARED_BYTES = 227 * 1024
 """Shared memory of a block on Hopper (CUDA C++ Programming Guide, compute capability 9.0)."""
 _ALIGNMENT = 1024
 """Of boxes in the 128-byte swizzle; the driver aligns shared memory to less."""
+_BARRIER_BYTES = 8
 _PROMOTION_BYTES = 256
 """What the L2 cache fetches at a time: neighbouring warps read neighbouring chunks."""
 
 _NAME = re.compile(
     r"decode_(?P<way>ring|direct)_(?P<rows>\d{1,3})x(?P<warps>\d{1,2})x(?P<stages>\d{1,2})"
-    r"_c(?P<split>\d{1,2})(?P<early>_early)?",
+    r"(x(?P<depth>\d))?_c(?P<split>\d)(?P<staggered>_staggered)?(?P<ahead>_ahead)?",
     re.ASCII,
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeVariant:
     """How the weights are read and the work is divided."""
 
-    direct: bool
+    direct: bool = False
     """Whether lanes load weights into registers; otherwise the copy engine fetches them into a ring
     of each warp."""
     rows: int
@@ -68,34 +69,59 @@ class DecodeVariant:
     warps: int
     """Warps of a block, which share each tile's K."""
     stages: int
-    """Chunks of a warp that are on their way at a time."""
-    split: int
+    """Runs of a warp that are on their way at a time."""
+    depth: int = 1
+    """Chunks of a run, which are neighbours along K."""
+    split: int = 1
     """Blocks that share a tile, each with a part of K."""
-    early: bool
-    """Whether a launch may begin before the kernel before it has ended, in order to fetch the first
-    weights into the L2 cache."""
+    staggered: bool = False
+    """Whether each tile begins elsewhere along K, so that blocks do not read the same columns of
+    the weights together."""
+    ahead: bool = False
+    """Whether a block fetches its first weights into the L2 cache while the kernel before it
+    ends."""
 
     def __str__(self) -> str:
-        way, early = "direct" if self.direct else "ring", "_early" if self.early else ""
-        return f"decode_{way}_{self.rows}x{self.warps}x{self.stages}_c{self.split}{early}"
+        sizes = f"{self.rows}x{self.warps}x{self.stages}"
+        way = f"direct_{sizes}" if self.direct else f"ring_{sizes}x{self.depth}"
+        staggered, ahead = "_staggered" * self.staggered, "_ahead" * self.ahead
+        return f"decode_{way}_c{self.split}{staggered}{ahead}"
 
     @property
     def configuration(self) -> Configuration:
-        parameters = asdict(self) | {"tile_m": 8, "tile_n": self.rows, "tile_k": self.warps * 64}
-        return Configuration(str(self), parameters)
+        tile = {"tile_m": 8, "tile_n": self.rows, "tile_k": self.warps * self.depth * 64}
+        return Configuration(str(self), asdict(self) | tile)
 
-    def ring_bytes(self, parts: int, ratio: int) -> int:
-        """Bytes on their way to one block, where A has up to 8 · `parts` rows and `ratio` times the
-        bytes of weights for each element."""
-        stage = (self.rows + ratio * 8 * parts) * _CHUNK_BYTES
-        return 0 if self.direct else self.warps * self.stages * stage
+    @property
+    def problem(self) -> str:
+        """Why there is no such variant; "" if there is."""
+        if self.rows not in range(16, 257, 16):
+            return "a tile has 16 to 256 rows of weights, a multiple of 16"
+        if self.direct:
+            is_possible = (
+                self.warps in range(1, 17)
+                and self.stages * self.rows in range(16, 65)
+                and self.depth == 1
+                and not (self.staggered or self.ahead)
+            )
+        else:
+            is_possible = self.warps in range(1, 17) and self.stages > 0 and self.depth in (1, 2, 4)
+        if not is_possible or self.split not in (1, 2, 4, 8):
+            return "its warps, stages, depth or split are out of range"
+        return ""
+
+    def stage_bytes(self, parts: int, ratio: int) -> int:
+        """Bytes of one run, where A has up to 8 · `parts` rows and `ratio` times the bytes of
+        weights for each element."""
+        return self.depth * (self.rows + ratio * 8 * parts) * _CHUNK_BYTES
 
     def shared_bytes(self, parts: int, ratio: int) -> int:
         """Dynamic shared memory of a block: the ring, its barriers, and the sums of all warps."""
         sums = self.warps * 8 * parts * (self.rows + 4) * 4
         if self.direct:
             return sums
-        return _ALIGNMENT + self.ring_bytes(parts, ratio) + self.warps * self.stages * 8 + sums
+        stages = self.warps * self.stages
+        return _ALIGNMENT + stages * (self.stage_bytes(parts, ratio) + _BARRIER_BYTES) + sums
 
 
 def parse_variant(name: str) -> DecodeVariant | None:
@@ -105,20 +131,11 @@ def parse_variant(name: str) -> DecodeVariant | None:
         return None
     rows, warps, stages, split = (int(match[one]) for one in ("rows", "warps", "stages", "split"))
     found = DecodeVariant(
-        match["way"] == "direct", rows, warps, stages, split, bool(match["early"])
-    )
-    is_possible = (
-        str(found) == name
-        and found.rows in _ROWS
-        and 1 <= found.warps <= (16 if found.direct else 12)
-        and 1 <= found.stages <= (4 if found.direct else 32)
-        and found.rows * found.stages <= (64 if found.direct else math.inf)
-        and found.split in (1, 2, 4, 8)
-    )
-    return found if is_possible else None
-
-
-_ROWS = (16, 32, 48, 64, 96, 128)
+        direct=match["way"] == "direct", rows=rows, warps=warps, stages=stages,
+        depth=int(match["depth"] or 1), split=split, staggered=bool(match["staggered"]),
+        ahead=bool(match["ahead"]),
+    )  # fmt: skip
+    return found if str(found) == name and not found.problem else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +158,12 @@ class Product:
     @property
     def chunks(self) -> int:
         """Chunks along K."""
-        return -(-self.operation.matmul_shape.k * self.operation.signature.rhs.itemsize // 128)
+        return -(-self.row_bytes // _CHUNK_BYTES)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of weights along K."""
+        return self.operation.matmul_shape.k * self.operation.signature.rhs.itemsize
 
     @property
     def weights_turned(self) -> bool:
@@ -217,6 +239,8 @@ def _why_not_variant(product: Product, variant: DecodeVariant) -> str | None:
         aligned = product.is_aligned_turned
     else:
         aligned = product.is_aligned
+    if variant.depth > 1 and (product.weights_turned or product.row_bytes % _CHUNK_BYTES):
+        return f"runs of {variant.depth} chunks need rows of weights of whole chunks along K"
     if not aligned:
         return "the copy engine needs A contiguous along K, and rows that are multiples of 16 bytes"
     return None
@@ -233,6 +257,9 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         ROWS=variant.rows,
         WARPS=variant.warps,
         STAGES=variant.stages,
+        DEPTH=variant.depth,
+        STAGGER=int(variant.staggered),
+        AHEAD=int(variant.ahead),
         SPLIT=variant.split,
         PARTS=product.parts,
         DIRECT=int(variant.direct),
@@ -243,7 +270,6 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         ALPHA=int(s.alpha != 1),
         ADDEND=int(s.beta != 0),
         EPILOGUE=epilogue_digits(product.operation),
-        EARLY=int(variant.early),
     )
 
 
@@ -272,7 +298,7 @@ def _plan(operation: Operation, configuration: Configuration, processors: int) -
             blocks=(blocks, 1, 1),
             threads=(32 * variant.warps, 1, 1),
             dynamic_bytes=variant.shared_bytes(product.parts, product.ratio),
-            starts_early=variant.early,
+            starts_early=True,
         ),
         arguments=arguments,
     )
@@ -291,22 +317,27 @@ def _operands(product: Product, variant: DecodeVariant) -> tuple[Pointer | Tiles
         alignment = ADDRESS_ALIGNMENT if product.is_aligned else 1
         return Pointer("lhs", alignment=alignment), Pointer("rhs", alignment=alignment)
 
-    def tiles(role: str, dtype: DType, rows: int, columns: int, box_rows: int) -> Tiles:
-        boxes = matrix_boxes(
-            element_of(dtype),
-            rows=rows,
-            columns=columns,
-            box_rows=box_rows,
-            box_columns=_CHUNK_BYTES // dtype.itemsize,
-            swizzle_bytes=_CHUNK_BYTES,
-            promotion_bytes=_PROMOTION_BYTES,
-        )
-        return Tiles(role, boxes)
-
-    a = tiles("lhs", s.lhs, m, k, 8 * product.parts)
+    parts, depth = product.parts, variant.depth
+    a = _tiles("lhs", s.lhs, m, k, 8 * parts, depth * product.ratio if depth > 1 else 1)
     if product.weights_turned:
-        return a, tiles("rhs", s.rhs, k, n, _CHUNK_BYTES // s.rhs.itemsize)
-    return a, tiles("rhs", s.rhs, n, k, variant.rows)
+        return a, _tiles("rhs", s.rhs, k, n, _CHUNK_BYTES // s.rhs.itemsize)
+    return a, _tiles("rhs", s.rhs, n, k, variant.rows, depth)
+
+
+def _tiles(role: str, dtype: DType, rows: int, columns: int, height: int, depth: int = 1) -> Tiles:
+    """Boxes of `height` rows by 128 bytes of a matrix; of several times 128 bytes, as a tensor of
+    three axes."""
+    width = _CHUNK_BYTES // dtype.itemsize
+    row_bytes = columns * dtype.itemsize
+    boxes = Boxes(
+        element=element_of(dtype),
+        extents=(columns, rows) if depth == 1 else (width, columns // width, rows),
+        box=(width, height) if depth == 1 else (width, depth, height),
+        strides=(row_bytes,) if depth == 1 else (_CHUNK_BYTES, row_bytes),
+        swizzle_bytes=SWIZZLE_BYTES,
+        promotion_bytes=_PROMOTION_BYTES,
+    )
+    return Tiles(role, boxes)
 
 
 # ---- Which variants are worth trying ----------------------------------------------------------
@@ -324,15 +355,13 @@ _TRIED = 6
 
 def _variants(product: Product) -> Iterator[DecodeVariant]:
     """All that are worth trying on some shape."""
-    for split in (1, 2, 4, 8):
-        for rows in (32, 64, 128):
-            for warps in (4, 8):
-                one = DecodeVariant(False, rows, warps, 1, split, False)
-                stages = min(_RING_BYTES // one.ring_bytes(product.parts, product.ratio), 12)
-                if stages >= 2:
-                    yield DecodeVariant(False, rows, warps, stages, split, False)
-        for rows, warps, stages in ((16, 16, 2), (32, 16, 1), (32, 8, 2), (64, 8, 1)):
-            yield DecodeVariant(True, rows, warps, stages, split, False)
+    for split, rows, warps, depth in itertools.product((1, 2, 4, 8), (16, 32, 64), (8,), (1, 2)):
+        one = DecodeVariant(rows=rows, warps=warps, stages=1, depth=depth, split=split, ahead=True)
+        stage = warps * one.stage_bytes(product.parts, product.ratio)
+        if 2 * stage <= _RING_BYTES:
+            yield replace(one, stages=min(_RING_BYTES // stage, 12))
+    for split, (rows, warps, stages) in itertools.product((1, 2), ((16, 16, 2), (32, 8, 2))):
+        yield DecodeVariant(direct=True, rows=rows, warps=warps, stages=stages, split=split)
 
 
 def _cost(product: Product, variant: DecodeVariant) -> float:
@@ -349,7 +378,7 @@ def _cost(product: Product, variant: DecodeVariant) -> float:
 
 def _configurations(operation: Operation) -> Iterable[Configuration]:
     if why_not_decode(operation):
-        return (DecodeVariant(False, 64, 4, 4, 1, False).configuration,)
+        return (DecodeVariant(rows=64, warps=4, stages=4).configuration,)
     product = Product(operation)
     found = []
     for direct in (False, True):
@@ -371,7 +400,10 @@ KERNELS = (
     CudaKernel(
         name="decode",
         adds="few rows of A: the weights are read once, and K is shared by warps and blocks",
-        instructions=("HMMA",),
+        instructions=("HMMA", "UTMALDG", "SYNCS"),
+        exempt=lambda compilation: (
+            ("UTMALDG", "SYNCS") if ("DIRECT", 1) in compilation.macros else ()
+        ),
         checked=(
             "matmul_1x384x1024_bf16t_bf16n_bf16t",
             "matmul_16x1040x1032_f16t_f16n_f16t_alpha2_beta1_bias_gelu_residual",
