@@ -56,5 +56,5 @@ def test_no_kernel_of_that_name(report):
         diagnose("x.csv", kernel="b")
     assert error.value.hint == "Kernels of the reports: a"
     report([])
-    with pytest.raises(EmptySelectionError, match="the reports have no kernel"):
+    with pytest.raises(EmptySelectionError, match="the reports have no kernel: a problem"):
         diagnose("x.csv")

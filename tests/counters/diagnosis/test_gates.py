@@ -300,6 +300,13 @@ def test_only_zeros_give_no_verdict(verdict, counter_launches):
     assert verdict(dict.fromkeys(counter_launches.UNITS, 0.0)).verdict.id == "cannot_tell"
 
 
+def test_a_report_in_which_every_number_is_zero_gives_no_verdict(h200):
+    zeros = {name: np.zeros_like(column) for name, column in h200.table.values.items()}
+    found = diagnose(replace(h200.table, values=zeros)[0])
+    assert found.verdict.claim == "All units show zero percent, although a kernel ran"
+    assert [one.id for one in found.findings] == ["cannot_tell"]
+
+
 def test_without_units_stalls_alone_give_no_verdict(counter_launches):
     values = counter_launches.metrics()
     only = {name: v for name, v in values.items() if name.startswith(("smsp__av", "gpu__time"))}

@@ -145,14 +145,26 @@ def diagnose(
         names.update(dict.fromkeys(one.name for one in table.infos))
         launches.extend(one for one in table if pattern is None or pattern.search(one.name))
     if not launches:
-        listed = ", ".join(list(names)[:5]) or "none"
-        raise EmptySelectionError(
-            f"no kernel matches {kernel!r}" if names else "the reports have no kernel",
-            hint=f"Kernels of the reports: {listed}",
-        )
+        raise _nothing(kernel, list(names), problems)
     return CounterDiagnosis(
         launches, [diagnose_launch(one, work) for one in launches], problems, work
     )
+
+
+def _nothing(
+    kernel: str | None, names: Sequence[str], problems: Sequence[str]
+) -> EmptySelectionError:
+    """That no launch is left, and why."""
+    if names:
+        return EmptySelectionError(
+            f"no kernel matches {kernel!r}", hint=f"Kernels of the reports: {', '.join(names[:5])}"
+        )
+    why = f": {problems[0]}" if problems else ""
+    return EmptySelectionError(
+        f"the reports have no kernel{why}",
+        hint="Write the report again, from the profiler's own file." if problems
+        else "No kernel was profiled when they were written, or the files are cut.",
+    )  # fmt: skip
 
 
 def _file(report: Path) -> Path:

@@ -15,6 +15,8 @@ from gemmetry.formats.opening import open_text
 
 _HEADER = re.compile(r'(?=.*"?\bKernel Name\b)"?ID"?,')
 _LONG = {"Metric Name", "Metric Value"}
+_ROW = re.compile(r'"\d*","')
+"""The beginning of a row, and of no line of a name that has line breaks."""
 
 
 def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTable | None:
@@ -39,7 +41,7 @@ def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTa
             return None
         read = read_details_page if set(header) >= _LONG else read_raw_page
         try:
-            table = read(header, lines, metrics)
+            table = read(header, _rows(lines), metrics)
         except RequestError as error:
             raise RequestError(f"{path}: {error.message}", hint=error.hint) from error
     table.source = path
@@ -55,6 +57,23 @@ def _numbered(text: Iterator[str], problems: list[str]) -> Iterator[tuple[int, s
             yield number, line
     except OSError as error:
         problems.append(f"the file cannot be read beyond line {number}: {error}")
+
+
+def _rows(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines of which each has a whole row: a name in quotes may have line breaks."""
+    start, row = 0, ""
+    for number, line in lines:
+        if row and not _ROW.match(line):
+            row += line
+        else:
+            if row:  # It was cut, and the next one is whole.
+                yield start, row
+            start, row = number, line
+        if row[0] != '"' or row.count('"') % 2 == 0:
+            yield start, row
+            row = ""
+    if row:
+        yield start, row
 
 
 def _columns(line: str) -> list[str]:

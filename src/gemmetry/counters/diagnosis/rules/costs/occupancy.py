@@ -30,7 +30,7 @@ _HIDEABLE = frozenset(name for name, one in MEANINGS.items() if one.is_hideable)
 def _judge(facts: Facts) -> Iterator[Judgement]:
     allowed = facts.get("occupancy_theoretical_percent")
     achieved = facts.get("occupancy_achieved_percent")
-    if allowed is None or achieved is None:
+    if allowed is None or achieved is None or allowed.value <= 0:
         return
     if achieved.value < _ACHIEVED * allowed.value:
         yield from _few_blocks(facts)
