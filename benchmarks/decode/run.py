@@ -39,7 +39,7 @@ from gemmetry.providers.cuda_provider.decode import KERNELS, DecodeVariant, pars
 SHAPES = ("4096x4096", "14336x4096", "4096x14336", "8192x8192", "28672x8192")
 """N and K of weights in models of 8 and 70 billion parameters."""
 FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
-FIELDS = ("direct", "rows", "warps", "stages", "depth", "split", "staggered", "ahead")
+FIELDS = ("direct", "rows", "warps", "stages", "depth", "split", "staggered", "ahead", "late")
 ROUNDS = 9
 BYTES_PER_GRAPH = 2e9
 (DECODE,) = KERNELS
@@ -65,6 +65,7 @@ def variants() -> list[DecodeVariant]:
         stages = ring * 1024 // (warps * one.stage_bytes(1, 1))
         if stages >= 2:
             found.append(replace(one, stages=stages))
+    found += [replace(one, late=True) for one in found if one.ahead and not one.staggered]
     found += [
         replace(one, split=2) for one in found
         if one.rows in (32, 64) and one.warps == 8 and one.ahead and not one.staggered

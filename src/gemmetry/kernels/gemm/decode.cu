@@ -18,6 +18,7 @@
 //
 // The launch may begin before the kernel before it has ended. It touches nothing until then, but with
 // AHEAD it fetches its first weights into the L2 cache, which later writes to them reach as well.
+// It lets the next kernel start at once or, with LATE, when it has requested its last weights.
 //
 // Macros given by the host besides those of ptx.cuh for results: A_FORMAT and B_FORMAT (0 bf16, 1 f16,
 // 2 e4m3; weights have the format of A, or e4m3), ROWS, WARPS, STAGES, DEPTH, SPLIT, STAGGER (1: each
@@ -525,13 +526,14 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
     }
   }
 #endif
-  let_next_kernel_start();
+  if (!LATE) let_next_kernel_start();
   wait_for_kernel_before();
 #if !DIRECT
   if (lane == 0 && count > 0) {
     for (int stage = 0; stage < STAGES && next.tile < tiles; ++stage, next.advance(stride)) {
       fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
     }
+    if (LATE && next.tile >= tiles) let_next_kernel_start();
   }
   int stage = 0;
   u32 parity = 0;
@@ -554,6 +556,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
       if (lane == 0 && next.tile < tiles) {
         fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
         next.advance(stride);
+        if (LATE && next.tile >= tiles) let_next_kernel_start();
       }
       if (++stage == STAGES) {
         stage = 0;

@@ -52,7 +52,7 @@ _PROMOTION_BYTES = 256
 
 _NAME = re.compile(
     r"decode_(?P<way>ring|direct)_(?P<rows>\d{1,3})x(?P<warps>\d{1,2})x(?P<stages>\d{1,2})"
-    r"(x(?P<depth>\d))?_c(?P<split>\d)(?P<staggered>_staggered)?(?P<ahead>_ahead)?",
+    r"(x(?P<depth>\d))?_c(?P<split>\d)(?P<staggered>_staggered)?(?P<ahead>_ahead)?(?P<late>_late)?",
     re.ASCII,
 )
 
@@ -80,12 +80,15 @@ class DecodeVariant:
     ahead: bool = False
     """Whether a block fetches its first weights into the L2 cache while the kernel before it
     ends."""
+    late: bool = False
+    """Whether the next kernel may start when this one has requested its last weights, not at
+    once."""
 
     def __str__(self) -> str:
         sizes = f"{self.rows}x{self.warps}x{self.stages}"
         way = f"direct_{sizes}" if self.direct else f"ring_{sizes}x{self.depth}"
-        staggered, ahead = "_staggered" * self.staggered, "_ahead" * self.ahead
-        return f"decode_{way}_c{self.split}{staggered}{ahead}"
+        flags = [f"_{one}" * getattr(self, one) for one in ("staggered", "ahead", "late")]
+        return f"decode_{way}_c{self.split}{''.join(flags)}"
 
     @property
     def configuration(self) -> Configuration:
@@ -102,7 +105,7 @@ class DecodeVariant:
                 self.warps in range(1, 17)
                 and self.stages * self.rows in range(16, 65)
                 and self.depth == 1
-                and not (self.staggered or self.ahead)
+                and not (self.staggered or self.ahead or self.late)
             )
         else:
             is_possible = self.warps in range(1, 17) and self.stages > 0 and self.depth in (1, 2, 4)
@@ -133,7 +136,7 @@ def parse_variant(name: str) -> DecodeVariant | None:
     found = DecodeVariant(
         direct=match["way"] == "direct", rows=rows, warps=warps, stages=stages,
         depth=int(match["depth"] or 1), split=split, staggered=bool(match["staggered"]),
-        ahead=bool(match["ahead"]),
+        ahead=bool(match["ahead"]), late=bool(match["late"]),
     )  # fmt: skip
     return found if str(found) == name and not found.problem else None
 
@@ -260,6 +263,7 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         DEPTH=variant.depth,
         STAGGER=int(variant.staggered),
         AHEAD=int(variant.ahead),
+        LATE=int(variant.late),
         SPLIT=variant.split,
         PARTS=product.parts,
         DIRECT=int(variant.direct),
