@@ -112,6 +112,9 @@ _UNSHARED = 0.85
 _MADS_PER_CYCLE = 2048
 """Multiply-adds of 16-bit numbers of a multiprocessor per cycle (H100 white paper: 989.4 TFLOP/s
 with 132 of them at 1,830 MHz)."""
+_SUSTAINED_RATE = 0.72
+"""What the power limit leaves of the peak in long products, on an H200 with normal data: the order
+in which tilings are listed decides among those that reach it."""
 _UNIT_CYCLES = 2200
 """Filling the ring and storing the results of one tile."""
 _SPLIT_CYCLES = 11700
@@ -120,14 +123,15 @@ _SPLIT_CYCLES = 11700
 
 def predicted_cycles(tiling: Tiling, m: int, n: int, k: int, processors: int) -> float:
     """A rough prediction, in cycles, that ranks tilings before they are measured: waves of units,
-    each with its loop and a constant."""
+    each with its loop and a constant, and no faster than the power limit allows."""
     units = tiling.clusters(m, n) * tiling.splits
     waves = -(-units // max(processors // tiling.cluster, 1))
     rate = _RATES.get((tiling.tile_m, tiling.tile_n), _USUAL_RATE)
     if tiling.tile_m == 64 and tiling.cluster_m == 1:
         rate *= _UNSHARED
     loop = tiling.tile_m * tiling.tile_n * -(-k // tiling.splits) / (_MADS_PER_CYCLE * rate)
-    return waves * (loop + _UNIT_CYCLES) + _SPLIT_CYCLES * (tiling.splits > 1)
+    total = waves * (loop + _UNIT_CYCLES) + _SPLIT_CYCLES * (tiling.splits > 1)
+    return max(total, m * n * k / (processors * _MADS_PER_CYCLE * _SUSTAINED_RATE))
 
 
 def ranked(
