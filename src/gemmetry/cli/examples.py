@@ -210,8 +210,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     "kernels": (
         ("What each rung of the ladder adds:", "gemmetry kernels list"),
         ("Compile all of them and check the machine code:", "gemmetry kernels check"),
-        ("The same for one kernel, for a script:",
-         "gemmetry kernels check --kernel 'r01*' --json"),
+        ("Measure every rung and its gain:", "gemmetry kernels ladder"),
     ),
     "kernels list": (
         ("Every kernel with its configurations:", "gemmetry kernels list"),
@@ -224,6 +223,13 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry kernels check --kernel 'r0[01]*' --jobs 2"),
         ("Registers and shared memory as a table:",
          "gemmetry kernels check --kernel 'r01*' -o registers.csv"),
+    ),
+    "kernels ladder": (
+        ("Every rung next to cuBLAS, on this machine's Hopper GPU:", "gemmetry kernels ladder"),
+        ("The upper rungs on two sizes, as a picture:",
+         "gemmetry kernels ladder --rungs 5-11 --sizes 4096,8192 -o ladder.png"),
+        ("What an earlier run measured, as a table:",
+         "gemmetry kernels ladder gemmetry-out/ladder -o ladder.md"),
     ),
     "list": (
         ("Which providers work here, and why others do not:", "gemmetry list providers"),

@@ -1,0 +1,1 @@
+"""Reports of the ladder of our own kernels."""

@@ -1,0 +1,174 @@
+"""Tests of ``gemmetry kernels ladder``, with the null provider's configurations as rungs."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from gemmetry.api.kernels import ladder as api
+from gemmetry.cli.main import run
+from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider.provider import CudaProvider
+from gemmetry.providers.registry import load_provider
+
+
+class Simulated(CudaProvider):
+    """The null provider's device, and its configurations by name."""
+
+    name = "null"
+
+    def available(self):
+        return None
+
+    def targets(self):
+        return [*load_provider("null").targets(), Target(TargetKind.CUDA, "sm_90", None)]
+
+
+def _kernel(rung: int, name: str, *configurations: str) -> CudaKernel:
+    return CudaKernel(
+        name=f"r{rung:02d}_{name}",
+        key=configurations[0].partition("_")[0],
+        rung=rung,
+        adds=f"what {name} adds",
+        checked=(),
+        why_not=lambda operation, configuration: None,
+        plan=lambda operation, configuration, processors: LaunchPlan(launches=()),
+        configurations=lambda operation: tuple(map(Configuration, configurations)),
+    )
+
+
+KERNELS = (
+    _kernel(0, "naive", "factor_150"),
+    _kernel(1, "threads", "noisy_1"),
+    _kernel(2, "tiles", "default"),
+    _kernel(3, "wrong", "wrong"),
+    _kernel(4, "best", "fast"),
+)
+
+
+def _simulate(monkeypatch) -> None:
+    monkeypatch.setattr(api, "PROVIDER", Simulated)
+    monkeypatch.setattr(api, "_SMALL", 32)
+    monkeypatch.setattr(catalogue, "kernels", lambda: KERNELS)
+    # The library's fastest configuration is also that of rung 4, and so on every product.
+    monkeypatch.setattr(api, "baseline_names", lambda names: ["null"])
+
+
+@pytest.fixture
+def rungs(monkeypatch):
+    _simulate(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    """The folder of a ladder of a small and of a large product."""
+    folder = tmp_path_factory.mktemp("ladder") / "x"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _simulate(monkeypatch)
+        status = run(["kernels", "ladder", "--sizes", "24,40", "--experiment", str(folder)])
+    assert status == 1  # rung 3 is wrong
+    return str(folder)
+
+
+def test_the_ladder_is_run_and_shown(cli, rungs, experiment, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = cli("kernels", "ladder", experiment)
+    assert ended.status == 0 and max(map(len, ended.stdout.splitlines())) <= 80
+    _, small, large = ended.stdout.split("matmul ")
+    assert "0 naive" in small and "1 threads" in small and "3 wrong" not in small
+    assert "0 naive" not in large and "2 tiles" in large and "4 best" in large
+    assert "3 wrong: wrong:" in large
+    assert "warps in parallel" in large and "100–200×" in large
+
+
+def test_the_document_has_the_rungs_and_the_phases(cli, rungs, experiment):
+    document = json.loads(cli("kernels", "ladder", experiment, "--json").stdout)
+    rows = {(row["operation"].split("_")[1], row["rung"]): row for row in document["ladder"]}
+    assert [rung for size, rung in rows if size == "24x24x24"] == [0, 1, 2, 4]
+    assert [rung for size, rung in rows if size == "40x40x40"] == [2, 3, 4]
+    first = rows["24x24x24", 1]
+    assert first["gain"] > 50 and first["gain_low"] < first["gain"] < first["gain_high"]
+    assert first["gain_over"] == "r00_naive" and first["gain_verdict"] == "faster"
+    wrong = rows["40x40x40", 3]
+    assert wrong["outcome"] == "wrong" and wrong["tflops"] is None and wrong["reason"]
+    best = rows["40x40x40", 4]
+    assert best["gain_over"] == "r02_tiles" and best["gain_low"] > 1
+    assert best["verification"] == "passed" and best["tflops_low"] <= best["tflops"]
+    (phase,) = document["phases"]
+    assert (phase["first_rung"], phase["last_rung"], phase["expected_high"]) == (0, 2, 200)
+
+
+def test_files_are_tables_or_a_picture(cli, rungs, experiment, tmp_path):
+    ended = cli("kernels", "ladder", experiment, "-o", "l.csv,l.json,l.md,l.png,l.svg")
+    assert ended.status == 0, ended.stderr
+    with (tmp_path / "l.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 7
+    assert set(json.loads((tmp_path / "l.json").read_text())) >= {"ladder", "phases"}
+    assert "warps in parallel" in (tmp_path / "l.md").read_text()
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+    svg = (tmp_path / "l.svg").read_text()
+    assert "4 best" in svg and "TFLOP/s" in svg
+
+
+def test_rungs_and_configurations_can_be_chosen(rungs):
+    def names(**values):
+        plan = api.prepare_ladder(sizes=(16, 64), **values).plan
+        return [(one.operation.matmul_shape.m, one.configuration) for one in plan.named]
+
+    assert names(rungs=[0, 2]) == [
+        (16, "factor_150"), (16, "default"), (16, "default"), (16, "fast"),
+        (64, "default"), (64, "default"), (64, "fast"),
+    ]  # fmt: skip
+    assert names(rungs=[4]) == [(64, "fast"), (64, "default"), (64, "fast")]
+    first, second = (api.prepare_ladder(sizes=(16,), dtype=name).plan for name in ("bf16", "f16"))
+    assert first.hash != second.hash
+    assert first.settings.verification_level == "standard"
+    assert (first.settings.regime, first.settings.distribution) == ("sustained", "normal")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--rungs", "9"), "unknown rung '9'"),
+        (("--rungs", "a-b"), "is not a number or a range"),
+        (("--dtype", "f64"), "unknown format of the ladder 'f64'"),
+        (("--regime", "cold"), "unknown regime 'cold'"),
+        (("--device", "cuda:7"), "cuda:7 is no Hopper GPU of this machine"),
+        (("--sizes", "16", "--rungs", "4"), "no rung runs on these sizes"),
+        (("--sizes", "x"), "x"),
+        (("-o", "ladder.docx"), "unknown suffix"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_runs(cli, rungs, arguments, part, tmp_path):
+    ended = cli("kernels", "ladder", *arguments)
+    assert ended.status == 2 and part in ended.stderr
+    assert not (tmp_path / "gemmetry-out").exists()
+
+
+def test_without_a_hopper_gpu_the_next_step_is_named(cli, rungs, monkeypatch):
+    here = [Target(TargetKind.CUDA, "sm_90", None)]
+    monkeypatch.setattr(Simulated, "targets", lambda self: here)
+    ended = cli("kernels", "ladder")
+    assert ended.status == 2 and "there is no Hopper GPU" in ended.stderr
+    assert "gemmetry kernels check" in ended.stderr
+
+
+def test_an_experiment_without_rungs_is_refused(cli):
+    assert (
+        cli("profile", "--providers", "null", "--shapes", "8x8x8", "--experiment", "y").status == 0
+    )
+    ended = cli("kernels", "ladder", "y")
+    assert ended.status == 2 and "has no result of a rung" in ended.stderr
+
+
+def test_the_real_ladder_has_a_step_for_every_rung():
+    steps = api.ladder_steps()
+    assert [step.number for step in steps] == list(range(len(steps))) and len(steps) == 12
+    numbers = {step.number for step in steps}
+    assert {end for phase in api.PHASES for end in (phase.first, phase.last)} <= numbers
