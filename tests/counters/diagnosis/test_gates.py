@@ -203,6 +203,14 @@ def test_a_kernel_that_mostly_starts_and_ends(verdict):
     assert (found.verdict.id, found.verdict.confidence) == ("launch_overhead", "medium")
     unknown = verdict(sm__cycles_active___avg=60_000.0, sm__cycles_active___max=math.nan)
     assert (unknown.verdict.id, unknown.verdict.confidence) == ("block_imbalance", "low")
+    assert "or starting takes long" in unknown.verdict.claim
+    short = verdict(sm__cycles_active___avg=60_000.0, sm__cycles_active___max=math.nan,
+                    gpu__time_duration___sum=3_200.0)  # fmt: skip
+    assert (short.verdict.id, short.verdict.confidence) == ("launch_overhead", "low")
+    assert short.verdict.claim == (
+        "Multiprocessors have no work for 40 % of the time, probably while the kernel starts and "
+        "ends"
+    )
 
 
 @pytest.mark.parametrize("reason", ["barrier", "short_scoreboard", "math_pipe_throttle", "membar"])
@@ -293,7 +301,7 @@ def test_a_rounded_zero_is_no_error(verdict, waves):
     warps = "sm__warps_active___avg___pct_of_peak_sustained_active"
     found = verdict(**{"launch__waves_per_multiprocessor": waves, warps: 3.0})
     (few,) = [one for one in found.findings if one.id == "grid_too_small"]
-    assert few.ceiling == ("at most 2×, until a unit is at its limit" if waves else "")
+    assert few.ceiling == ("at most 2×" if waves else "")
 
 
 def test_only_zeros_give_no_verdict(verdict, counter_launches):

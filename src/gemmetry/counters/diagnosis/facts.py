@@ -26,6 +26,9 @@ TENSOR_LEAD = 10.0
 """Percentage points by which another unit has to be busier than tensor cores to be the nearest
 limit: it works for them."""
 
+SHORT_NS = 10_000
+"""Duration below which starting the kernel is a large part of it."""
+
 _ROUNDING = 0.5
 """Percentage points by which two executions of a kernel, in different passes, differ."""
 
@@ -199,6 +202,28 @@ class Facts:
         """Whether a unit that is known is as busy as the whole that it is a part of."""
         parts = [v.value for n, v in self.utilisation.items() if parent in UNITS[n].parents]
         return max(parts, default=0.0) >= value - 1
+
+    @cached_property
+    def nearest(self) -> tuple[str, float] | None:
+        """The unit that is at its limit first, if each does as much for the kernel as now, and how
+        busy it is in percent."""
+        busy = self.busiest(at_least=1)
+        found = []
+        if busy:
+            unit, value = max(busy, key=lambda one: one[1].value + one[0].lead)
+            found.append((unit.name, value.value))
+        if self.unlisted is not None:
+            found.append(("a unit of the GPU", self.unlisted.value))
+        return max(found, key=lambda one: one[1], default=None)
+
+    def at_most(self, factor: float) -> str:
+        """How much faster a kernel becomes by `factor` at most, given how busy units are."""
+        if self.nearest is None or self.nearest[1] <= 0:
+            return f"at most {factor:.3g}×, until a unit is at its limit"
+        name, value = self.nearest
+        if factor * value <= 100:
+            return f"at most {factor:.3g}×"
+        return f"at most {100 / value:.3g}×, when {name} is at its limit"
 
     @cached_property
     def stalls(self) -> StallShares | None:

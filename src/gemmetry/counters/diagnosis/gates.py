@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.facts import SHORT_NS, Facts
 from gemmetry.counters.diagnosis.model import (
     CANNOT_TELL,
     Claim,
@@ -22,9 +22,6 @@ from gemmetry.counters.diagnosis.rule import Rule, all_rules
 from gemmetry.counters.diagnosis.work import GemmWork, work_in_name
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch
-
-SHORT_NS = 10_000
-"""Duration below which starting the kernel is a large part of it."""
 
 _DECIDING = (Gate.ROOF, Gate.NEAR_ROOF)
 """Gates without which later ones decide nothing: a stall means something else where a unit is at

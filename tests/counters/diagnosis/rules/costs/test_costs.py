@@ -8,6 +8,7 @@ from gemmetry.counters.diagnosis.gates import diagnose
 
 _SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+_L1 = "l1tex__data_pipe_lsu_wavefronts"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_{}_op_{}.sum"
 _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_{}_op_{}.sum"
 _PER_SECTOR = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
@@ -200,3 +201,38 @@ def test_a_low_clock_matters_for_what_it_drives(diagnosed):
     assert at_tensor.findings[1].ceiling == "at most 1.33×"
     at_memory = diagnosed({"dram__cycles_active": 90.0}, more=clocks)
     assert _ids(at_memory) == ["dram_roof"]
+
+
+_OCCUPANCY = {
+    "sm__maximum_warps_per_active_cycle_pct": 12.5,
+    "sm__warps_active.avg.pct_of_peak_sustained_active": 12.0,
+    "launch__occupancy_limit_registers": 1.0, "launch__occupancy_limit_shared_mem": 4.0,
+}  # fmt: skip
+
+
+def test_more_warps_gain_no_more_than_the_busiest_unit_allows(diagnosed):
+    assert (
+        _ceiling(diagnosed({_L1: 12.0, "sm__issue_active": 12.0}, more=_OCCUPANCY)) == "at most 8×"
+    )
+    busy = diagnosed({"dram__cycles_active": 50.0}, more=_OCCUPANCY)
+    assert _ceiling(busy) == "at most 2×, when device memory is at its limit"
+
+
+def _ceiling(found, name="occupancy_registers"):
+    return next(one.ceiling for one in found.findings if one.id == name)
+
+
+def test_few_warps_do_not_matter_where_an_unnamed_unit_is_at_its_limit(diagnosed):
+    """The details page shows how busy multiprocessors are, but not with what."""
+    found = diagnosed(more=_OCCUPANCY | {"sm__throughput.avg.pct_of_peak_sustained_elapsed": 90.0})
+    assert found.verdict.id == "cannot_tell"
+    assert "occupancy_registers" not in _ids(found)
+    reasons = {one.id: one.reason for one in found.suppressed}
+    assert reasons["occupancy_registers"].startswith("a unit of the GPU is busy for 90.0 %")
+
+
+def test_a_higher_clock_gains_no_more_than_device_memory_allows(diagnosed):
+    clocks = {"gpc__cycles_elapsed.avg.per_second": 1e9, "device__attribute_clock_rate": 2e6}
+    found = diagnosed({"dram__cycles_active": 66.0}, more=clocks)
+    assert found.verdict.id == "latency_long_scoreboard"
+    assert _ceiling(found, "low_clock") == "at most 1.52×, when device memory is at its limit"

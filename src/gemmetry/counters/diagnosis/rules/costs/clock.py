@@ -26,9 +26,17 @@ def _judge(facts: Facts) -> Iterator[Claim]:
         confidence=Confidence.HIGH,
         against="The profiler may have fixed it: --clock-control base does",
         remedy="Look at the power and temperature limits, and collect with --clock-control none.",
-        ceiling=f"at most {highest.value / clock.value:.2f}×",
+        ceiling=_ceiling(facts, highest.value / clock.value),
         units=frozenset(name for name, unit in UNITS.items() if SM in unit.parents),
     )
+
+
+def _ceiling(facts: Facts, factor: float) -> str:
+    """Device memory has a clock of its own."""
+    memory = facts.utilisation.get("dram")
+    if memory is None or memory.value <= 0 or factor * memory.value <= 100:
+        return f"at most {factor:.2f}×"
+    return f"at most {100 / memory.value:.2f}×, when device memory is at its limit"
 
 
 RULE = Rule(

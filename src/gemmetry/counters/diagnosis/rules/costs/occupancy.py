@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmetry.counters.diagnosis.evidence import percent
-from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.facts import REACHED, Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, Dismissed, Gate, Judgement
 from gemmetry.counters.diagnosis.rule import Rule
 from gemmetry.counters.diagnosis.stalls import MEANINGS
@@ -54,7 +54,17 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             "its copies and multiplications are asynchronous: they, not many warps, hide latencies",
         )  # fmt: skip
         return
+    if facts.nearest is not None and facts.nearest[1] >= REACHED:
+        unit, busy = facts.nearest
+        yield Dismissed(
+            name, claim,
+            f"{unit} is busy for {busy:.1f} % of the time: more warps would not make it faster",
+        )  # fmt: skip
+        return
     issue = facts.value("issue_active")
+    unknown = "" if facts.uses_async_copies is not None else (
+        ". Whether its copies are asynchronous, so that few warps suffice, was not counted"
+    )  # fmt: skip
     yield Claim(
         id=name,
         claim=claim,
@@ -63,9 +73,10 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         confidence=Confidence.LOW
         if issue is None or facts.uses_async_copies is None
         else Confidence.MEDIUM,
-        against="Independent instructions in each warp hide latencies as well as more warps do.",
+        against="Independent instructions in each warp hide latencies as well as more warps do"
+        f"{unknown}.",
         remedy=remedy,
-        ceiling=f"at most {100 / allowed.value:.3g}×, until a unit is at its limit",
+        ceiling=facts.at_most(100 / allowed.value),
         stalls=_HIDEABLE,
         explains=True,
     )
@@ -83,9 +94,7 @@ def _few_blocks(facts: Facts) -> Iterator[Claim]:
         confidence=Confidence.MEDIUM,
         remedy="Split the work into more blocks: smaller tiles, or slices of K.",
         # The profiler rounds the waves of a block or two to 0.
-        ceiling=f"at most {1 / waves.value:.3g}×, until a unit is at its limit"
-        if waves.value > 0
-        else "",
+        ceiling=facts.at_most(1 / waves.value) if waves.value > 0 else "",
         stalls=_HIDEABLE,
         explains=waves.value <= 0.5,
     )

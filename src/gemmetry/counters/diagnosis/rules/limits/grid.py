@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gemmetry.counters.diagnosis.evidence import COUNTER, percent
-from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.facts import SHORT_NS, Facts
 from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
@@ -35,7 +35,7 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             weight=idle,
             confidence=Confidence.HIGH,
             remedy="Split the work into more blocks: smaller tiles, or slices of K.",
-            ceiling=f"at most {count.value / blocks.value:.3g}×",
+            ceiling=facts.at_most(count.value / blocks.value),
             voids=frozenset({Gate.LATENCY}),
             because=f"few {facts.processor}s have work at all; what they wait for comes second",
         )  # fmt: skip
@@ -70,15 +70,19 @@ def _idle_claim(
     """Why multiprocessors have no work, although there are blocks for all of them."""
     waves, longest = facts.get("waves_per_sm"), facts.get("sm_active_cycles_max")
     evidence = [one for one in (active, waves, longest) if one is not None]
-    ceiling = f"at most {100 / active.value:.2f}×"
+    ceiling = facts.at_most(100 / active.value)
     elapsed = facts.value("elapsed_cycles")
     # Before the first and after the last block, no multiprocessor has work.
     overhead = 1 - longest.value / elapsed if longest is not None and elapsed else 0.0
     confidence = Confidence.MEDIUM if is_known and longest is not None else Confidence.LOW
-    if 2 * overhead > idle:
+    without_work = f"{facts.processor}s have no work for {percent(idle)} of the time"
+    is_short = longest is None and (facts.duration_ns or math.inf) < SHORT_NS
+    if 2 * overhead > idle or is_short:
         return Claim(
             id="launch_overhead",
-            claim=f"Starting and ending the kernel takes {percent(overhead)} of the time",
+            claim=f"{without_work.capitalize()}, probably while the kernel starts and ends"
+            if is_short
+            else f"Starting and ending the kernel takes {percent(overhead)} of the time",
             evidence=evidence,
             weight=overhead,
             confidence=confidence,
@@ -89,8 +93,7 @@ def _idle_claim(
         is_whole = tail >= _IDLE and confidence is not Confidence.LOW
         return Claim(
             id="tail_wave",
-            claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: "
-            f"{facts.processor}s have no work for {percent(idle)} of the time",
+            claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: {without_work}",
             evidence=evidence,
             weight=idle,
             confidence=Confidence.HIGH if is_whole else confidence,
@@ -100,8 +103,9 @@ def _idle_claim(
         )
     return Claim(
         id="block_imbalance",
-        claim=f"Blocks take differently long: {facts.processor}s have no work for "
-        f"{percent(idle)} of the time",
+        claim=f"Blocks take differently long: {without_work}"
+        if longest is not None
+        else f"{without_work.capitalize()}: blocks take differently long, or starting takes long",
         evidence=evidence,
         weight=idle,
         confidence=confidence,

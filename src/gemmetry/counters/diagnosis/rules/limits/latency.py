@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gemmetry.counters.diagnosis.evidence import percent
@@ -96,18 +97,11 @@ def _claim(
         confidence=confidence,
         against=f"also: {others}" if others else "",
         remedy=MEANINGS[name].remedy if name in MEANINGS else meaning.remedy,
-        ceiling=_ceiling(facts),
+        ceiling=facts.at_most(math.inf)
+        if facts.nearest
+        else "unknown: it depends on which wait comes next",
         stalls=frozenset({reason}),
     )
-
-
-def _ceiling(facts: Facts) -> str:
-    """How much faster it is at the limit that comes first, with the same work for each unit."""
-    busy = facts.busiest(at_least=1)
-    if not busy:
-        return "unknown: it depends on which wait comes next"
-    unit, value = max(busy, key=lambda one: one[1].value + one[0].lead)
-    return f"at most {100 / value.value:.3g}×, when {unit.name} is at its limit"
 
 
 def _attribute(facts: Facts, stalls: StallShares, reason: str) -> tuple[str, str, bool]:
