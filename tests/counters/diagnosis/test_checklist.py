@@ -73,6 +73,16 @@ def test_what_is_missing_is_not_answered(counter_launches):
     assert found.conclusions == []
 
 
+def test_stalls_of_the_documents_eight_metrics_are_no_shares(counter_launches):
+    barrier = "smsp__average_warps_issue_stalled_barrier_per_issue_active.pct"
+    launch = counter_launches.launch({barrier: 602.8, "gpu__time_duration.sum": 1e5})
+    found = side_by_side(launch, diagnose(launch))
+    item = _items(found.checklist)["Stalls on barriers"]
+    assert (item.measured, item.answer) == (pytest.approx(602.8), "sync bound")
+    assert item.remark.startswith("no share of the time")
+    assert _items(found.checklist)["Stalls on memory"].answer == "not in the report"
+
+
 def test_a_check_that_agrees_says_so(counter_launches):
     launch = counter_launches.launch(counter_launches.metrics())
     found = side_by_side(launch, diagnose(launch))

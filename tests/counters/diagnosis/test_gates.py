@@ -220,6 +220,17 @@ def test_the_largest_share_of_stalls_is_the_verdict_where_no_unit_is_busy(verdic
     assert found.findings[0].evidence[0].value == pytest.approx(70)
 
 
+def test_all_stall_reasons_in_percent_of_issues_give_the_same_shares(counter_launches):
+    values = counter_launches.metrics()
+    del values[TOTAL]
+    for reason in REASONS:
+        values[metric_of(reason).replace(".ratio", ".pct")] = 100 * values.pop(metric_of(reason))
+    found = diagnose(counter_launches.launch(values))
+    assert found.verdict.id == "latency_long_scoreboard"
+    assert found.findings[0].evidence[0].value == pytest.approx(60)
+    assert "_per_issue_active.pct ÷" in found.findings[0].evidence[0].source
+
+
 def test_shares_are_ratios_over_their_sum_not_percent_of_issues(verdict):
     # 12 warps wait for each issue: 1200 "percent", but 60 % of the time.
     share = verdict().findings[0].evidence[0]

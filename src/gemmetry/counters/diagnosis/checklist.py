@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gemmetry.counters.diagnosis.evidence import share_of
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.model import CounterEvidence, LaunchDiagnosis
+from gemmetry.counters.diagnosis.stalls import warps_waiting
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
@@ -61,6 +62,10 @@ class SideBySide:
         return [one.answer for one in self.checklist if one.answer.endswith(_CONCLUDES)]
 
 
+_NO_SHARE = (
+    "no share of the time, but 100 times the warps that wait when an instruction is issued; "
+    "--section WarpStateStats collects the shares"
+)
 _CONCLUDES = " bound"
 _ABSENT = "not in the report"
 
@@ -160,14 +165,23 @@ def _stall(
     remark: str,
 ) -> ChecklistItem:  # fmt: skip
     target = "" if threshold is None else f"> {threshold:.0f} %"
-    share = _stall_share(facts, reasons)
-    if share is None:
+    measured = _stall_share(facts, reasons)
+    if measured is None:
+        measured, remark = _warps_waiting(facts, reasons), _NO_SHARE
+    if measured is None:
         return ChecklistItem(item=item, target=target, measured=None, unit="%", answer=_ABSENT)
-    fires = threshold is not None and share > threshold
+    fires = threshold is not None and measured > threshold
     return ChecklistItem(
-        item=item, target=target, measured=share, unit="%",
-        answer=answer if fires else "", remark=remark if fires else "",
+        item=item, target=target, measured=measured, unit="%", answer=answer if fires else "",
+        remark=remark if fires or remark is _NO_SHARE else "",
     )  # fmt: skip
+
+
+def _warps_waiting(facts: Facts, reasons: Sequence[str]) -> float | None:
+    """The metrics as the document requests them; None where the report lacks one of them."""
+    found = [warps_waiting(facts.launch, name) for name in reasons]
+    known = [100 * one[0] for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _stall_share(facts: Facts, reasons: Sequence[str]) -> float | None:

@@ -3,7 +3,7 @@
 A share is the ratio ``smsp__average_warps_issue_stalled_<reason>_per_issue_active`` divided by
 ``smsp__average_warp_latency_per_inst_issued``, which is their sum: the part of the time between two
 instructions of a warp that it spends in a state. (The ``.pct`` form of the same metric is 100 times
-the ratio, not a share.)
+the ratio, not a share; it is used where the report lacks the ratio.)
 """
 
 from __future__ import annotations
@@ -30,6 +30,18 @@ REASONS = (*_EVERYWHERE, *_SOMEWHERE)
 def metric_of(reason: str) -> str:
     """The metric with the warps that wait for `reason`, per issue."""
     return _METRIC.format(reason)
+
+
+def warps_waiting(launch: ProfiledLaunch, reason: str) -> tuple[float, str] | None:
+    """The warps that wait for `reason`, per issue, and the metric or formula that shows it; None
+    where the report does not have it."""
+    metric = metric_of(reason)
+    percent = metric.removesuffix("ratio") + "pct"
+    for name, factor in ((metric, 1.0), (percent, 0.01)):
+        value = launch.value(name)
+        if value is not None:
+            return value * factor, name if factor == 1 else f"{factor} * {name}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +151,8 @@ class StallShares:
 
 def stall_shares(launch: ProfiledLaunch) -> StallShares | None:
     """The shares of an NVIDIA launch; None where the report has no stall reasons."""
-    ratios: dict[str, float] = {}
-    for reason in REASONS:
-        value = launch.value(metric_of(reason))
-        if value is not None:
-            ratios[reason] = value
+    found = {reason: warps_waiting(launch, reason) for reason in REASONS}
+    ratios = {reason: one[0] for reason, one in found.items() if one is not None}
     known = sum(ratios.values())
     if known <= 0:
         return None
@@ -159,7 +168,7 @@ def stall_shares(launch: ProfiledLaunch) -> StallShares | None:
     total = max(total, known)
     return StallShares(
         {reason: value / total for reason, value in ratios.items()},
-        {reason: metric_of(reason) for reason in ratios},
+        {reason: one[1] for reason, one in found.items() if one is not None},
         divisor,
         1 - known / total,
         missing,
