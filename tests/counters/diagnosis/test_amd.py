@@ -50,6 +50,7 @@ def test_matrix_units_at_their_limit(launch):
     assert found.findings[0].evidence[0].value == pytest.approx(88)
     assert [one.id for one in found.suppressed] == ["latency_any"]
     assert found.work_check[0].verdict == "ok"
+    assert found.verdict.claim == "The matrix unit is at 88.0 % of its peak rate"
 
 
 def test_the_memory_at_its_limit(launch):
@@ -75,6 +76,7 @@ def test_waves_that_wait(launch):
 def test_what_was_not_counted_is_named_by_its_counters(launch):
     found = diagnose(launch(without=["SQ_VALU_MFMA_BUSY_CYCLES"]))
     assert found.verdict.id == "cannot_tell"
+    assert "how busy the matrix unit is" in found.verdict.claim
     assert found.findings[0].collect == "--pmc SQ_VALU_MFMA_BUSY_CYCLES GRBM_GUI_ACTIVE"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -62,3 +63,13 @@ def test_names_are_no_markup_and_no_control_characters(shown):
 
 def test_launches_alike_are_counted(shown):
     assert "one of 12 launches alike" in _text(print_diagnoses, [shown(count=12)])
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [("9.0", "compute capability 9.0,"), ("NVIDIA H200", "NVIDIA H200,"), ("", "unknown GPU,")],
+)
+def test_a_version_is_not_shown_as_a_product(shown, device, expected):
+    one = shown()
+    launch = replace(one, diagnosis=replace(one.diagnosis, device=device))
+    assert expected in _text(print_brief, [launch]).splitlines()[1]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 UNKNOWN_CHIP = "gfx942"
 """Whose counters are shown for a GPU that is not listed."""
 
+NAMES = {"tensor": "the matrix unit", "fma": "the vector unit", "l1": "the LDS"}
+"""Units whose names differ from those of NVIDIA's."""
+
 KEY_UNITS = frozenset({"tensor", "dram", "l1", "fma"})
 """Units that have to be known for a verdict about latency."""
 

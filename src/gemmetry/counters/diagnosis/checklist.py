@@ -108,7 +108,7 @@ def _checklist(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistIt
     sm = facts.get("compute_percent")
     top = facts.busiest(at_least=0.0)
     by_value = sorted(top, key=lambda one: -one[1].value)
-    busiest = f"the busiest unit is {by_value[0][0].name}" if by_value else ""
+    busiest = f"the busiest unit is {facts.named(by_value[0][0])}" if by_value else ""
     yield _target("SM throughput", 80, sm, busiest)
     memory = facts.get("memory_percent")
     inside = [one for one in by_value if one[0].id in ("dram", "l2", "l1", "lsu")]

@@ -131,6 +131,10 @@ class Facts:
         """What warps are called."""
         return "Waves" if self.is_amd else "Warps"
 
+    def named(self, unit: Unit) -> str:
+        """What a unit is called."""
+        return amd.NAMES.get(unit.id, unit.name) if self.is_amd else unit.name
+
     def unit_flags(self, unit: Unit) -> str:
         """The options of the profiler that show how busy `unit` is."""
         return self.collect(amd.CONCEPTS.get(unit.id, ()) if self.is_amd else (), [unit.section])
@@ -211,7 +215,7 @@ class Facts:
         found = []
         if busy:
             unit, value = max(busy, key=lambda one: one[1].value + one[0].lead)
-            found.append((unit.name, value.value))
+            found.append((self.named(unit), value.value))
         if self.unlisted is not None:
             found.append(("a unit of the GPU", self.unlisted.value))
         return max(found, key=lambda one: one[1], default=None)

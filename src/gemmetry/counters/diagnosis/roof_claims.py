@@ -26,7 +26,7 @@ def roof_claim(
     voids: frozenset[Gate] = frozenset(), agrees: frozenset[str] = frozenset(),
 ) -> Claim:  # fmt: skip
     """That `unit` is busy for `value` percent of the launch."""
-    name, verdict, is_known = unit.name, unit.verdict, True
+    name, verdict, is_known = facts.named(unit), unit.verdict, True
     if unit.id == "l1":
         verdict, name, is_known = _of_l1(facts, value)
     is_reached = value.value >= REACHED
@@ -50,6 +50,11 @@ def roof_claim(
         units=frozenset({unit.id}),
         agrees=agrees,
     )
+
+
+def at_its_rate(whole: CounterEvidence) -> str:
+    """The question which unit is as busy as the whole that it is a part of."""
+    return f"which unit works at {whole.value:.0f} % of its peak rate ({whole.metric})"
 
 
 def _filled(facts: Facts, unit: Unit) -> str:

@@ -112,7 +112,7 @@ MEANINGS: Mapping[str, StallReason] = {
         True,
     ),
     "any": StallReason(
-        "for anything", "Count what they wait for: SQ_WAIT_INST_ANY, SQ_WAIT_INST_LDS.", True
+        "for what was not counted", "Count it: SQ_WAIT_INST_ANY, SQ_WAIT_INST_LDS.", True
     ),
     "inst_issue": StallReason(
         "to issue an instruction", "Execute fewer instructions, or use more waves.", True

@@ -85,7 +85,10 @@ def _name(kernel: str, most: int) -> str:
 
 def _where(launch: DiagnosedLaunch) -> str:
     found = launch.diagnosis
-    parts = [found.device or "unknown GPU"]
+    device = found.device or "unknown GPU"
+    # Not every report has the product's name.
+    is_version = device.replace(".", "").isdigit()
+    parts = [f"compute capability {device}" if is_version else device]
     if found.duration_ns is not None:
         parts.append(format_ns(found.duration_ns))
     if launch.count > 1:

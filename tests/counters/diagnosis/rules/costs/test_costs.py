@@ -226,6 +226,7 @@ def test_few_warps_do_not_matter_where_an_unnamed_unit_is_at_its_limit(diagnosed
     """The details page shows how busy multiprocessors are, but not with what."""
     found = diagnosed(more=_OCCUPANCY | {"sm__throughput.avg.pct_of_peak_sustained_elapsed": 90.0})
     assert found.verdict.id == "cannot_tell"
+    assert "which unit works at 90 % of its peak rate (sm__throughput" in found.verdict.claim
     assert "occupancy_registers" not in _ids(found)
     reasons = {one.id: one.reason for one in found.suppressed}
     assert reasons["occupancy_registers"].startswith("a unit of the GPU is busy for 90.0 %")

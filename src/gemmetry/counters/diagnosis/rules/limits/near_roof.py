@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gemmetry.counters.diagnosis.facts import NEAR, REACHED, TENSOR_LEAD, Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, CounterEvidence, Gate, NotCounted
-from gemmetry.counters.diagnosis.roof_claims import roof_claim
+from gemmetry.counters.diagnosis.roof_claims import at_its_rate, roof_claim
 from gemmetry.counters.diagnosis.rule import Rule
 from gemmetry.counters.diagnosis.units import Unit
 
@@ -27,7 +27,7 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
     top = max((value.value for _, value in near), default=0.0)
     if unlisted is not None and unlisted.value >= NEAR and unlisted.value + 1 > top:
         yield NotCounted(
-            "other_roof", f"which unit makes {unlisted.metric} {unlisted.value:.0f} %",
+            "other_roof", at_its_rate(unlisted),
             facts.collect(sections=["ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis"]),
         )  # fmt: skip
     for unit, value in sorted(near, key=_nearness)[:1]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gemmetry.counters.diagnosis.facts import NEAR, REACHED, Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, CounterEvidence, Gate, NotCounted
-from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, roof_claim
+from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, at_its_rate, roof_claim
 from gemmetry.counters.diagnosis.rule import Rule
 from gemmetry.counters.diagnosis.units import MEMORY, SM, Unit
 
@@ -25,7 +25,7 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
     if unlisted is not None and unlisted.value >= REACHED and _is_first(unlisted, reached):
         if unlisted.metric in (SM, MEMORY):
             yield NotCounted(
-                "other_roof", f"which unit makes {unlisted.metric} {unlisted.value:.0f} %",
+                "other_roof", at_its_rate(unlisted),
                 facts.collect(sections=["SpeedOfLight", "ComputeWorkloadAnalysis",
                                         "MemoryWorkloadAnalysis"]),
             )  # fmt: skip
@@ -64,8 +64,8 @@ def _question(facts: Facts, unit: Unit) -> str:
     for whole in unit.parents:
         known = facts.metric(whole)
         if known is not None and known.value >= NEAR and known.value > top + 1:
-            return f"which unit makes {whole} {known.value:.0f} %"
-    return f"how busy {unit.name} is"
+            return at_its_rate(known)
+    return f"how busy {facts.named(unit)} is"
 
 
 RULE = Rule(
