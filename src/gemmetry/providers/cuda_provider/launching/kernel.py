@@ -15,9 +15,9 @@ targets with the suffix ``a``)."""
 TARGET_ARCHITECTURE = "sm_90"
 """The architecture of targets that run it."""
 
-_FIRST_LISTED_RUNG = 5
-"""Rungs below are steps that readers learn from; they are slow, and run only where a request names
-them."""
+_TOP_RUNG = 11
+"""Rungs below are steps that readers learn from; they are slower, and run only where a request
+names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class CudaKernel:
     @property
     def is_listed(self) -> bool:
         """Whether sweeps try it where a request names no configuration."""
-        return self.rung is None or self.rung >= _FIRST_LISTED_RUNG
+        return self.rung is None or self.rung >= _TOP_RUNG
 
     def configuration(self, name: str, operation: Operation) -> Configuration | None:
         """The configuration called `name`; None if it is none of this kernel's."""
