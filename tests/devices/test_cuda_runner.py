@@ -111,6 +111,16 @@ def test_addresses_and_stream_of_each_call_reach_the_kernel(driver: FakeDriver) 
     ]
 
 
+def test_a_list_of_addresses_may_be_used_again(driver: FakeDriver) -> None:
+    driver.sizes = (WIDE,)
+    plan = load(Pointer("lhs"))
+    addresses = [4096, 0, 0]
+    plan(addresses, 0)
+    addresses[0] = 8192
+    plan(addresses, 0)
+    assert [values for _, values in driver.launches] == [[4096], [8192]]
+
+
 def test_a_tensor_map_is_made_once_for_each_address(driver: FakeDriver) -> None:
     driver.sizes = (WIDE,)
     plan = load(Tiles("lhs", BOXES))

@@ -112,7 +112,7 @@ class LoadedPlan:
                 self._last = ()  # In case one of them is refused.
                 for update in self._updates:
                     _set(update, addresses[update.buffer])
-                self._last = addresses
+                self._last = list(addresses)  # a copy: the caller may use its list again
             for launch in self._launches:
                 launch(stream)
 
