@@ -125,6 +125,10 @@ def test_slices_of_k_write_partial_sums(checked):
     atomic = {STORES: 0.0, "lts__t_sectors_srcunit_tex_op_red.sum": 1e6,
               "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}  # fmt: skip
     assert checked(atomic)["bytes of results"].verdict == "split_k"
+    counter = {STORES: elements * 1.0, "lts__t_sectors_srcunit_tex_op_red.sum": 190.0,
+               "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}  # fmt: skip
+    few = checked(counter)["bytes of results"]
+    assert (few.verdict, "narrower format" in few.reason) == ("less_work", True)
 
 
 def test_results_that_copies_may_have_written_are_not_missing(checked):

@@ -298,13 +298,15 @@ def _written(facts: Facts, work: GemmWork) -> WorkCheck:
         verdict, reason = "split_k", f"M·N partial sums in f32 for each of {slices} slices of K"
     elif slices == 1 and _is_close(wide, 1):
         verdict, reason = "wider_result", f"M·N results in f32, not in {result}"
+    elif ratio < 1 and 2 * _SECTOR * (facts.value("atomic_sectors") or 0) >= expected - measured:
+        # Not the few atomic operations by which persistent blocks share tiles.
+        verdict, reason = "split_k", "results are added by atomic operations"
     elif ratio < 1:
-        atomics = facts.value("atomic_sectors")
-        verdict = "split_k" if atomics else "less_work"
+        verdict = "less_work"
         reason = (
-            "results are added by atomic operations" if atomics
-            else f"{ratio:.3g} times M·N results: another launch writes the rest"
-        )  # fmt: skip
+            f"{ratio:.3g} times M·N results in {result}: another launch writes the rest, or they "
+            "are of a narrower format"
+        )
     else:
         verdict, reason = "more_work", f"{ratio:.3g} times M·N results in {result}"
     return WorkCheck(quantity, measured, expected, verdict, reason)
