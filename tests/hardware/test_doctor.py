@@ -86,8 +86,12 @@ def _system(root: Path, *, restricted: bool, running: str = "init") -> Path:
 
 
 def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda _name: None)
     row = _rows(monkeypatch)["hardware counters"]
     assert not row.available and "reports of other machines" in row.detail
+    assert ".ncu-rep files only as CSV" in row.detail and "gemmetry[counters]" in row.next_step
+    row = _rows(monkeypatch, {"ncu": "/opt/ncu"}.get)["hardware counters"]
+    assert ".ncu-rep" not in row.detail + row.next_step
 
 
 def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, ncu) -> None:

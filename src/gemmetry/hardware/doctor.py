@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from gemmetry.domain.units import format_bytes
@@ -165,12 +166,16 @@ def _counter_rows(
         rows.append(_amd_counters(which, root))
     if rows:
         return rows
+    can_read = find_spec("ncu_report") is not None or tool_path("ncu", which, root) is not None
     return [
         _counters(
-            False, "there is no GPU here; reports of other machines can be read",
-            "collect where there is one: gemmetry counters collect",
+            False,
+            "there is no GPU here; reports of other machines can be read"
+            + ("" if can_read else ", but .ncu-rep files only as CSV"),
+            "collect where there is one: gemmetry counters collect"
+            + ("" if can_read else "; for .ncu-rep files: pip install 'gemmetry[counters]'"),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _nvidia_counters(
