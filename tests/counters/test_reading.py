@@ -69,6 +69,10 @@ def test_a_file_that_is_no_report(tmp_path):
     with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
         read_counters(file)
     assert error.value.hint
+    file = file.rename(tmp_path / "a.ncu-rep")
+    with pytest.raises(RequestError, match="no hardware counters of kernels") as error:
+        read_counters(file)
+    assert "named like one" in error.value.hint
 
 
 @pytest.fixture

@@ -46,6 +46,10 @@ def read_counters(path: Path, metrics: Collection[str] | None = None) -> LaunchT
     table = _read_folder(path, metrics) if path.is_dir() else _read_file(path, metrics)
     if table is None:
         hint = _PRINTED_HINT if _is_printed(path) else _HINT
+        if path.suffix == ".ncu-rep" and hint is _HINT:
+            hint = (
+                "It is no report of Nsight Compute, although it is named like one: copy it again."
+            )
         raise RequestError(f"{path} has no hardware counters of kernels", hint=hint)
     return table
 

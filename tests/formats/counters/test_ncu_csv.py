@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.ncu_csv import read_ncu_csv
 
 RAW = (
@@ -59,6 +60,14 @@ def test_another_file_is_none(tmp_path, text):
     file = tmp_path / "a.csv"
     file.write_text(text)
     assert read_ncu_csv(file) is None
+
+
+def test_a_file_that_is_cut_before_its_table_is_no_file_without_counters(tmp_path):
+    file = tmp_path / "a.csv.gz"
+    wide = ",".join(f'"metric_{i * 7919 % 10007}"' for i in range(5000))
+    file.write_bytes(gzip.compress(f'"ID","Kernel Name",{wide}\n'.encode())[:1000])
+    with pytest.raises(RequestError, match=r"cannot be read beyond line 0: .*cut short"):
+        read_ncu_csv(file)
 
 
 def test_a_table_without_rows_has_no_launches(tmp_path):

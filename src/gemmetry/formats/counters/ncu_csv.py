@@ -37,6 +37,8 @@ def read_ncu_csv(path: Path, metrics: Collection[str] | None = None) -> LaunchTa
     with open_text(path) as text:
         lines = _numbered(text, problems)
         header = next((found for line in lines if (found := _columns(line[1]))), None)
+        if header is None and problems:
+            raise RequestError(f"{path}: {problems[0]}", hint="Copy the file again.")
         if header is None:
             return None
         read = read_details_page if set(header) >= _LONG else read_raw_page
