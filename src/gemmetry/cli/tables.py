@@ -43,18 +43,24 @@ def write_outputs(table: Table, outputs: Sequence[Path]) -> None:
         note(f"wrote {path}")
 
 
-def check_outputs(outputs: Sequence[Path], suffixes: Iterable[str] = ()) -> None:
+def check_outputs(
+    outputs: Sequence[Path], suffixes: Iterable[str] = (), *, draws: bool = False
+) -> None:
     """Refuse, before any work, files that could not be written after it. `suffixes` are those that
-    there is a writer for (default: those of tables).
+    there is a writer for (default: those of tables); `draws`: pages and pictures have plots.
 
     Raises:
         RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
     """
+    from gemmetry.reports.extras import check_plots
     from gemmetry.reports.tables.files import check_writable
     from gemmetry.reports.tables.writing import FORMATS, check_library, check_suffix
 
     for path in outputs:
-        check_library(check_suffix(path, suffixes or FORMATS))
+        suffix = check_suffix(path, suffixes or FORMATS)
+        check_library(suffix)
+        if draws:
+            check_plots(suffix)
         check_writable(path)
 
 

@@ -165,3 +165,37 @@ def test_a_file_that_is_no_report(cli, tmp_path):
     ended = cli("counters", "diagnose", str(path))
     assert ended.status == 2
     assert "hint:" in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("diagnose", RAW), ("compare", RAW, RAW)])
+def test_rooflines_as_pictures(cli, tmp_path, command):
+    pytest.importorskip("matplotlib")
+    ended = cli("counters", *command, "-o", str(tmp_path / "r.png"), "-o", str(tmp_path / "r.svg"))
+    assert ended.status == 0
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    svg = (tmp_path / "r.svg").read_text()
+    assert NAME in svg
+    assert "device memory, 4.81 TB/s" in svg
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.svg", "x.html"])
+@pytest.mark.parametrize("command", ["diagnose", "compare"])
+def test_a_missing_library_for_plots_is_reported_before_any_work(
+    cli, tmp_path, monkeypatch, command, name
+):
+    monkeypatch.setattr("gemmetry.reports.extras.is_installed", lambda _module: False)
+    ended = cli("counters", command, "nowhere.csv", "-o", str(tmp_path / name))
+    assert (ended.status, ended.stdout) == (2, "")
+    assert "which is not installed" in ended.stderr
+    assert "pip install 'gemmetry[plot]'" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_counted_operations_there_is_nothing_to_draw(cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    mi300x = str(DATA / "mi300x_vcopy_pmc_perf.csv.gz")
+    ended = cli("counters", "diagnose", mi300x, "-o", str(tmp_path / "x.png"))
+    assert ended.status == 2
+    assert "the operations of no kernel were counted" in ended.stderr
+    assert "--set gemm" in ended.stderr
+    assert list(tmp_path.iterdir()) == []

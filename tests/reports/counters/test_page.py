@@ -4,12 +4,13 @@ from pathlib import Path
 
 from gemmetry.api.counters.comparison import compare
 from gemmetry.api.counters.diagnosis import diagnose
+from gemmetry.counters.diagnosis.checklist import side_by_side
 from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
-from gemmetry.counters.roofline import roofline_of
+from gemmetry.formats.counters.launches import RuleResult
 from gemmetry.reports.counters.page import (
+    compared_stalls,
     comparison_page,
     diagnosis_page,
-    roofline_figure,
     stall_figure,
 )
 from gemmetry.reports.counters.text import DiagnosedLaunch
@@ -22,7 +23,8 @@ def test_a_diagnosis_has_its_verdict_findings_and_work():
     page = diagnosis_page(found.groups(checklists=True), found.problems)
     for text in ("The tensor pipe is at 90.4 % of its peak rate. (tensor_roof, high confidence)",
                  "occupancy_registers", "80 % of the peak rate", "bytes of tiles",
-                 "The document&#39;s checklist"):  # fmt: skip
+                 "The document&#39;s checklist", "What warps wait for", "137 GFLOP",
+                 "What the document expects", "Tensor cores in use"):  # fmt: skip
         assert text in page
     own = page.split('id="data"')[0]
     assert 'src="http' not in own
@@ -34,17 +36,7 @@ def test_a_comparison_has_both_on_one_roofline():
     page = comparison_page(found.comparison, found.problems)
     assert "before: bf16" in page
     assert "after: bf16" in page
-
-
-def test_the_points_of_a_roofline_are_the_levels():
-    (launch,) = diagnose(RAW).launches
-    roofline = roofline_of(launch)
-    figure = roofline_figure([("", roofline)])
-    points = figure["traces"][-1]
-    assert points["text"] == [level.name for level in roofline.levels]
-    assert points["x"] == [level.intensity for level in roofline.levels]
-    assert set(points["y"]) == {roofline.operations_per_s / 1e12}
-    assert figure["layout"]["xaxis"]["type"] == figure["layout"]["yaxis"]["type"] == "log"
+    assert "Kernels that only one report has" not in page
 
 
 def test_names_of_kernels_are_no_markup(counter_launches):
@@ -55,15 +47,45 @@ def test_names_of_kernels_are_no_markup(counter_launches):
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_without_operations_there_is_no_roofline(counter_launches):
-    launch = counter_launches.launch(counter_launches.metrics())
-    assert roofline_figure([("", roofline_of(launch))]) is None
-
-
 def test_the_stalls_of_both_launches_are_bars():
     (kernel,) = compare(RAW, RAW, labels=["before", "after"]).comparison.kernels
-    before, after = stall_figure("before", kernel)["traces"]
+    before, after = compared_stalls("before", kernel)["traces"]
     assert (before["name"], after["name"]) == ("before", "after")
     assert before["y"][0] == "barrier"
     assert 30 < before["x"][0] < 32
     assert before["x"] == after["x"]
+
+
+def test_the_stalls_of_a_launch_are_bars_with_what_they_mean():
+    (one,) = diagnose(RAW).groups()
+    (bars,) = stall_figure(one)["traces"]
+    assert bars["y"][:2] == ["barrier", "long_scoreboard"]
+    assert 30 < bars["x"][0] < 32
+    assert bars["x"] == sorted(bars["x"], reverse=True)
+    assert "at a barrier" in bars["customdata"][0]
+    assert stall_figure(DiagnosedLaunch(diagnosis=one.diagnosis)) is None
+
+
+def test_what_rules_of_nvidia_promise_is_on_the_page(counter_launches):
+    rule = RuleResult(
+        identifier="TheoreticalOccupancy", section="Occupancy", kind="optimization",
+        title="Theoretical <Occupancy>", message="", speedup_percent=81.25, speedup_kind="local",
+    )  # fmt: skip
+    launch = counter_launches.launch(counter_launches.metrics(), rules=(rule,))
+    found = diagnose_launch(launch)
+    one = DiagnosedLaunch(diagnosis=found, checklists=side_by_side(launch, found))
+    page = diagnosis_page([one], [])
+    for text in ("NVIDIA&#39;s rules", "Theoretical &lt;Occupancy&gt;",
+                 "local speed-up 81.2 %"):  # fmt: skip
+        assert text in page
+
+
+def test_kernels_without_a_counterpart_are_listed():
+    others = RAW.parent / "planted_h200" / "gemms.csv.gz"
+    found = compare(others, RAW, labels=["many", "one"])
+    names = {name for _, name in found.comparison.unmatched}
+    assert len(names) > 3
+    page = comparison_page(found.comparison, found.problems)
+    listed = page.split("Kernels that only one report has")[1].split("</section>")[0]
+    assert all(name in listed for name in names)
+    assert listed.count('<td class="unbroken">many</td>') == len(found.comparison.unmatched)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.dispatches.plots import _log_ticks, render_picture
+from gemmetry.reports.dispatches.plots import render_picture
 from gemmetry.reports.palette import COLOURS, provider_places
 
 pytest.importorskip("matplotlib")
@@ -88,15 +88,6 @@ def test_configurations_are_compared_with_the_fastest(make_record, few):
     texts = _texts(render_picture(dataclasses.replace(few, records=records), "svg"))
     assert "Configurations: f32 on cpu" in texts
     assert {"torch a", "torch b", "75%", "100%"} <= set(texts)
-
-
-@pytest.mark.parametrize("high", [1.02, 1.6, 9.0, 100.0, 1e7])
-def test_a_logarithmic_axis_has_ticks(high):
-    ticks = _log_ticks(6.8, 6.8 * high)
-    assert all(6.8 <= tick <= 6.8 * high for tick in ticks)
-    assert ticks == sorted(ticks)
-    if high >= 1.6:
-        assert 4 <= len(ticks) <= 12
 
 
 def test_intensities_within_a_decade_have_several_ticks(make_record, few):

@@ -35,11 +35,13 @@ class ComparedCounters:
         return {**comparison_document(self.comparison), "problems": list(self.problems)}
 
     def write(self, path: str | PathLike[str]) -> None:
-        """Write the document (.json), a page (.html), or a table with a row per metric.
+        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
+        table with a row per metric.
 
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
+        from gemmetry.reports.extras import PICTURES
         from gemmetry.reports.tables.files import write_atomically
         from gemmetry.reports.tables.json import json_file
         from gemmetry.reports.tables.writing import write_tables
@@ -51,6 +53,10 @@ class ComparedCounters:
             from gemmetry.reports.counters.page import comparison_page
 
             write_atomically(path, comparison_page(self.comparison, self.problems).encode())
+        elif path.suffix.lower() in PICTURES:
+            from gemmetry.reports.counters.picture import comparison_picture
+
+            write_atomically(path, comparison_picture(self.comparison, path.suffix.lower()[1:]))
         else:
             write_tables([comparison_table(self.comparison)], path)
 

@@ -17,6 +17,7 @@ from gemmetry.counters.diagnosis.document import (
     diagnosis_table,
     launch_document,
 )
+from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
 from gemmetry.counters.diagnosis.model import LaunchDiagnosis
 from gemmetry.counters.diagnosis.work import GemmWork, gemm_work
@@ -83,6 +84,7 @@ class CounterDiagnosis:
             launch, found = self.launches[middle], self.diagnoses[middle]
             shown.append(DiagnosedLaunch(
                 diagnosis=found, count=len(places), roofline=roofline_of(launch),
+                stalls=Facts(launch).stalls,
                 checklists=side_by_side(launch, found, self.work) if checklists else None,
             ))  # fmt: skip
         return shown
@@ -93,11 +95,13 @@ class CounterDiagnosis:
         return max(len(self._alike) - MOST_GROUPS, 0)
 
     def write(self, path: str | PathLike[str], *, checklists: bool = False) -> None:
-        """Write the document (.json), a page (.html), or a table with a row per finding.
+        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
+        table with a row per finding.
 
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
+        from gemmetry.reports.extras import PICTURES
         from gemmetry.reports.tables.files import write_atomically
         from gemmetry.reports.tables.json import json_file
         from gemmetry.reports.tables.writing import write_tables
@@ -110,6 +114,10 @@ class CounterDiagnosis:
 
             page = diagnosis_page(self.groups(checklists=checklists), self.problems)
             write_atomically(path, page.encode())
+        elif path.suffix.lower() in PICTURES:
+            from gemmetry.reports.counters.picture import diagnosis_picture
+
+            write_atomically(path, diagnosis_picture(self.groups(), path.suffix.lower()[1:]))
         else:
             write_tables([diagnosis_table(self.diagnoses)], path)
 

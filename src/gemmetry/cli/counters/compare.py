@@ -64,8 +64,10 @@ def compare(
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.units import parse_share
+    from gemmetry.reports.extras import PICTURES
+    from gemmetry.reports.tables.writing import FORMATS
 
-    check_outputs(output or ())
+    check_outputs(output or (), (*FORMATS, *PICTURES), draws=True)
     wanted = [name.strip() for text in metrics or () for name in text.split(",") if name.strip()]
     found = run(
         *reports, labels=label or (), kernel=kernel, metrics=wanted, operation=operation,

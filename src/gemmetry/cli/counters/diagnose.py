@@ -67,8 +67,10 @@ def diagnose(
     from gemmetry.api.counters.diagnosis import diagnose as run
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
+    from gemmetry.reports.extras import PICTURES
+    from gemmetry.reports.tables.writing import FORMATS
 
-    check_outputs(output or ())
+    check_outputs(output or (), (*FORMATS, *PICTURES), draws=True)
     found = run(*reports, kernel=kernel, shape=shape, dtype=dtype, operation=operation)
     for problem in found.problems:
         note(f"warning: {problem}")

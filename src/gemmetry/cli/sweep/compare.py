@@ -82,7 +82,7 @@ def compare(
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.units import parse_share
 
-    check_outputs(output or ())
+    check_outputs(output or (), draws=True)
     found = api.compare(
         *(one for one in (sweep1, sweep2, *(sweeps or ())) if one is not None),
         labels=_labels(label or [], label1, label2),

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gemmetry.counters.diagnosis.checklist import ChecklistItem, SideBySide
+from gemmetry.counters.diagnosis.checklist import ChecklistItem, RuleRemark, SideBySide
 from gemmetry.counters.diagnosis.document import BRIEF_FINDINGS
 from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis, WorkCheck
+from gemmetry.counters.diagnosis.stalls import StallShares
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
 from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide, printable
@@ -32,6 +33,7 @@ class DiagnosedLaunch:
     diagnosis: LaunchDiagnosis
     count: int = 1
     roofline: LaunchRoofline | None = None
+    stalls: StallShares | None = None
     checklists: SideBySide | None = None
 
 
@@ -154,9 +156,7 @@ class _Printer:
         self._items("checklist", checklists.checklist)
         self._items("expected", checklists.insights)
         for number, rule in enumerate(checklists.rules):
-            gain = "" if rule.speedup_percent is None else (
-                f" ({rule.speedup_kind or 'estimated'} speed-up {rule.speedup_percent:.3g} %)"
-            )  # fmt: skip
+            gain = f" ({found})" if (found := speedup_text(rule)) else ""
             title = f": {rule.title}" if rule.title else ""
             self._line("" if number else "NVIDIA", f"{rule.rule}{title}{gain}")
             if rule.remark:
@@ -164,7 +164,7 @@ class _Printer:
 
     def _items(self, label: str, items: Iterable[ChecklistItem]) -> None:
         for number, one in enumerate(items):
-            value = "–" if one.measured is None else f"{one.measured:.3g} {one.unit}".strip()
+            value = measured_text(one) or "–"
             target = f" (document: {one.target})" if one.target else ""
             answer = f": {one.answer}" if one.answer else ""
             self._line("" if number else label, f"{one.item} {value}{target}{answer}")
@@ -172,17 +172,31 @@ class _Printer:
                 self._line("", one.remark, "dim", indent=2)
 
 
+def measured_text(item: ChecklistItem) -> str:
+    """What was measured, with its unit; "" where the report lacks it."""
+    return "" if item.measured is None else f"{item.measured:.3g} {item.unit}".strip()
+
+
+def speedup_text(rule: RuleRemark) -> str:
+    """The speed-up that a rule of NVIDIA's promises; "" where it promises none."""
+    if rule.speedup_percent is None:
+        return ""
+    return f"{rule.speedup_kind or 'estimated'} speed-up {rule.speedup_percent:.3g} %"
+
+
 def _work(check: WorkCheck) -> str:
     if check.measured is None or check.expected is None:
         return f"{check.quantity}: {check.verdict} ({check.reason})"
-    form = format_bytes if "bytes" in check.quantity else _operations
-    return (
-        f"{check.quantity}: {check.verdict}, {form(check.measured)} of {form(check.expected)} "
-        f"expected ({check.reason})"
-    )
+    measured, expected = (amount_text(check, one) for one in (check.measured, check.expected))
+    return f"{check.quantity}: {check.verdict}, {measured} of {expected} expected ({check.reason})"
 
 
-def _operations(value: float) -> str:
+def amount_text(check: WorkCheck, value: float | None) -> str:
+    """An amount of the quantity of a work check; "" where it is not known."""
+    if value is None:
+        return ""
+    if "bytes" in check.quantity:
+        return format_bytes(value)
     return format_gflops(value / 1e9).removesuffix("/s")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +23,7 @@ from gemmetry.reports.dispatches.verdict_line import run_state_lines
 from gemmetry.reports.extras import require
 from gemmetry.reports.labels import format_ratio
 from gemmetry.reports.palette import COLOURS, SCALE, provider_places
+from gemmetry.reports.pictures import SETTINGS, drawn, set_log_scales
 
 _MARKERS = ("o", "s", "D", "^", "P", "*", "h", "X")
 _TITLE_WIDTH = 100
@@ -65,29 +65,14 @@ def render_picture(
             *((painter.grid, f, 1.6 + 0.22 * len(f["rows"])) for f in grids),
             *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
     heights = [height for _, _, height in rows]
-    # Texts of results are neither mathematics nor markup; an SVG keeps them as text.
-    settings = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(SETTINGS):
         figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
         figure.suptitle(_title(result_set, baseline), fontsize=11)
         figure.supxlabel(_foot(records), fontsize=9)
         grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
         for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
             draw(axes, data)
-        _fix_layout(figure)
-        buffer = io.BytesIO()
-        metadata = {"Date": None} if format_name == "svg" else None
-        figure.savefig(buffer, format=format_name, dpi=120, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _fix_layout(figure: Any) -> None:
-    """Lay `figure` out and round the layout to four digits: the solver's last bits differ from run
-    to run, and an SVG derives names from them."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    for axes in figure.axes:
-        axes.set_position([round(number, 4) for number in axes.get_position().bounds])
+        return drawn(figure, format_name)
 
 
 def _title(result_set: ResultSet, baseline: str | None) -> str:
@@ -164,12 +149,7 @@ class _Painter:
                 axes.scatter([p["x"] for p in points], [p["y"] for p in points], label=provider,
                              color=self._colour(provider), marker=self._marker(provider),
                              s=28, alpha=0.8)  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(self._ticker.FixedLocator(_log_ticks(*axis.get_view_interval())))
-            axis.set_minor_locator(self._ticker.NullLocator())
-            axis.set_major_formatter(self._ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        set_log_scales(axes)
         axes.set_xlabel("FLOP / byte")
         axes.set_ylabel("GFLOP/s")
         axes.set_title(f"Roofline: {figure['label']}", loc="left", fontsize=10)
@@ -238,21 +218,3 @@ def _write_cells(
             if value is not None:
                 axes.text(column, row, text(value), ha="center", va="center", fontsize=8,
                           color=inks[row][column])  # fmt: skip
-
-
-_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))
-"""Ticks of a decade, from few to many."""
-
-_FEWEST_TICKS = 4
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, at least four if there are that many."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks: list[float] = []
-    for steps in _STEPS:
-        found = (step * 10.0**decade for decade in decades for step in steps)
-        ticks = [tick for tick in found if low <= tick <= high]
-        if len(ticks) >= _FEWEST_TICKS:
-            break
-    return ticks

@@ -16,7 +16,7 @@ from gemmetry.domain.tables import Column
 from gemmetry.reports.dispatches.junit import to_junit
 from gemmetry.reports.dispatches.records import record_table, to_json_document
 from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
-from gemmetry.reports.extras import check_installed
+from gemmetry.reports.extras import check_plots
 from gemmetry.reports.tables.csv import append_csv, csv_text
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.json import json_file
@@ -78,8 +78,7 @@ def check_libraries(suffix: str) -> None:
         RequestError: one is not installed.
     """
     check_library(suffix)
-    if suffix in _PLOTS:
-        check_installed(_PLOTS[suffix], extra="plot")
+    check_plots(suffix)
 
 
 def to_csv(result_set: ResultSet, columns: Sequence[str] | None = None) -> str:
@@ -174,9 +173,6 @@ def _svg(result_set: ResultSet, options: _Options) -> bytes:
 
     return render_picture(result_set, "svg", baseline=options.baseline)
 
-
-_PLOTS = {".html": "plotly", ".png": "matplotlib", ".svg": "matplotlib"}
-"""Suffix -> the module that the format's plots need, of the extra ``plot``."""
 
 _OWN: dict[str, Callable[[ResultSet, _Options], bytes]] = {
     ".json": _json,

@@ -191,8 +191,11 @@ def page_section(
     figures: Sequence[tuple[str, Figure | None]] = (),
     sheets: Sequence[tuple[str, Table]] = (),
     file: str = "",
+    *,
+    fluid: bool = False,
 ) -> dict[str, Any]:
-    """A section for :func:`rendered_page`; figures and tables come with their titles."""
+    """A section for :func:`rendered_page`; figures and tables come with their titles. The cells of
+    `fluid` tables break wherever they have to, so that no column is out of sight."""
     shown = [
         {"note": "", "wide": False, **one, "title": title or one.get("title", ""), "name": heading}
         for title, one in figures
@@ -205,7 +208,7 @@ def page_section(
         "about": about,
         "figures": shown,
         "tables": [
-            {**tables.page_table(table, file), "title": title}
+            {**tables.page_table(table, file), "title": title, "fluid": fluid}
             for title, table in sheets
             if table.rows
         ],

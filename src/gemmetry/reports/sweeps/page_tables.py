@@ -27,6 +27,10 @@ MOST_ROWS = 600
 """Rows of a table on a page; the page names the file with all of them."""
 
 _UNBROKEN = 26
+_LONG = frozenset(("note", "reason", "text", "claim", "remark"))
+"""Columns with sentences."""
+_MOST, _MOST_OF_LONG = 160, 500
+"""Characters of a cell; the rest is in its tooltip."""
 
 
 def _text(name: str, description: str = "") -> Column:
@@ -296,11 +300,11 @@ def page_table(table: Table, file: str) -> dict[str, Any]:
 
 def _cell(column: Column, value: Any) -> dict[str, Any]:
     text = printable(column.text(value))
-    shown = cut(text, 160)
+    shown = cut(text, _MOST_OF_LONG if column.name in _LONG else _MOST)
     classes = ["number"] if column.type.is_numeric else []
     if column.name == "kernel":
         classes.append("kernel")
-    elif column.name in ("note", "reason"):
+    elif column.name in _LONG:
         classes.append("long")
     elif len(shown) <= _UNBROKEN:
         classes.append("unbroken")

@@ -10,7 +10,7 @@
     const color = trace.ink ? ink : trace.tint === undefined ? null : palette[trace.tint % palette.length];
     if (!color) return trace;
     const errors = trace.error_x ? { error_x: { color, ...trace.error_x } } : {};
-    return { ...trace, marker: { color, ...trace.marker }, line: { color }, ...errors };
+    return { ...trace, marker: { color, ...trace.marker }, line: { color, ...trace.line }, ...errors };
   }
 
   function draw(target) {
