@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from gemmetry.api.profile import profile
     from gemmetry.api.results import Results, load
     from gemmetry.api.trace_record import record_traces
+    from gemmetry.dispatcher.call import matmul
 
 __version__ = "0.1.0"
 
-__all__ = ["Results", "__version__", "bench", "load", "profile", "record_traces"]
+__all__ = ["Results", "__version__", "bench", "load", "matmul", "profile", "record_traces"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("gemmetry.api"), name)
+        # Kept, as looking it up again would take longer than choosing a kernel.
+        found = globals()[name] = getattr(importlib.import_module("gemmetry.api"), name)
+        return found
     raise AttributeError(f"module 'gemmetry' has no attribute {name!r}")
 
 

@@ -12,21 +12,23 @@ if TYPE_CHECKING:
     from gemmetry.api.decorators import bench
     from gemmetry.api.results import Results, load
     from gemmetry.api.trace_record import record_traces
+    from gemmetry.dispatcher.call import matmul
 
-__all__ = ["Results", "bench", "load", "profile", "record_traces"]
+__all__ = ["Results", "bench", "load", "matmul", "profile", "record_traces"]
 
 
 _MODULES = {
-    "Results": "results",
-    "bench": "decorators",
-    "load": "results",
-    "record_traces": "trace_record",
+    "Results": "api.results",
+    "bench": "api.decorators",
+    "load": "api.results",
+    "matmul": "dispatcher.call",
+    "record_traces": "api.trace_record",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(importlib.import_module(f"gemmetry.api.{_MODULES[name]}"), name)
+        return getattr(importlib.import_module(f"gemmetry.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'gemmetry.api' has no attribute {name!r}")
 
 

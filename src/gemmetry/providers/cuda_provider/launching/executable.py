@@ -47,6 +47,11 @@ class CudaKernelExecutable:
             raise self._torch_device.translate(error, f"running {self._name}") from error
         return output
 
+    @property
+    def has_workspace(self) -> bool:
+        """Whether launches write memory that belongs to the executable."""
+        return bool(self._memory)
+
     def close(self) -> None:
         del self._loaded
         self._memory.clear()

@@ -1,0 +1,150 @@
+"""Chooses the candidate for a problem: the exact entry of the table, the nearest tuned shape, the
+analytic ranking, cuBLAS. Pure: nothing is built or run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gemmetry.dispatcher.prediction import Predictor
+from gemmetry.dispatcher.problems import CUBLAS, Problem, tail_class
+from gemmetry.dispatcher.table import DispatchTable, Entry
+
+_NEAR_WEIGHTS = 0.5
+"""Octaves of N and of K up to which a tuned shape stands for another one with as many rows."""
+_NEAR_ROWS = 0.25
+"""The same of M above 128 rows, where buckets are narrow."""
+_MANY_ROWS = 128
+
+
+class Step(StrEnum):
+    """The step of the choice that found the candidate."""
+
+    EXACT = "exact entry"
+    NEAREST = "nearest tuned shape"
+    ANALYTIC = "analytic ranking"
+    CUBLAS = "cuBLAS"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate and why it was chosen."""
+
+    candidate: str
+    step: Step
+    reason: str
+
+
+Permits = Callable[[Problem, str], bool]
+"""Whether a candidate other than cuBLAS may compute a problem here."""
+
+
+class Chooser:
+    """Chooses with one table.
+
+    Args:
+        permits: further conditions, next to the certificates of the table.
+        trusts_times: False where times may have changed: only the ranking is used then.
+    """
+
+    def __init__(
+        self, table: DispatchTable, permits: Permits | None = None, *, trusts_times: bool = True
+    ) -> None:
+        self.table = table
+        self._permits = permits
+        self._trusts_times = trusts_times
+        self._certified = table.certified
+        self._predictor = Predictor(table)
+        self._exact = {entry.problem: entry for entry in table.entries}
+
+    def choose(self, problem: Problem) -> Choice:
+        """The first choice."""
+        return next(self.choices(problem))
+
+    def choices(self, problem: Problem) -> Iterator[Choice]:
+        """Choices in the order in which they are to be tried, should one turn out not to work; the
+        last one is cuBLAS. None occurs twice."""
+        seen = set()
+        for choice in self._all(problem):
+            if choice.candidate not in seen and self.is_eligible(problem, choice.candidate):
+                seen.add(choice.candidate)
+                yield choice
+                if choice.candidate == CUBLAS:
+                    return
+
+    def is_eligible(self, problem: Problem, candidate: str) -> bool:
+        """Whether a candidate may be chosen for a problem: cuBLAS always, the others where a
+        verification of that class of shapes has passed."""
+        if candidate == CUBLAS:
+            return True
+        certificate = self._certified.get((problem.signature, candidate))
+        if certificate is None:
+            return False
+        tails = tail_class(problem, self.table.configuration(candidate))
+        return certificate.covers(tails) and (
+            self._permits is None or self._permits(problem, candidate)
+        )
+
+    def analytic(self, problem: Problem) -> Iterator[Choice]:
+        """What the calibrated model predicts to be faster than cuBLAS, the best first."""
+        found = []
+        names = {c for entry in self._predictor.entries(problem.signature) for c in entry.times_ns}
+        for candidate in sorted(names - {CUBLAS}):
+            if not self.is_eligible(problem, candidate):
+                continue
+            prediction = self._predictor.predict(problem, candidate)
+            if prediction is not None and prediction.is_faster:
+                found.append((prediction.value, candidate))
+        for value, candidate in sorted(found):
+            why = f"predicted to take {math.exp(value):.3g} of cuBLAS' time"
+            yield Choice(candidate, Step.ANALYTIC, why)
+
+    def nearest(self, problem: Problem) -> Entry | None:
+        """The nearest tuned shape that stands for `problem`; None if there is none."""
+        near = [
+            entry
+            for entry in self._predictor.entries(problem.signature)
+            if stands_for(entry.problem, problem)
+        ]
+        return min(near, key=lambda entry: problem.distance(entry.problem), default=None)
+
+    def _all(self, problem: Problem) -> Iterator[Choice]:
+        if self._trusts_times:
+            exact = self._exact.get(problem)
+            if exact is not None:
+                yield Choice(exact.choice, Step.EXACT, "measured at this shape")
+            else:
+                near = self.nearest(problem)
+                if near is not None:
+                    yield from self._like(problem, near)
+        yield from self.analytic(problem)
+        yield Choice(CUBLAS, Step.CUBLAS, "nothing that is verified is known to be faster")
+
+    def _like(self, problem: Problem, entry: Entry) -> Iterator[Choice]:
+        """The candidates that were at least as fast as cuBLAS at a tuned shape, as the model
+        corrects their times."""
+        size = "x".join(map(str, entry.shape))
+        if entry.choice == CUBLAS:
+            yield Choice(CUBLAS, Step.NEAREST, f"at {size} nothing was shown to be faster")
+            return
+        limit = entry.times_ns.get(CUBLAS, math.inf)
+        faster = [name for name, ns in entry.times_ns.items() if ns <= limit and name != CUBLAS]
+        for candidate in sorted(
+            faster, key=lambda name: self._predictor.transferred(problem, entry, name)
+        ):
+            if self._predictor.transferred(problem, entry, candidate) < 0:
+                yield Choice(candidate, Step.NEAREST, f"faster than cuBLAS at {size}")
+
+
+def stands_for(tuned: Problem, problem: Problem) -> bool:
+    """Whether a tuned shape is in the bucket of another one: as many rows, rounded up to the
+    kernels' tiles, and N and K that are equal or nearly so."""
+    if tuned.signature != problem.signature:
+        return False
+    octaves = [abs(math.log2(a / b)) for a, b in zip(tuned.shape, problem.shape, strict=True)]
+    near_rows = tuned.row_bucket == problem.row_bucket or (
+        min(tuned.m, problem.m) > _MANY_ROWS and octaves[0] <= _NEAR_ROWS
+    )
+    return near_rows and max(octaves[1:]) <= _NEAR_WEIGHTS
