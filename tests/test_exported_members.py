@@ -13,7 +13,7 @@ HEAVY = ("torch", "triton", "iree", "polars", "pandas", "matplotlib", "plotly", 
 
 def test_names_of_the_package():
     assert gemmetry.__all__ == [
-        "Results", "__version__", "bench", "load", "profile", "record_traces"
+        "Results", "__version__", "bench", "load", "matmul", "profile", "record_traces"
     ]  # fmt: skip
     assert gemmetry.__all__ == sorted(gemmetry.__all__)
     assert dir(gemmetry) == gemmetry.__all__
@@ -24,7 +24,9 @@ def test_names_of_the_package():
 def test_names_of_the_api_are_functions_and_classes_not_modules():
     import gemmetry.api.profile
 
-    assert gemmetry.api.__all__ == ["Results", "bench", "load", "profile", "record_traces"]
+    assert gemmetry.api.__all__ == [
+        "Results", "bench", "load", "matmul", "profile", "record_traces"
+    ]  # fmt: skip
     for name in gemmetry.api.__all__:
         assert callable(getattr(gemmetry.api, name))
         assert getattr(gemmetry, name) is getattr(gemmetry.api, name)

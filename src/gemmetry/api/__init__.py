@@ -27,6 +27,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "matmul":
+        from gemmetry.reports.extras import require
+
+        require("torch", extra="torch")
     if name in _MODULES:
         return getattr(importlib.import_module(f"gemmetry.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'gemmetry.api' has no attribute {name!r}")

@@ -308,6 +308,31 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("In addition, that of one trace:", "gemmetry cache clear trace.json.gz"),
         ("In addition, those of all traces in a folder:", "gemmetry cache clear job/"),
     ),
+    "dispatcher": (
+        ("A table from the experiments of a campaign:",
+         "gemmetry dispatcher build tuning -o table.json"),
+        ("What a table chooses for each shape:", "gemmetry dispatcher show table.json"),
+        ("How a table does on shapes that it has never seen:",
+         "gemmetry dispatcher evaluate held-out --table table.json"),
+    ),
+    "dispatcher build": (
+        ("A table from one experiment:", "gemmetry dispatcher build tuning -o table.json"),
+        ("Times of one experiment, verifications of another:",
+         "gemmetry dispatcher build tuning proofs -o table.json"),
+        ("Its content as JSON:", "gemmetry dispatcher build tuning -o table.json --json"),
+    ),
+    "dispatcher evaluate": (
+        ("How a table does on unseen shapes:",
+         "gemmetry dispatcher evaluate held-out --table table.json"),
+        ("How the table that comes with gemmetry does:", "gemmetry dispatcher evaluate held-out"),
+        ("Each shape's choice as a table:",
+         "gemmetry dispatcher evaluate held-out -o choices.csv"),
+    ),
+    "dispatcher show": (
+        ("The choices of a table:", "gemmetry dispatcher show table.json"),
+        ("As JSON:", "gemmetry dispatcher show table.json --json"),
+        ("As a table:", "gemmetry dispatcher show table.json -o choices.csv"),
+    ),
     "doctor": (
         ("On the terminal:", "gemmetry doctor"),
         ("As JSON, for a script:", "gemmetry doctor --json"),

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("trace.group", "Record and read traces."),
     "sweep": ("sweep.group", "Run, analyse and compare sweeps of training runs."),
     "counters": ("counters.group", "Collect, read and diagnose hardware counters."),
+    "dispatcher": ("dispatcher.group", "Build, show and evaluate tables of fast kernels."),
     "kernels": ("kernels.group", "List, check and measure this project's own CUDA kernels."),
     "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
     "report": ("report_command", "Print or write the reports of an experiment."),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gemmetry.dispatcher.problems import Problem, problem_of
+from gemmetry.dispatcher.problems import MatmulProblem, problem_of
 from gemmetry.domain.dtypes import BF16, F16
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.operation import (
@@ -171,14 +171,16 @@ def _rows(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.int64
     return np.stack([begin, begin + span * tensor.element_size()], axis=1)
 
 
-def problem_of_call(call: Arguments) -> Problem | None:
+def problem_of_call(call: Arguments) -> MatmulProblem | None:
     """The problem that kernels are chosen for; None for a call that is left to torch: empty or
     huge matrices, other formats, matrices that are not packed."""
     a, b = call.a, call.b
     dtype = _DISPATCHED.get(a.dtype)
     m, k = a.shape
     n = b.shape[1]
-    if dtype is None or min(m, n, k) == 0 or max(m * k, n * k, m * n) >= LARGEST_TENSOR:
+    if dtype is None or a.is_meta:
+        return None
+    if min(m, n, k) == 0 or max(m * k, n * k, m * n) >= LARGEST_TENSOR:
         return None
     layouts = [layout_of(a), layout_of(b, Layout.COLUMN)]
     result = Layout.ROW if call.out is None else layout_of(call.out)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from gemmetry.dispatcher.problems import (
     problem_of,
     tail_class,
 )
-from gemmetry.dispatcher.table import Certificate, DispatchTable, Entry
+from gemmetry.dispatcher.table import Certificate, DispatchTable, TunedShape
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
 from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
@@ -34,10 +35,12 @@ _DECISIVE = ("torch", "cuda", "hip")
 _TAILS = "tail_shapes"
 """The check that covers all classes of tails."""
 _PASSED = "passed"
+_CONFIGURATION = re.compile(r"\w+", re.ASCII)
+"""Names of configurations; other texts describe what a library chose."""
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltTable:
     """A table, and what was left out of it."""
 
     table: DispatchTable
@@ -47,9 +50,9 @@ class Built:
 def candidate_name(record: Record) -> str:
     """The candidate that a record measured: ``default`` is the configuration that the provider
     chose, where that is known, as the choice is another one for another shape."""
-    chosen = record.facts.default_configuration
-    is_alias = record.configuration == DEFAULT_CONFIGURATION and chosen is not None
-    return candidate_of(record.provider, str(chosen) if is_alias else record.configuration)
+    chosen = record.facts.default_configuration or ""
+    is_alias = record.configuration == DEFAULT_CONFIGURATION and _CONFIGURATION.fullmatch(chosen)
+    return candidate_of(record.provider, chosen if is_alias else record.configuration)
 
 
 def is_usable(record: Record) -> bool:
@@ -72,7 +75,7 @@ def best_times(records: Iterable[Record]) -> dict[str, Record]:
     return {name: record for name, record in found.items() if record is not None}
 
 
-def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Built:
+def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> BuiltTable:
     """The table of the one device that the experiments ran on.
 
     Raises:
@@ -88,7 +91,8 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
         if name != CUBLAS and record.configuration_parameters:
             parameters[name] = dict(record.configuration_parameters)
     certificates, notes = _certificates(result_sets, parameters, device, provider_of)
-    entries = [entry for results in result_sets for entry in _entries(results)]
+    certified = {(one.signature, one.candidate) for one in certificates}
+    entries = [entry for results in result_sets for entry in _entries(results, certified)]
     shapes = {(entry.signature, entry.shape): entry for entry in entries}
     if len(shapes) < len(entries):
         notes.append(
@@ -105,7 +109,7 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
         certificates=tuple(certificates),
         entries=tuple(sorted(shapes.values(), key=lambda entry: entry.problem)),
     )
-    return Built(table, tuple(notes))
+    return BuiltTable(table, tuple(notes))
 
 
 def versions_of(environments: Iterable[Environment]) -> dict[str, str]:
@@ -147,20 +151,24 @@ def _device(environments: Sequence[Environment], target: str) -> str:
     return _only({name for one in environments for name in one.devices}, "devices")
 
 
-def _entries(results: ResultSet) -> list[Entry]:
+_Certified = Collection[tuple[str, str]]
+"""Signatures and candidates that are verified."""
+
+
+def _entries(results: ResultSet, certified: _Certified) -> list[TunedShape]:
     measured = [r for r in results.records if is_usable(r) and r.measurement is not None]
-    groups = {problem: best_times(group) for problem, group in group_by_problem(measured).items()}
-    verdicts = _verdicts(results, groups.values())
+    groups = [best_times(group) for group in group_by_problem(measured).values()]
+    rivals = [_rival(bests, certified) for bests in groups]
+    verdicts = _verdicts(results, groups, rivals)
     found = []
-    for bests in groups.values():
-        best = _contender(bests)
-        comparison = None if best is None else verdicts.get(record_id(best))
+    for bests, rival in zip(groups, rivals, strict=True):
+        comparison = None if rival is None else verdicts.get(record_id(rival))
         choice = CUBLAS
-        if best and comparison and comparison.verdict is Difference.FASTER:
-            choice = candidate_name(best)
+        if rival and comparison and comparison.verdict is Difference.FASTER:
+            choice = candidate_name(rival)
         problem = problem_of(parse_operation(next(iter(bests.values())).operation))
         found.append(
-            Entry(
+            TunedShape(
                 signature=problem.signature,
                 shape=problem.shape,
                 choice=choice,
@@ -172,20 +180,27 @@ def _entries(results: ResultSet) -> list[Entry]:
     return found
 
 
-def _contender(bests: Mapping[str, Record]) -> Record | None:
-    """The fastest candidate besides cuBLAS."""
-    return fastest(record for name, record in bests.items() if name != CUBLAS)
+def _rival(bests: Mapping[str, Record], certified: _Certified) -> Record | None:
+    """The fastest candidate besides cuBLAS that may be chosen."""
+    return fastest(
+        record
+        for name, record in bests.items()
+        if name != CUBLAS and (_signature(record), name) in certified
+    )
+
+
+def _signature(record: Record) -> str:
+    return problem_of(parse_operation(record.operation)).signature
 
 
 def _verdicts(
-    results: ResultSet, groups: Iterable[Mapping[str, Record]]
+    results: ResultSet, groups: Iterable[Mapping[str, Record]], rivals: Iterable[Record | None]
 ) -> dict[object, Comparison]:
-    """The fastest candidate of each problem compared with cuBLAS, all judged together."""
+    """The rival of each problem compared with cuBLAS, all judged together."""
     kept = []
-    for bests in groups:
-        best = _contender(bests)
-        if best is not None and CUBLAS in bests:
-            kept += [bests[CUBLAS], best]
+    for bests, rival in zip(groups, rivals, strict=True):
+        if rival is not None and CUBLAS in bests:
+            kept += [bests[CUBLAS], rival]
     if not kept:
         return {}
     (found,) = compare_with_baseline(replace(results, records=kept), CUBLAS).candidates

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gemmetry.dispatcher.prediction import Predictor
-from gemmetry.dispatcher.problems import CUBLAS, Problem, tail_class
-from gemmetry.dispatcher.table import DispatchTable, Entry
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, tail_class
+from gemmetry.dispatcher.table import DispatchTable, TunedShape
 
 _NEAR_WEIGHTS = 0.5
 """Octaves of N and of K up to which a tuned shape stands for another one with as many rows."""
@@ -19,7 +19,7 @@ _NEAR_ROWS = 0.25
 _MANY_ROWS = 128
 
 
-class Step(StrEnum):
+class ChoiceStep(StrEnum):
     """The step of the choice that found the candidate."""
 
     EXACT = "exact entry"
@@ -33,11 +33,11 @@ class Choice:
     """A candidate and why it was chosen."""
 
     candidate: str
-    step: Step
+    step: ChoiceStep
     reason: str
 
 
-Permits = Callable[[Problem, str], bool]
+Permits = Callable[[MatmulProblem, str], bool]
 """Whether a candidate other than cuBLAS may compute a problem here."""
 
 
@@ -59,11 +59,11 @@ class Chooser:
         self._predictor = Predictor(table)
         self._exact = {entry.problem: entry for entry in table.entries}
 
-    def choose(self, problem: Problem) -> Choice:
+    def choose(self, problem: MatmulProblem) -> Choice:
         """The first choice."""
         return next(self.choices(problem))
 
-    def choices(self, problem: Problem) -> Iterator[Choice]:
+    def choices(self, problem: MatmulProblem) -> Iterator[Choice]:
         """Choices in the order in which they are to be tried, should one turn out not to work; the
         last one is cuBLAS. None occurs twice."""
         seen = set()
@@ -74,7 +74,7 @@ class Chooser:
                 if choice.candidate == CUBLAS:
                     return
 
-    def is_eligible(self, problem: Problem, candidate: str) -> bool:
+    def is_eligible(self, problem: MatmulProblem, candidate: str) -> bool:
         """Whether a candidate may be chosen for a problem: cuBLAS always, the others where a
         verification of that class of shapes has passed."""
         if candidate == CUBLAS:
@@ -87,7 +87,7 @@ class Chooser:
             self._permits is None or self._permits(problem, candidate)
         )
 
-    def analytic(self, problem: Problem) -> Iterator[Choice]:
+    def analytic(self, problem: MatmulProblem) -> Iterator[Choice]:
         """What the calibrated model predicts to be faster than cuBLAS, the best first."""
         found = []
         names = {c for entry in self._predictor.entries(problem.signature) for c in entry.times_ns}
@@ -99,9 +99,9 @@ class Chooser:
                 found.append((prediction.value, candidate))
         for value, candidate in sorted(found):
             why = f"predicted to take {math.exp(value):.3g} of cuBLAS' time"
-            yield Choice(candidate, Step.ANALYTIC, why)
+            yield Choice(candidate, ChoiceStep.ANALYTIC, why)
 
-    def nearest(self, problem: Problem) -> Entry | None:
+    def nearest(self, problem: MatmulProblem) -> TunedShape | None:
         """The nearest tuned shape that stands for `problem`; None if there is none."""
         near = [
             entry
@@ -110,24 +110,24 @@ class Chooser:
         ]
         return min(near, key=lambda entry: problem.distance(entry.problem), default=None)
 
-    def _all(self, problem: Problem) -> Iterator[Choice]:
+    def _all(self, problem: MatmulProblem) -> Iterator[Choice]:
         if self._trusts_times:
             exact = self._exact.get(problem)
             if exact is not None:
-                yield Choice(exact.choice, Step.EXACT, "measured at this shape")
+                yield Choice(exact.choice, ChoiceStep.EXACT, "measured at this shape")
             else:
                 near = self.nearest(problem)
                 if near is not None:
                     yield from self._like(problem, near)
         yield from self.analytic(problem)
-        yield Choice(CUBLAS, Step.CUBLAS, "nothing that is verified is known to be faster")
+        yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
 
-    def _like(self, problem: Problem, entry: Entry) -> Iterator[Choice]:
+    def _like(self, problem: MatmulProblem, entry: TunedShape) -> Iterator[Choice]:
         """The candidates that were at least as fast as cuBLAS at a tuned shape, as the model
         corrects their times."""
         size = "x".join(map(str, entry.shape))
         if entry.choice == CUBLAS:
-            yield Choice(CUBLAS, Step.NEAREST, f"at {size} nothing was shown to be faster")
+            yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
             return
         limit = entry.times_ns.get(CUBLAS, math.inf)
         faster = [name for name, ns in entry.times_ns.items() if ns <= limit and name != CUBLAS]
@@ -135,10 +135,10 @@ class Chooser:
             faster, key=lambda name: self._predictor.transferred(problem, entry, name)
         ):
             if self._predictor.transferred(problem, entry, candidate) < 0:
-                yield Choice(candidate, Step.NEAREST, f"faster than cuBLAS at {size}")
+                yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")
 
 
-def stands_for(tuned: Problem, problem: Problem) -> bool:
+def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:
     """Whether a tuned shape is in the bucket of another one: as many rows, rounded up to the
     kernels' tiles, and N and K that are equal or nearly so."""
     if tuned.signature != problem.signature:

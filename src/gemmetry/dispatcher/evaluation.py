@@ -11,7 +11,7 @@ from enum import StrEnum
 from gemmetry.analysis.dispatches.baseline import geometric_mean, group_by_problem
 from gemmetry.dispatcher.building import best_times, candidate_name, is_usable
 from gemmetry.dispatcher.choosing import Choice, Chooser
-from gemmetry.dispatcher.problems import CUBLAS, Problem, problem_of
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, problem_of
 from gemmetry.dispatcher.table import DispatchTable
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
@@ -39,7 +39,7 @@ class Policy(StrEnum):
 class Replayed:
     """The choice for one unseen shape."""
 
-    problem: Problem
+    problem: MatmulProblem
     choice: Choice
     times_ns: Mapping[str, float]
     """Candidate -> median, of those that the experiment measured."""
@@ -117,7 +117,7 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
         RequestError: no shape is new and timed on the table's kind of device.
     """
     known = {entry.problem for entry in table.entries}
-    measured: list[tuple[Problem, dict[str, float]]] = []
+    measured: list[tuple[MatmulProblem, _Times]] = []
     seen = unusable = 0
     for group in group_by_problem(_matmuls(results, table.target)).values():
         usable = [r for r in group if is_usable(r) and r.measurement is not None]
@@ -157,7 +157,9 @@ def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
     )  # fmt: skip
 
 
-_Pick = tuple[Mapping[str, float], str]
+_Times = Mapping[str, float]
+"""Candidate -> median in ns."""
+_Pick = tuple[_Times, str]
 """The times of a shape, and the candidate that was chosen."""
 
 
@@ -182,7 +184,7 @@ def _regret(name: str, regrets: Sequence[float], speedup: float | None = None) -
 
 
 def _replay(
-    table: DispatchTable, chooser: Chooser, problem: Problem, times: Mapping[str, float]
+    table: DispatchTable, chooser: Chooser, problem: MatmulProblem, times: Mapping[str, float]
 ) -> Replayed:
     choices = list(chooser.choices(problem))
     return Replayed(
@@ -194,19 +196,21 @@ def _replay(
     )
 
 
-def _family(problem: Problem) -> tuple[str, int, int]:
+def _family(problem: MatmulProblem) -> tuple[str, int, int]:
     """Shapes of one weight matrix are alike, and so are squares."""
     m, n, k = problem.shape
     return (problem.signature, 0, 0) if m == n == k else (problem.signature, n, k)
 
 
 def _baselines(
-    table: DispatchTable, chooser: Chooser, measured: Sequence[tuple[Problem, dict[str, float]]]
+    table: DispatchTable,
+    chooser: Chooser,
+    measured: Sequence[tuple[MatmulProblem, dict[str, float]]],
 ) -> dict[Policy, list[_Pick]]:
     """What simpler policies choose; cuBLAS where their candidate may not be chosen or has no
     time."""
 
-    def pick(problem: Problem, times: Mapping[str, float], names: Iterable[str]) -> _Pick:
+    def pick(problem: MatmulProblem, times: Mapping[str, float], names: Iterable[str]) -> _Pick:
         fits = (name for name in names if name in times and chooser.is_eligible(problem, name))
         return times, next(fits, CUBLAS)
 

@@ -32,7 +32,7 @@ def compute(call: Arguments) -> torch.Tensor:
 
 
 class CublasLt:
-    """torch's product by cuBLASLt, whatever library the caller prefers; the preference is the
+    """The product of torch by cuBLASLt, whatever library the caller prefers; the preference is the
     process's, and is put back."""
 
     def __init__(self) -> None:

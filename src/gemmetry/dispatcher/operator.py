@@ -63,7 +63,7 @@ def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, .
     elif ctx.activation == EpilogueStep.GELU:
         before = OPERATOR(a, b, addend, bias, ctx.alpha, ctx.beta, None)
         gradient = torch.ops.aten.gelu_backward(gradient, before)
-    wanted = ctx.needs_input_grad
+    wanted = (*ctx.needs_input_grad, False, False)  # Arguments that were left out are not listed.
     return (
         OPERATOR(gradient, b.mT, None, None, ctx.alpha) if wanted[0] else None,
         OPERATOR(a.mT, gradient, None, None, ctx.alpha) if wanted[1] else None,

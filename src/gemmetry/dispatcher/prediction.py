@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmetry.dispatcher.problems import CUBLAS, Problem, operation_of
-from gemmetry.dispatcher.table import DispatchTable, Entry
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, operation_of
+from gemmetry.dispatcher.table import DispatchTable, TunedShape
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device, rate_class
 
@@ -56,15 +56,15 @@ class Predictor:
         device = find_device(table.device)
         architecture = table.target.partition("-")[2]
         self._device = device or next(iter(devices_of(architecture)), None)
-        self._entries: dict[str, list[Entry]] = {}
+        self._entries: dict[str, list[TunedShape]] = {}
         for entry in table.entries:
             self._entries.setdefault(entry.signature, []).append(entry)
 
-    def entries(self, signature: str) -> Sequence[Entry]:
+    def entries(self, signature: str) -> Sequence[TunedShape]:
         """The measured shapes of a signature."""
         return self._entries.get(signature, ())
 
-    def predict(self, problem: Problem, candidate: str) -> Prediction | None:
+    def predict(self, problem: MatmulProblem, candidate: str) -> Prediction | None:
         """How `candidate` compares with cuBLAS; None where too little was measured nearby."""
         found = []
         for entry in self.entries(problem.signature):
@@ -80,25 +80,25 @@ class Predictor:
         error = math.sqrt(variance / max(independent - 1, 0.5))
         return Prediction(self.modelled(problem, candidate) + mean, error)
 
-    def transferred(self, problem: Problem, entry: Entry, candidate: str) -> float:
+    def transferred(self, problem: MatmulProblem, entry: TunedShape, candidate: str) -> float:
         """The logarithm of a candidate's time over that of cuBLAS, as measured at `entry` and
         corrected by what the model expects to change."""
         return self._residual(entry, candidate) + self.modelled(problem, candidate)
 
-    def modelled(self, problem: Problem, candidate: str) -> float:
+    def modelled(self, problem: MatmulProblem, candidate: str) -> float:
         """The model's own logarithm of the ratio."""
         ours = self._table.configuration(candidate)
         return math.log(self._ns(problem, ours) / self._ns(problem, Configuration()))
 
-    def _residual(self, entry: Entry, candidate: str) -> float:
+    def _residual(self, entry: TunedShape, candidate: str) -> float:
         measured = math.log(entry.times_ns[candidate] / entry.times_ns[CUBLAS])
         return measured - self.modelled(entry.problem, candidate)
 
-    def _ns(self, problem: Problem, configuration: Configuration) -> float:
+    def _ns(self, problem: MatmulProblem, configuration: Configuration) -> float:
         return 1.0 if self._device is None else modelled_ns(problem, configuration, self._device)
 
 
-def modelled_ns(problem: Problem, configuration: Configuration, device: DeviceSpec) -> float:
+def modelled_ns(problem: MatmulProblem, configuration: Configuration, device: DeviceSpec) -> float:
     """The model's time of a launch in ns. Without a tile (cuBLAS, which has kernels for everything)
     only the limits of the device count."""
     operation = operation_of(problem)
@@ -109,14 +109,17 @@ def modelled_ns(problem: Problem, configuration: Configuration, device: DeviceSp
         return _LAUNCH_NS + 1e9 * max(operation.flops / peak, memory_s)
     m, n, k = problem.shape
     tile_m, tile_n, _ = configuration.tile
-    slices = _slices(configuration)
+    slices = _count(configuration, "splits")
+    # The blocks of a cluster share what they read.
+    rows, columns = (_count(configuration, f"cluster_{axis}") for axis in "mn")
+    fetched = tile_m / columns + tile_n / rows
     tiles = -(-m // tile_m) * -(-n // tile_n)
     waves = -(-tiles * slices // _PROCESSORS)
     compute_s = waves * 2 * tile_m * tile_n * (k / slices) / (peak / _PROCESSORS)
-    l2_s = tiles * (tile_m + tile_n) * k * lhs.storage_bits / 8 / _L2_BYTES_PER_S
+    l2_s = tiles * fetched * k * lhs.storage_bits / 8 / _L2_BYTES_PER_S
     return _LAUNCH_NS + 1e9 * max(compute_s, l2_s, memory_s)
 
 
-def _slices(configuration: Configuration) -> int:
-    value = configuration.parameters.get("splits", 1)
+def _count(configuration: Configuration, name: str) -> int:
+    value = configuration.parameters.get(name, 1)
     return value if isinstance(value, int) and value > 0 else 1

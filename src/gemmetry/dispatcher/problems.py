@@ -22,7 +22,7 @@ _SMALL_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _ROW_STEP = 256
 
 
-class Problem(NamedTuple):
+class MatmulProblem(NamedTuple):
     """A matmul: its size, and what its name has after the size."""
 
     signature: str
@@ -48,20 +48,20 @@ class Problem(NamedTuple):
             return -(-self.m // _ROW_STEP) * _ROW_STEP
         return next(rows for rows in _SMALL_ROWS if rows >= self.m)
 
-    def distance(self, other: Problem) -> float:
+    def distance(self, other: MatmulProblem) -> float:
         """Euclidean distance in octaves of M, N and K."""
         pairs = zip(self.shape, other.shape, strict=True)
         return math.hypot(*(math.log2(a / b) for a, b in pairs))
 
 
-def problem_of(operation: Operation) -> Problem:
+def problem_of(operation: Operation) -> MatmulProblem:
     """The problem of a matmul."""
     m, n, k, _ = operation.matmul_shape
-    return Problem(operation_name(operation).split("_", 2)[2], m, n, k)
+    return MatmulProblem(operation_name(operation).split("_", 2)[2], m, n, k)
 
 
 @lru_cache(maxsize=4096)
-def operation_of(problem: Problem) -> Operation:
+def operation_of(problem: MatmulProblem) -> Operation:
     """The operation of a problem.
 
     Raises:
@@ -81,7 +81,7 @@ def parts_of(candidate: str) -> tuple[str, str]:
     return provider, configuration
 
 
-def tail_class(problem: Problem, configuration: Configuration) -> str:
+def tail_class(problem: MatmulProblem, configuration: Configuration) -> str:
     """The axes that are no multiples of the configuration's tile, as in ``mk``; ``whole`` if
     there are none. A kernel that is correct for one shape of a class takes the same paths for the
     others."""

@@ -15,10 +15,10 @@ import torch
 from gemmetry.devices.torch import TORCH_ERRORS, gpu_targets
 from gemmetry.dispatcher.arguments import Arguments, problem_of_call
 from gemmetry.dispatcher.building import dispatch_of
-from gemmetry.dispatcher.choosing import Choice, Chooser, Step
+from gemmetry.dispatcher.choosing import Choice, ChoiceStep, Chooser
 from gemmetry.dispatcher.digests import source_digest
 from gemmetry.dispatcher.library import CublasLt, compute
-from gemmetry.dispatcher.problems import CUBLAS, Problem, operation_of, parts_of
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, operation_of, parts_of
 from gemmetry.dispatcher.table import DispatchTable, read_table, shipped_table
 from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
@@ -64,7 +64,7 @@ class Dispatcher:
         self.target = target
         self._lock = threading.RLock()
         self._fresh: dict[tuple[str, str], bool] = {}
-        self._built: dict[tuple[str, Problem, int], Executable | None] = {}
+        self._built: dict[tuple[str, MatmulProblem, int], Executable | None] = {}
         self.chooser: Chooser | None = None
         if table is not None:
             reason = why_times_changed(table, versions_here())
@@ -81,7 +81,7 @@ class Dispatcher:
         problem = problem_of_call(call)
         if self.chooser is None or problem is None or is_capturing(self.target):
             why = "there is no table" if self.chooser is None else "kernels do not take these"
-            return compute, Choice(CUBLAS, Step.CUBLAS, why)
+            return compute, Choice(CUBLAS, ChoiceStep.CUBLAS, why)
         with self._lock:
             for choice in self.chooser.choices(problem):
                 if choice.candidate == CUBLAS:
@@ -91,7 +91,7 @@ class Dispatcher:
                     return found, choice
         raise AssertionError("cuBLAS is always the last choice")
 
-    def executable(self, problem: Problem, candidate: str, stream: int) -> Executable | None:
+    def executable(self, problem: MatmulProblem, candidate: str, stream: int) -> Executable | None:
         """The executable of a candidate for one stream, whose launches follow one another: those
         of two streams must not share a workspace. None if it cannot be built here."""
         key = (candidate, problem, stream)
@@ -100,7 +100,7 @@ class Dispatcher:
                 self._built[key] = self._build(problem, candidate)
             return self._built[key]
 
-    def _usable(self, problem: Problem, candidate: str, call: Arguments) -> Function | None:
+    def _usable(self, problem: MatmulProblem, candidate: str, call: Arguments) -> Function | None:
         """A function that has computed `call` once; None if the candidate fails."""
         if candidate == _CUBLASLT:
             is_plain = call.out is None and call._replace(a=call.b) == Arguments(call.b, call.b)
@@ -118,7 +118,7 @@ class Dispatcher:
             return None
         return function
 
-    def _build(self, problem: Problem, candidate: str) -> Executable | None:
+    def _build(self, problem: MatmulProblem, candidate: str) -> Executable | None:
         try:
             dispatch = self._dispatch(problem.name, candidate)
             folder = cache_folder().with_name("dispatcher") / "generated"
@@ -132,7 +132,7 @@ class Dispatcher:
         found = dispatch_of(operation, candidate, self.target.name, provider_of)
         return Dispatch(found.operation, found.configuration, found.provider, self.target)
 
-    def _permits(self, problem: Problem, candidate: str) -> bool:
+    def _permits(self, problem: MatmulProblem, candidate: str) -> bool:
         """Whether the provider works here, supports the operation, and still has the sources that
         were verified."""
         if candidate == _CUBLASLT:
@@ -170,7 +170,7 @@ class Dispatcher:
         return is_fresh
 
 
-def kernel_function(dispatcher: Dispatcher, problem: Problem, candidate: str) -> Function:
+def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: str) -> Function:
     """A function that launches a candidate, and leaves to torch what it cannot take: addresses
     that are not aligned, another current device, graphs that would keep its workspace."""
     operation = operation_of(problem)
@@ -234,7 +234,7 @@ def why_times_changed(table: DispatchTable, here: Mapping[str, str]) -> str:
 
 def versions_here() -> dict[str, str]:
     """The versions that a table is compared with."""
-    found = dict(provider_of("torch").versions())
+    found = dict(provider_of(parts_of(CUBLAS)[0]).versions())
     drivers = sorted({gpu.driver for gpu in nvidia_gpus().gpus if gpu.driver})
     return {**found, "driver": ", ".join(drivers)} if drivers else found
 
@@ -278,10 +278,10 @@ def reset() -> None:
 
 
 def _target_of(device: torch.device) -> Target:
-    if device.type == "cuda":
-        index = device.index or 0
-        return next(target for target in gpu_targets() if target.index == index)
-    return Target(TargetKind.CPU)
+    """The GPU, or this machine's CPU for everything else."""
+    gpus = gpu_targets() if device.type not in ("cpu", "meta") else []
+    found = (target for target in gpus if target.index == (device.index or 0))
+    return next(found, Target(TargetKind.CPU))
 
 
 def _table_for(target: Target) -> DispatchTable | None:

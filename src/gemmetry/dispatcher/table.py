@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from gemmetry.dispatcher.problems import ANY_CLASS, CUBLAS, Problem, operation_of
+from gemmetry.dispatcher.problems import ANY_CLASS, CUBLAS, MatmulProblem, operation_of
 from gemmetry.domain.dispatch import Configuration, Parameter
 from gemmetry.domain.errors import GemmetryError, RequestError, StorageError
+from gemmetry.formats.files import write_whole
 
 VERSION = 1
 """Of the file's form; a reader refuses every other one."""
@@ -27,7 +28,7 @@ class TableError(RequestError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TunedShape:
     """One measured shape."""
 
     signature: str
@@ -42,8 +43,8 @@ class Entry:
     """Candidate -> median, of those with a correct result."""
 
     @property
-    def problem(self) -> Problem:
-        return Problem(self.signature, *self.shape)
+    def problem(self) -> MatmulProblem:
+        return MatmulProblem(self.signature, *self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class DispatchTable:
     parameters: Mapping[str, Mapping[str, Parameter]] = field(default_factory=dict)
     """Candidate -> the parameters of its configuration."""
     certificates: tuple[Certificate, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TunedShape, ...] = ()
 
     def configuration(self, candidate: str) -> Configuration:
         """The configuration of a candidate."""
@@ -108,11 +109,9 @@ def write_table(table: DispatchTable, path: Path) -> None:
         StorageError: the file cannot be written.
     """
     text = json.dumps(table.document(), indent=1, sort_keys=True) + "\n"
-    temporary = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text)
-        temporary.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
         raise StorageError(
             f"cannot write the table {path}: {error.strerror or error}",

@@ -1,0 +1,125 @@
+"""``gemmetry dispatcher``, from experiments to a table and its regret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gemmetry.dispatcher.table import read_table
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
+from gemmetry.verification.protocol import CHECKS
+
+CHECKED = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
+
+
+def record(m, provider, ns):
+    operation = f"matmul_{m}x64x64_f32t_f32t_f32t"
+    return Record(
+        dispatch=f"{operation}_default", provider=provider, target="cpu", device="cpu",
+        operation=operation, configuration="default", outcome=Outcome.OK, distribution="normal",
+        seed=1, flops=1, bytes=1, verdict=Verdict(status=Verification.PASSED, checks=CHECKED),
+        measurement=Measurement(median_ns=ns, ci_low_ns=ns, ci_high_ns=ns, min_ns=ns, p95_ns=ns,
+                                sample_count=60, rounds=12, method="graph"),
+    )  # fmt: skip
+
+
+def results(title, *records):
+    """An experiment with rounds of 0.1 % of noise."""
+
+    def rounds(one):
+        noise = np.random.default_rng(len(one.dispatch + one.provider)).normal(1, 1e-3, 12)
+        return {turn: [one.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+
+    return ResultSet(
+        title=title, records=records, environments={"": Environment()}, rounds=rounds,
+        samples=lambda one: [ns for each in rounds(one).values() for ns in each],
+    )  # fmt: skip
+
+
+TUNING = results(
+    "tuning",
+    *(record(m, "torch", 1e6) for m in (64, 128)),
+    record(64, "numpy", 0.8e6),
+    record(128, "numpy", 1.2e6),
+)
+HELD_OUT = results("held-out", record(60, "torch", 1e6), record(60, "numpy", 0.5e6))
+
+
+@pytest.fixture
+def folders(monkeypatch):
+    """The folders ``tuning`` and ``held-out`` hold these results."""
+    from gemmetry.store.experiment import Experiment
+
+    stored = {"tuning": TUNING, "held-out": HELD_OUT}
+
+    def opened(path):
+        return SimpleNamespace(result_set=lambda: stored[Path(path).name], close=lambda: None)
+
+    monkeypatch.setattr(Experiment, "open", opened)
+
+
+def test_build_show_and_evaluate(cli, folders):
+    built = cli("dispatcher", "build", "tuning", "-o", "table.json")
+    assert built.status == 0, built.stderr
+    assert "2 shapes of cpu: 1 with a candidate that is shown to be faster" in built.stdout
+    assert "wrote table.json" in built.stderr
+    assert read_table(Path("table.json")).entries[0].choice == "numpy:default"
+
+    shown = cli("dispatcher", "show", "table.json")
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["64x64x64", "f32t_f32t_f32t", "numpy:default", "0.800", "faster"] in lines
+    assert ["128x64x64", "f32t_f32t_f32t", "cuBLAS", "1.200", "slower"] in lines
+
+    judged = cli("dispatcher", "evaluate", "held-out", "--table", "table.json", "--json")
+    assert judged.status == 0, judged.stderr
+    document = json.loads(judged.stdout)
+    assert document["policies"][0]["name"] == "dispatcher"
+    assert document["policies"][0]["geometric_mean"] == 0
+    assert document["policies"][1]["geometric_mean"] == pytest.approx(1)
+    assert document["choices"][0]["choice"] == "numpy:default"
+
+    text = cli("dispatcher", "evaluate", "held-out", "--table", "table.json", "-o", "choices.csv")
+    assert "1 unseen shape" in text.stdout
+    assert "Noise: unknown" in text.stdout
+    assert "60x64x64" in Path("choices.csv").read_text()
+
+
+def test_documents_of_a_table(cli, folders):
+    built = cli("dispatcher", "build", "tuning", "-o", "table.json", "--json")
+    shown = cli("dispatcher", "show", "table.json", "--json")
+    assert json.loads(built.stdout) == json.loads(shown.stdout)
+    assert json.loads(shown.stdout)["entries"][0]["times_ns"] == {
+        "numpy:default": 800000.0, "torch:default": 1000000.0
+    }  # fmt: skip
+
+
+def test_the_table_that_comes_with_gemmetry(cli):
+    shown = cli("dispatcher", "show")
+    assert shown.status == 0
+    assert shown.stdout.startswith("NVIDIA H200 (cuda-sm_90)")
+
+
+def test_mistakes(cli, folders):
+    Path("bad.json").write_text("{")
+    damaged = cli("dispatcher", "evaluate", "held-out", "--table", "bad.json")
+    assert damaged.status == 2
+    assert "bad.json is damaged" in damaged.stderr
+    assert "hint: " in damaged.stderr
+    cli("dispatcher", "build", "tuning", "-o", "table.json")
+    seen = cli("dispatcher", "evaluate", "tuning", "--table", "table.json")
+    assert seen.status == 2
+    assert "no shape for cpu" in seen.stderr
+
+
+def test_a_real_experiment(experiments):
+    ended = experiments("dispatcher", "build", "a", "b", "-o", "folder/table.json")
+    assert ended.status == 0, ended.stderr
+    assert "1 shape of null: 0 with a candidate" in ended.stdout
+    table = read_table(Path("folder/table.json"))
+    assert table.certificates
+    assert table.entries[0].choice == "torch:default", "nothing is known of cuBLAS"

@@ -1,0 +1,167 @@
+"""A table of a CPU, and a provider of torch products that can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem
+from gemmetry.dispatcher.table import Certificate, DispatchTable, TunedShape
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.record import BuildFacts
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.registry import load_provider
+
+SIGNATURE = "bf16t_bf16n_bf16t"
+TILE = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
+
+
+def entry(m, n, k, signature=SIGNATURE, verdict="faster", **times_ns):
+    """An entry with the times of cuBLAS and of configurations of ``blocked``; the first of these
+    is chosen if it is faster."""
+    times = {CUBLAS if name == "cublas" else f"blocked:{name}": ns for name, ns in times_ns.items()}
+    best = min(times, key=lambda name: times[name])
+    rival = next((name for name in times if name != CUBLAS), None)
+    return TunedShape(
+        signature=signature,
+        shape=(m, n, k),
+        choice=best if verdict == "faster" else CUBLAS,
+        verdict=verdict if rival else "",
+        ratio=times[rival] / times[CUBLAS] if rival else None,
+        times_ns=times,
+    )
+
+
+def certificate(name, signature=SIGNATURE, classes=("any",), digest="", shape="128x128x128"):
+    return Certificate(
+        signature=signature, candidate=f"blocked:{name}", level="standard", classes=classes,
+        operation=f"matmul_{shape}_{signature}", digest=digest, device="cpu", date="2026-01-01",
+    )  # fmt: skip
+
+
+def table_of(*entries, certified=("a", "b"), target="cpu", device="cpu", **fields):
+    names = {name for one in entries for name in one.times_ns if name != CUBLAS}
+    certificates = fields.pop("certificates", None) or tuple(
+        certificate(name, signature)
+        for name in certified
+        for signature in sorted({one.signature for one in entries})
+    )
+    return DispatchTable(
+        target=target, device=device, entries=entries, certificates=certificates,
+        parameters=dict.fromkeys(names, TILE), **fields,
+    )  # fmt: skip
+
+
+class Blocked(BaseProvider):
+    """Products by torch in f32, rounded once; each launch is counted. Configurations ``broken``
+    and ``failing`` cannot be built and launched."""
+
+    name = "blocked"
+
+    def __init__(self):
+        super().__init__()
+        self.source = b"source"
+        self.launches: list[str] = []
+        self.refuses: Callable[[MatmulProblem], bool] = lambda _problem: False
+
+    def available(self):
+        return None
+
+    def supports(self, operation, target):
+        m, n, k, _ = operation.matmul_shape
+        return "refused" if self.refuses((m, n, k)) else None
+
+    def configurations(self, operation, target):
+        return [Configuration(name, TILE) for name in ("a", "b", "broken", "failing")]
+
+    def generate(self, dispatches, workspace):
+        path = workspace.generated / "kernel.txt"
+        path.write_bytes(self.source)
+        return [path]
+
+    def build(self, dispatch, workspace):
+        from gemmetry.devices.torch import open_device
+
+        if dispatch.configuration.name == "broken":
+            raise UnsupportedError("it is broken")
+        return BlockedExecutable(self, dispatch, open_device(dispatch.target))
+
+
+class BlockedExecutable:
+    writes_output = True
+    facts = BuildFacts()
+
+    def __init__(self, provider, dispatch, device):
+        self.provider, self.dispatch, self.device = provider, dispatch, device
+
+    def run(self, inputs, output):
+        import torch
+
+        name = self.dispatch.configuration.name
+        if name == "failing":
+            raise LaunchError("the launch failed")
+        self.provider.launches.append(name)
+        given = {}
+        specs = self.dispatch.operation.inputs
+        for tensor, spec in zip(inputs, specs, strict=True):
+            assert tuple(tensor.shape) == spec.storage_shape
+            assert tensor.is_contiguous()
+            given[spec.role] = tensor.mT if str(spec.layout) == "n" else tensor
+        s = self.dispatch.operation.signature
+        value = s.alpha * (given["lhs"].float() @ given["rhs"].float())
+        if "addend" in given:
+            value += s.beta * given["addend"].float()
+        for step in s.epilogue:
+            value = {
+                "bias": lambda v: v + given["bias"].float(), "relu": torch.relu,
+                "gelu": torch.nn.functional.gelu,
+            }[step](value)  # fmt: skip
+        turned = str(self.dispatch.operation.output.layout) == "n"
+        assert output.is_contiguous()
+        output.copy_(value.mT if turned else value)
+        return output
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def blocked(monkeypatch):
+    """The provider, found by its name; all choices are forgotten before and after."""
+    from gemmetry.dispatcher import runtime
+
+    provider = Blocked()
+    real = runtime.provider_of
+    monkeypatch.setattr(
+        runtime, "provider_of", lambda name: provider if name == "blocked" else real(name)
+    )
+    runtime.use_table(None)
+    yield provider
+    runtime._tables.clear()
+    runtime.reset()
+
+
+@pytest.fixture
+def use(blocked):
+    """Use a table whose certificates are of the provider's source."""
+    import dataclasses
+
+    from gemmetry.dispatcher import runtime
+    from gemmetry.dispatcher.building import dispatch_of
+    from gemmetry.dispatcher.digests import source_digest
+
+    def run(table):
+        certificates = tuple(
+            dataclasses.replace(one, digest=source_digest(blocked, dispatch_of(
+                one.operation, one.candidate, "cpu", runtime.provider_of)))
+            for one in table.certificates
+        )  # fmt: skip
+        runtime.use_table(dataclasses.replace(table, certificates=certificates))
+
+    return run
+
+
+def providers(name):
+    return Blocked() if name == "blocked" else load_provider(name)

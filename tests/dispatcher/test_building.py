@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gemmetry.dispatcher.building import best_times, build_table, candidate_name
+from gemmetry.dispatcher.problems import CUBLAS
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import (
+    BuildFacts,
+    Environment,
+    Measurement,
+    Record,
+    ResultSet,
+    Trait,
+    Verdict,
+)
+from gemmetry.verification.protocol import CHECKS
+
+from .conftest import SIGNATURE, providers
+
+STANDARD = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
+ENVIRONMENT = Environment(packages={"torch": "2.13.0", "numpy": "2.4.6"}, driver="580.1")
+
+
+def record(shape, candidate, ns, **fields):
+    provider, configuration = candidate.split(":")
+    operation = f"matmul_{shape}_{SIGNATURE}"
+    measurement = None
+    if ns is not None:
+        measurement = Measurement(
+            median_ns=ns, ci_low_ns=ns * 0.999, ci_high_ns=ns * 1.001, min_ns=ns * 0.99,
+            p95_ns=ns * 1.01, sample_count=60, rounds=12, method="graph",
+        )  # fmt: skip
+    values = {
+        "dispatch": f"{operation}_{configuration}", "provider": provider, "target": "cpu",
+        "device": "cpu", "operation": operation, "configuration": configuration,
+        "outcome": Outcome.OK, "distribution": "normal", "seed": 1, "flops": 1, "bytes": 1,
+        "verdict": Verdict(status=Verification.PASSED, checks=STANDARD),
+        "measurement": measurement, "environment_id": ENVIRONMENT.id,
+    }  # fmt: skip
+    return Record(**values | fields)
+
+
+def rounds(record):
+    """Rounds with 0.1 % of noise around the median."""
+    noise = np.random.default_rng(len(record.dispatch)).normal(1, 1e-3, 12)
+    return {turn: [record.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+
+
+def experiment(*records, environment=ENVIRONMENT):
+    return ResultSet(
+        title="tuning", records=records, environments={environment.id: environment},
+        samples=lambda one: [ns for each in rounds(one).values() for ns in each], rounds=rounds,
+        created="2026-01-01",
+    )  # fmt: skip
+
+
+def built(*records, **options):
+    return build_table([experiment(*records, **options)], providers).table
+
+
+def test_a_candidate_that_is_shown_to_be_faster_is_chosen():
+    table = built(
+        record("64x64x64", CUBLAS, 1e6),
+        record("64x64x64", "blocked:a", 0.9e6),
+        record("64x64x64", "blocked:b", 0.8e6),
+        record("64x64x128", CUBLAS, 1e6),
+        record("64x64x128", "blocked:a", 0.9999e6),
+        record("64x64x256", CUBLAS, 1e6),
+    )
+    assert [one.shape for one in table.entries] == [(64, 64, 64), (64, 64, 128), (64, 64, 256)]
+    assert [one.choice for one in table.entries] == ["blocked:b", CUBLAS, CUBLAS]
+    verdicts = [one.verdict for one in table.entries]
+    assert verdicts[0] == "faster"
+    assert verdicts[1] != "faster", "a tie is cuBLAS'"
+    assert verdicts[2] == ""
+    assert table.entries[0].ratio == pytest.approx(0.8, abs=0.01)
+    assert table.versions == {"torch": "2.13.0", "driver": "580.1"}
+    assert {one.candidate for one in table.certificates} == {"blocked:a", "blocked:b"}
+
+
+def test_too_few_rounds_decide_nothing():
+    few = dataclasses.replace(
+        experiment(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.9e6)),
+        rounds=lambda one: {1: rounds(one)[1]},
+    )
+    (entry,) = build_table([few], providers).table.entries
+    assert (entry.choice, entry.verdict) == (CUBLAS, "undecided")
+
+
+WRONG = Verdict(status=Verification.FAILED, reason="wrong", checks=STANDARD)
+WARNED = Verdict(status=Verification.WARNED, checks=STANDARD)
+UNVERIFIED = Verdict(status=Verification.NOT_VERIFIED)
+QUICK = Verdict(status=Verification.PASSED, checks={"form": "passed", "values": "passed"})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"verdict": WARNED},
+        {"verdict": UNVERIFIED},
+        {"verdict": QUICK},
+        {"facts": BuildFacts(declared=(Trait.NONDETERMINISTIC,))},
+        {"outcome": Outcome.WRONG, "measurement": None, "verdict": WRONG, "reason": "wrong"},
+    ],
+)
+def test_what_did_not_pass_all_of_standard_is_never_chosen(fields):
+    table = built(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.5e6, **fields))
+    assert table.entries[0].choice == CUBLAS
+    assert table.certificates == ()
+
+
+def test_times_and_verifications_may_come_from_different_experiments():
+    timed = experiment(
+        record("96x64x64", CUBLAS, 1e6),
+        record("96x64x64", "blocked:a", 0.5e6, verdict=QUICK),
+    )
+    proved = experiment(record("64x64x64", "blocked:a", None))
+    (entry,) = build_table([timed, proved], providers).table.entries
+    assert entry.choice == "blocked:a"
+
+
+def test_without_the_check_of_tails_only_the_verified_class_is_certified():
+    checks = {**STANDARD, "tail_shapes": "not applicable: no other shape could be built"}
+    verdict = Verdict(status=Verification.PASSED, checks=checks)
+    parameters = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
+    table = built(
+        *(record(shape, "blocked:a", None, verdict=verdict, configuration_parameters=parameters)
+          for shape in ("64x64x64", "65x64x64"))
+    )  # fmt: skip
+    (certificate,) = table.certificates
+    assert certificate.classes == ("m", "whole")
+
+
+def test_default_is_the_configuration_that_it_stands_for():
+    facts = BuildFacts(default_configuration="a")
+    alias = record("64x64x64", "blocked:default", 1.0, facts=facts)
+    named = record("64x64x64", "blocked:a", 2.0)
+    assert {candidate_name(alias), candidate_name(named)} == {"blocked:a"}
+    assert best_times([named, alias]) == {"blocked:a": alias}
+    text = BuildFacts(default_configuration="openblas 0.3, 2 threads")
+    other = record("64x64x64", "numpy:default", 1.0, facts=text)
+    assert candidate_name(other) == "numpy:default"
+
+
+def test_candidates_that_no_longer_exist_are_left_out_with_a_note():
+    found = build_table([experiment(record("64x64x64", "blocked:gone", 1.0))], providers)
+    assert found.table.certificates == ()
+    assert any("no configuration gone" in note for note in found.notes)
+
+
+def test_a_source_that_changed_since_is_not_certified(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "kernel.txt").write_bytes(b"older")
+    facts = BuildFacts(source_path="kept/kernel.txt")
+    results = experiment(record("64x64x64", "blocked:a", 1.0, facts=facts))
+    found = build_table([dataclasses.replace(results, path=str(tmp_path))], providers)
+    assert found.table.certificates == ()
+    assert "changed since tuning ran" in found.notes[0]
+
+
+def test_the_last_of_several_experiments_counts():
+    first, last = (
+        experiment(record("64x64x64", CUBLAS, ns), record("64x64x64", "blocked:a", 1e6))
+        for ns in (2e6, 1e6)
+    )
+    found = build_table([first, last], providers)
+    assert [one.choice for one in found.table.entries] == [CUBLAS]
+    assert any("several experiments" in note for note in found.notes)
+
+
+def test_experiments_that_do_not_fit_together_are_refused():
+    good = record("64x64x64", CUBLAS, 1e6)
+    with pytest.raises(RequestError, match="no correct matmul"):
+        build_table([experiment()], providers)
+    other = dataclasses.replace(good, target="null")
+    with pytest.raises(RequestError, match="several targets: cpu, null"):
+        built(good, other)
+    newer = dataclasses.replace(ENVIRONMENT, driver="590")
+    with pytest.raises(RequestError, match=r"driver 580.1 and 590"):
+        build_table([experiment(good), experiment(good, environment=newer)], providers)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gemmetry.dispatcher.choosing import ChoiceStep, Chooser, stands_for
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem
+
+from .conftest import SIGNATURE, certificate, entry, table_of
+
+TUNED = [
+    entry(16, 4096, 4096, cublas=10.0, a=8.0, b=9.0),
+    entry(64, 4096, 4096, cublas=12.0, a=13.0, b=14.0, verdict="slower"),
+    *(entry(m, 8192, 8192, cublas=100.0, b=80.0) for m in (1024, 1536, 2048, 3072, 4096)),
+]
+
+
+def problem(m, n=4096, k=4096):
+    return MatmulProblem(SIGNATURE, m, n, k)
+
+
+def test_the_exact_entry_comes_first():
+    choice = Chooser(table_of(*TUNED)).choose(problem(16))
+    assert (choice.candidate, choice.step) == ("blocked:a", ChoiceStep.EXACT)
+    choice = Chooser(table_of(*TUNED)).choose(problem(64))
+    assert (choice.candidate, choice.step) == (CUBLAS, ChoiceStep.EXACT)
+
+
+def test_then_the_nearest_tuned_shape_of_the_same_bucket():
+    chooser = Chooser(table_of(*TUNED))
+    choice = chooser.choose(problem(13))
+    assert (choice.candidate, choice.step) == ("blocked:a", ChoiceStep.NEAREST)
+    assert "16x4096x4096" in choice.reason
+    assert chooser.choose(problem(60)).candidate == CUBLAS
+    assert chooser.choose(problem(60)).step is ChoiceStep.NEAREST
+
+
+def test_then_the_analytic_ranking():
+    choice = Chooser(table_of(*TUNED)).choose(problem(2500, 11600, 5700))
+    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.ANALYTIC)
+
+
+def test_then_cublas():
+    for unlike in (problem(7, 64, 64), MatmulProblem("f16t_f16n_f16t", 16, 4096, 4096)):
+        choice = Chooser(table_of(*TUNED)).choose(unlike)
+        assert (choice.candidate, choice.step) == (CUBLAS, ChoiceStep.CUBLAS)
+
+
+def test_only_verified_candidates_are_chosen():
+    chooser = Chooser(table_of(*TUNED, certified=("b",)))
+    assert [one.candidate for one in chooser.choices(problem(16))] == [CUBLAS]
+    assert chooser.choose(problem(13)).candidate == "blocked:b", "it was faster, too"
+
+
+def test_a_verification_without_tails_covers_whole_tiles_only():
+    table = table_of(*TUNED, certificates=(certificate("b", classes=("whole",)),))
+    chooser = Chooser(table)
+    assert chooser.choose(problem(2048, 8192, 8192)).candidate == "blocked:b"
+    assert chooser.choose(problem(2047, 8192, 8192)).candidate == CUBLAS
+
+
+def test_times_that_are_not_trusted_leave_the_ranking():
+    chooser = Chooser(table_of(*TUNED), trusts_times=False)
+    assert chooser.choose(problem(16)).candidate == CUBLAS
+    choice = chooser.choose(problem(2048, 8192, 8192))
+    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.ANALYTIC)
+
+
+def test_what_is_not_permitted_is_never_chosen():
+    generator = random.Random(3)
+    forbidden = {"blocked:a"}
+    chooser = Chooser(table_of(*TUNED), lambda _problem, candidate: candidate not in forbidden)
+    for _ in range(300):
+        m, n, k = (int(2 ** generator.uniform(0, 14)) for _ in range(3))
+        choices = [one.candidate for one in chooser.choices(problem(m, n, k))]
+        assert not forbidden.intersection(choices)
+        assert choices[-1] == CUBLAS
+        assert len(set(choices)) == len(choices)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "other", "wanted"),
+    [
+        ((16, 4096, 4096), (9, 4096, 4096), True),
+        ((16, 4096, 4096), (8, 4096, 4096), False),
+        ((16, 4096, 4096), (16, 5600, 4096), True),
+        ((16, 4096, 4096), (16, 8192, 4096), False),
+        ((2048, 4096, 4096), (2304, 4096, 4096), True),
+        ((2048, 4096, 4096), (4096, 4096, 4096), False),
+    ],
+)
+def test_buckets(tuned, other, wanted):
+    assert stands_for(problem(*tuned), problem(*other)) is wanted

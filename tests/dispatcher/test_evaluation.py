@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.dispatcher.documents import evaluation_document, regret_table
+from gemmetry.dispatcher.evaluation import Policy, evaluate, summary
+from gemmetry.dispatcher.problems import CUBLAS
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import BuildFacts
+
+from .conftest import entry, table_of
+from .test_building import experiment, record
+
+TABLE = table_of(
+    entry(16, 4096, 4096, cublas=10.0, a=8.0, b=9.0),
+    entry(64, 4096, 4096, cublas=12.0, a=13.0, verdict="slower"),
+)
+
+
+def results(**times):
+    """Shape -> the times of cuBLAS and of configurations of ``blocked``."""
+    return experiment(
+        *(
+            record(shape, CUBLAS if name == "cublas" else f"blocked:{name}", ns)
+            for shape, row in times.items()
+            for name, ns in row.items()
+        )
+    )
+
+
+def test_regret_is_against_the_best_of_all_candidates():
+    found = evaluate(TABLE, results(**{
+        "13x4096x4096": {"cublas": 100.0, "a": 80.0, "b": 60.0},
+        "60x4096x4096": {"cublas": 100.0, "a": 80.0},
+        "7x64x64": {"cublas": 100.0, "b": 110.0},
+    }))  # fmt: skip
+    assert [one.choice.candidate for one in found.replayed] == ["blocked:a", CUBLAS, CUBLAS]
+    assert [one.regret for one in found.replayed] == pytest.approx([1 / 3, 0.25, 0])
+    own = found.policies[0]
+    assert own.geometric_mean == pytest.approx((4 / 3 * 1.25) ** (1 / 3) - 1)
+    assert (own.largest, own.near, own.p95) == (pytest.approx(1 / 3), pytest.approx(1 / 3), None)
+    assert own.speedup == pytest.approx(1.25 ** (1 / 3))
+    always = next(one for one in found.policies if one.name == Policy.CUBLAS)
+    assert always.speedup == 1
+    assert always.geometric_mean == pytest.approx((5 / 3 * 1.25) ** (1 / 3) - 1)
+    families = {one.name: one.shapes for one in found.families}
+    assert families == {"new families": 1, "known families": 2}
+
+
+def test_shapes_of_the_table_and_shapes_without_cublas_are_left_out():
+    found = evaluate(TABLE, results(**{
+        "16x4096x4096": {"cublas": 100.0, "a": 1.0},
+        "5x64x64": {"a": 1.0},
+        "7x64x64": {"cublas": 100.0},
+    }))  # fmt: skip
+    assert (len(found.replayed), found.seen, found.unusable) == (1, 1, 1)
+    with pytest.raises(RequestError, match="no shape for cpu"):
+        evaluate(TABLE, results(**{"16x4096x4096": {"cublas": 100.0}}))
+
+
+def test_a_choice_that_was_not_measured_gives_way_and_is_marked():
+    found = evaluate(TABLE, results(**{"13x4096x4096": {"cublas": 100.0, "b": 60.0}}))
+    (one,) = found.replayed
+    assert (one.choice.candidate, one.was_restricted) == ("blocked:b", True)
+    assert found.own_choices == 0
+
+
+def test_wrong_results_have_no_time():
+    good = results(**{"13x4096x4096": {"cublas": 100.0}})
+    wrong = record("13x4096x4096", "blocked:a", None, outcome=Outcome.WRONG, reason="wrong")
+    found = evaluate(TABLE, experiment(*good.records, wrong))
+    assert found.replayed[0].best == CUBLAS
+
+
+def test_two_times_of_one_kernel_are_the_noise():
+    alias = record(
+        "13x4096x4096", "blocked:default", 82.0, facts=BuildFacts(default_configuration="a")
+    )
+    rows = results(**{"13x4096x4096": {"cublas": 100.0, "a": 80.0}}).records
+    found = evaluate(TABLE, experiment(*rows, alias))
+    assert found.noise.shapes == 1
+    assert found.noise.geometric_mean == pytest.approx(82 / 80 - 1)
+    assert found.replayed[0].regret == 0, "the better one of them stands for the candidate"
+
+
+def test_a_quantile_needs_twenty_shapes():
+    picks = [({CUBLAS: 1.0 + i / 100, "x:y": 1.0}, CUBLAS) for i in range(20)]
+    assert summary("x", picks[:19]).p95 is None
+    assert summary("x", picks).p95 == pytest.approx(0.18, abs=0.011)
+
+
+def test_documents():
+    found = evaluate(TABLE, results(**{"13x4096x4096": {"cublas": 100.0, "a": 80.0}}))
+    document = evaluation_document(found)
+    assert document["policies"][0]["geometric_mean"] == 0
+    assert document["coverage"] == 1
+    (choice,) = document["choices"]
+    assert (choice["shape"], choice["choice"]) == ("13x4096x4096", "blocked:a")
+    assert choice["step"] == "nearest tuned shape"
+    rows = regret_table(found).records()
+    assert [row["policy"] for row in rows][:2] == ["dispatcher", "  known families"]
+    assert rows[0]["speedup"] == pytest.approx(1.25)

@@ -1,0 +1,77 @@
+"""The operator differentiates, and is traced by torch.compile."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gemmetry  # noqa: E402
+from gemmetry.dispatcher.operator import OPERATOR  # noqa: E402
+from gemmetry.domain.errors import RequestError  # noqa: E402
+
+
+def operands(dtype=torch.float64):
+    torch.manual_seed(2)
+    shapes = ((5, 7), (7, 3), (5, 3), (3,))
+    return [torch.randn(*shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_gradients_are_those_of_finite_differences(activation):
+    a, b, addend, bias = operands()
+
+    def product(a, b, addend, bias):
+        return gemmetry.matmul(
+            a, b, alpha=0.5, beta=2.0, addend=addend, bias=bias, activation=activation
+        )
+
+    assert torch.autograd.gradcheck(product, (a, b, addend, bias))
+    if activation != "gelu":
+        assert torch.autograd.gradgradcheck(product, (a, b, addend, bias))
+
+
+def test_only_wanted_gradients_are_computed():
+    a, b, _, _ = operands()
+    gemmetry.matmul(a, b.detach()).sum().backward()
+    assert b.grad is None
+    torch.testing.assert_close(a.grad, torch.ones(5, 3, dtype=torch.float64) @ b.detach().mT)
+
+
+def test_out_does_not_differentiate():
+    a, b, _, _ = operands()
+    with pytest.raises(RequestError, match="gradients"):
+        gemmetry.matmul(a, b, out=torch.empty(5, 3, dtype=torch.float64))
+    with torch.no_grad():
+        gemmetry.matmul(a, b, out=torch.empty(5, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_without_a_break_it_gives_the_same(backend):
+    a, b, _, bias = operands(torch.float32)
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def layer(a, b, bias):
+        return gemmetry.matmul(a, b, bias=bias, activation="relu") * 2
+
+    def gradients(function):
+        return torch.autograd.grad(function(a, b, bias).sum(), (a, b, bias))
+
+    def plain(a, b, bias):
+        return (a @ b + bias).relu() * 2
+
+    torch.testing.assert_close(layer(a, b, bias), plain(a, b, bias))
+    torch.testing.assert_close(gradients(layer), gradients(plain))
+
+
+def test_torch_finds_nothing_wrong_with_the_operator():
+    a, b, addend, bias = operands()
+    torch.library.opcheck(OPERATOR, (a, b))
+    torch.library.opcheck(OPERATOR, (a, b, addend, bias, 2.0, 0.5, "relu"))
+
+
+def test_traced_shapes_are_checked():
+    a, b = torch.empty(4, 5, device="meta"), torch.empty(5, 6, device="meta")
+    assert OPERATOR(a, b).shape == (4, 6)
+    with pytest.raises(RequestError, match="columns of a"):
+        OPERATOR(a, a)

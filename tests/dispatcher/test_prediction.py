@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gemmetry.dispatcher.prediction import Predictor, modelled_ns
+from gemmetry.dispatcher.problems import MatmulProblem
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.hardware.devices import find_device
+
+from .conftest import SIGNATURE, entry, table_of
+
+H200 = find_device("NVIDIA H200")
+
+
+def tile(m, n, **others):
+    return Configuration("x", {"tile_m": m, "tile_n": n, "tile_k": 64, **others})
+
+
+def test_a_second_wave_doubles_the_time_of_a_large_product():
+    one = MatmulProblem(SIGNATURE, 128 * 12, 256 * 11, 8192)
+    two = MatmulProblem(SIGNATURE, 128 * 12, 256 * 11 + 1, 8192)
+    first, second = (modelled_ns(p, tile(128, 256, cluster_m=2), H200) for p in (one, two))
+    assert second / first == pytest.approx(2, rel=0.05)
+    alone = modelled_ns(one, tile(128, 256), H200)
+    assert alone > first, "without a cluster the L2 cache is the limit"
+
+
+def test_decode_is_bound_by_memory_and_slices_fill_the_device():
+    decode = MatmulProblem(SIGNATURE, 1, 8192, 8192)
+    bytes_s = (8192 * 8192 + 2 * 8192) * 2 / H200.bandwidth_bytes_per_s
+    assert modelled_ns(decode, Configuration(), H200) == pytest.approx(2000 + bytes_s * 1e9)
+    few = MatmulProblem(SIGNATURE, 128, 128, 65536)
+    whole, sliced = (modelled_ns(few, tile(128, 128, splits=s), H200) for s in (1, 8))
+    assert sliced < whole / 4
+
+
+def shapes(cublas, a):
+    sizes = (2048, 2560, 3072, 3584, 4096)
+    return [entry(m, 4096, 4096, cublas=cublas(m), a=a(m)) for m in sizes]
+
+
+def predictor(entries):
+    return Predictor(table_of(*entries, target="cuda-sm_90", device="NVIDIA H200"))
+
+
+def test_measured_shapes_calibrate_the_model():
+    entries = shapes(lambda m: 100.0 * m, lambda m: 90.0 * m)
+    found = predictor(entries).predict(MatmulProblem(SIGNATURE, 2816, 4096, 4096), "blocked:a")
+    assert found.is_faster
+    assert math.exp(found.value) == pytest.approx(0.9, abs=0.08)
+
+
+def test_contradicting_measurements_are_no_evidence():
+    entries = shapes(lambda m: 100.0, lambda m: 80.0 if m % 1024 else 120.0)
+    found = predictor(entries).predict(MatmulProblem(SIGNATURE, 2816, 4096, 4096), "blocked:a")
+    assert not found.is_faster
+
+
+@pytest.mark.parametrize(
+    ("count", "problem"),
+    [(2, MatmulProblem(SIGNATURE, 2816, 4096, 4096)), (5, MatmulProblem(SIGNATURE, 1, 128, 128)),
+     (5, MatmulProblem("f16t_f16n_f16t", 2816, 4096, 4096))],
+)  # fmt: skip
+def test_without_measurements_nearby_nothing_is_predicted(count, problem):
+    entries = shapes(lambda m: 100.0, lambda m: 50.0)[:count]
+    assert predictor(entries).predict(problem, "blocked:a") is None

@@ -1,0 +1,132 @@
+"""Kernels fail in every way, and the result is right all the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gemmetry.dispatcher import runtime  # noqa: E402
+from gemmetry.dispatcher.call import explain, matmul  # noqa: E402
+from gemmetry.dispatcher.table import TableError, write_table  # noqa: E402
+
+from .conftest import certificate, entry, table_of  # noqa: E402
+
+
+@pytest.fixture
+def operands():
+    torch.manual_seed(1)
+    a = torch.randn(16, 64).to(torch.bfloat16)
+    return a, torch.randn(32, 64).to(torch.bfloat16).mT
+
+
+def is_right(a, b, result):
+    return torch.allclose(result.float(), a.float() @ b.float(), rtol=1e-2, atol=1e-1)
+
+
+def test_a_verified_kernel_is_launched(blocked, use, operands):
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    for _ in range(3):
+        assert is_right(*operands, matmul(*operands))
+    assert len(blocked.launches) == 4, "the first call tries it once"
+    assert explain(*operands) == "blocked:a: exact entry, measured at this shape"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("broken", "cannot be built"), ("failing", "does not run")]
+)
+def test_a_kernel_that_fails_gives_way_with_one_warning(use, operands, name, message):
+    use(table_of(entry(16, 32, 64, cublas=10.0, **{name: 5.0}), certified=(name,)))
+    with pytest.warns(runtime.DispatchWarning, match=message) as caught:
+        assert is_right(*operands, matmul(*operands))
+        assert is_right(*operands, matmul(*operands))
+    assert len(caught) == 1
+
+
+def test_a_changed_source_is_not_run(blocked, use, operands):
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    blocked.source = b"another"
+    with pytest.warns(runtime.DispatchWarning, match="is not what the dispatcher's table verified"):
+        assert is_right(*operands, matmul(*operands))
+    assert blocked.launches == []
+
+
+def test_another_version_of_torch_leaves_the_ranking(blocked, use, operands):
+    near = [entry(m, 32, 64, cublas=10.0, a=5.0) for m in (10, 12, 14, 16, 20)]
+    use(table_of(*near, versions={"torch": "0.1"}))
+    with pytest.warns(runtime.DispatchWarning, match=r"torch 0.1, now 2") as caught:
+        assert is_right(*operands, matmul(*operands))
+        matmul(operands[0][:8], operands[1])
+    assert len(caught) == 1
+    assert explain(*operands).startswith("blocked:a: analytic ranking")
+
+
+def test_a_table_of_another_device_is_not_used(blocked, use, operands):
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0), device="NVIDIA H200", target="cuda-sm_90",
+                 certificates=(certificate("a"),)))  # fmt: skip
+    assert is_right(*operands, matmul(*operands))
+    assert blocked.launches == []
+
+
+def test_a_refused_problem_is_left_to_torch(blocked, use, operands):
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    blocked.refuses = lambda shape: True
+    assert is_right(*operands, matmul(*operands))
+    assert blocked.launches == []
+
+
+def test_a_provider_that_does_not_exist(use, operands):
+    table = table_of(entry(16, 32, 64, cublas=10.0, a=5.0))
+    (row,) = table.entries
+    gone = dataclasses.replace(row, choice="gone:a", times_ns={"gone:a": 1.0, **row.times_ns})
+    passed = dataclasses.replace(certificate("a"), candidate="gone:a")
+    runtime.use_table(dataclasses.replace(table, entries=(gone,), certificates=(passed,)))
+    assert is_right(*operands, matmul(*operands))
+    assert explain(*operands).startswith("torch:default")
+
+
+def test_a_damaged_table_is_refused_and_the_one_before_stays(blocked, use, operands, tmp_path):
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    (tmp_path / "table.json").write_text("{")
+    with pytest.raises(TableError, match="is damaged"):
+        runtime.use_table(tmp_path / "table.json")
+    assert is_right(*operands, matmul(*operands))
+    assert blocked.launches
+
+
+def test_the_variable_names_a_table(blocked, operands, tmp_path, monkeypatch):
+    runtime._tables.clear()
+    table = table_of(entry(16, 32, 64, cublas=10.0, a=5.0))
+    write_table(table, tmp_path / "table.json")
+    monkeypatch.setenv(runtime.TABLE_VARIABLE, str(tmp_path / "table.json"))
+    runtime.reset()
+    with pytest.warns(runtime.DispatchWarning, match="verified"):
+        assert is_right(*operands, matmul(*operands))
+    monkeypatch.setenv(runtime.TABLE_VARIABLE, str(tmp_path / "none.json"))
+    runtime.reset()
+    with pytest.warns(runtime.DispatchWarning, match="everything is computed by torch"):
+        assert is_right(*operands, matmul(*operands))
+
+
+def test_threads_share_what_was_built(blocked, use, operands):
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    results, built = [], []
+    build = blocked.build
+    blocked.build = lambda *args: built.append(1) or build(*args)
+    threads = [threading.Thread(target=lambda: results.append(matmul(*operands))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all(is_right(*operands, one) for one in results)
+    assert len(built) == 1
+
+
+def test_versions_are_named():
+    table = table_of(versions={"torch": "1", "driver": "580"})
+    text = runtime.why_times_changed(table, {"torch": "2", "driver": "580"})
+    assert text == "torch 1, now 2"

@@ -1,0 +1,97 @@
+"""Tables survive being written and read, and damaged ones are refused with what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.dispatcher.table import TableError, read_table, shipped_table, write_table
+from gemmetry.domain.errors import StorageError
+
+from .conftest import entry, table_of
+
+
+@pytest.fixture
+def table():
+    return table_of(entry(16, 128, 256, cublas=10.0, a=8.0), versions={"torch": "2.13.0"})
+
+
+def test_a_table_reads_back_equal(tmp_path, table):
+    write_table(table, tmp_path / "folder" / "table.json")
+    assert read_table(tmp_path / "folder" / "table.json") == table
+
+
+def damaged(table, change):
+    """The text of a table that `change` edits without its checksum noticing."""
+    from gemmetry.dispatcher.table import _checksum
+
+    content = table.document()
+    del content["sha256"]
+    change(content)
+    return json.dumps({**content, "sha256": _checksum(content)})
+
+
+def set_time(ns):
+    return lambda content: content["entries"][0]["times_ns"].update({"blocked:a": ns})
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (set_time(-1.0), "not positive"),
+        (set_time(0), "not positive"),
+        (set_time("fast"), "float"),
+        (lambda c: c["entries"][0].update(choice="blocked:z"), "without a time"),
+        (lambda c: c["entries"][0].update(shape=[1, 2]), "3"),
+        (lambda c: c["entries"][0].update(shape=[0, 2, 2]), "m=0"),
+        (lambda c: c["entries"][0].update(signature="bf17t"), "bf17t"),
+        (lambda c: c.update(entries=None), "entries"),
+        (lambda c: c.pop("target"), "target"),
+        (lambda c: c.update(version=99), "version 99"),
+    ],
+)
+def test_values_that_no_measurement_gives_are_refused(tmp_path, table, change, cause):
+    path = tmp_path / "table.json"
+    path.write_text(damaged(table, change))
+    with pytest.raises(TableError, match=cause) as caught:
+        read_table(path)
+    assert str(path) in caught.value.message
+    assert "gemmetry dispatcher build" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\0", '{"version": 1}', "NaN"])
+def test_other_files_are_refused(tmp_path, text):
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    with pytest.raises(TableError):
+        read_table(path)
+
+
+def test_every_changed_byte_is_noticed(tmp_path, table):
+    path = tmp_path / "table.json"
+    write_table(table, path)
+    data = path.read_bytes()
+    for place in range(0, len(data), 37):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        try:
+            assert read_table(path) == table, f"byte {place}"
+        except TableError:
+            continue
+
+
+def test_a_missing_file_and_one_that_cannot_be_written(tmp_path, table):
+    with pytest.raises(TableError, match="No such file"):
+        read_table(tmp_path / "none.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write the table"):
+        write_table(table, tmp_path / "file" / "table.json")
+
+
+def test_a_table_for_the_h200_comes_with_the_package():
+    found = shipped_table("NVIDIA H200")
+    assert (found.target, found.device) == ("cuda-sm_90", "NVIDIA H200")
+    verified = set(found.certified)
+    for one in found.entries:
+        assert one.choice == "torch:default" or (one.signature, one.choice) in verified
+    assert shipped_table("NVIDIA H300") is None
