@@ -31,14 +31,13 @@ def test_kept_sources_are_compared(tmp_path):
 
 def test_the_cuda_kernels_have_digests_without_a_gpu():
     from gemmetry.domain.names import parse_operation
-    from gemmetry.domain.target import parse_target
+    from gemmetry.providers.cuda_provider.launching import catalogue
     from gemmetry.providers.cuda_provider.provider import PROVIDER
 
-    provider = PROVIDER()
-    listed = provider.configurations(parse_operation(NAME), parse_target("cuda-sm_90"))
-    names = {one.name.partition("_")[0]: one.name for one in listed if one.name != "default"}
+    provider, operation = PROVIDER(), parse_operation(NAME)
+    names = [one.name for kernel in catalogue.kernels() for one in kernel.legal(operation)[:1]]
     digests = {
         source_digest(provider, dispatch_of(NAME, f"cuda:{name}", "cuda-sm_90", lambda _: provider))
-        for name in names.values()
+        for name in names
     }
     assert len(digests) == len(names) > 1, "every kernel has a source of its own"

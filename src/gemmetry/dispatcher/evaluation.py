@@ -203,9 +203,7 @@ def _family(problem: MatmulProblem) -> tuple[str, int, int]:
 
 
 def _baselines(
-    table: DispatchTable,
-    chooser: Chooser,
-    measured: Sequence[tuple[MatmulProblem, dict[str, float]]],
+    table: DispatchTable, chooser: Chooser, measured: Iterable[tuple[MatmulProblem, _Times]]
 ) -> dict[Policy, list[_Pick]]:
     """What simpler policies choose; cuBLAS where their candidate may not be chosen or has no
     time."""
