@@ -22,9 +22,9 @@
 //
 // Macros given by the host besides those of ptx.cuh for results: A_FORMAT and B_FORMAT (0 bf16, 1 f16,
 // 2 e4m3; weights have the format of A, or e4m3), ROWS, WARPS, STAGES, DEPTH, SPLIT, STAGGER (1: each
-// tile begins elsewhere along K, so that blocks do not read the same columns together), PARTS (1: at most 8 rows
-// of A, 2: at most 16), DIRECT, NARROW (with DIRECT: any strides and alignment, element by element),
-// TURNED (1: B is contiguous along N; copy engine, 16 bits), SCALING (0 none, 1 one factor for each
+// tile begins elsewhere along K, so that blocks do not read the same columns together), AHEAD, LATE,
+// PARTS (1: at most 8 rows of A, 2: at most 16), DIRECT, NARROW (with DIRECT: any strides and alignment,
+// element by element), TURNED (1: B is contiguous along N; copy engine, 16 bits), SCALING (0 none, 1 one factor for each
 // operand, 2 for each row of A and column of B, 3 for 128 elements along K of a row of A, and of
 // SCALE_COLUMNS columns of B), ALPHA and ADDEND (1: alpha is not 1, beta is not 0), EPILOGUE
 // (epilogue.cuh).
@@ -49,7 +49,7 @@ struct Work {
   int a_m, a_k, b_n, b_k, c_m, c_n;  // elements from one to the next along each axis
 };
 
-// ---- Elements -----------------------------------------------------------------------------------
+// ---- Instructions that only this kernel needs ----------------------------------------------------
 
 // Two elements of e4m3, which f16 holds exactly, in the format of the product.
 __device__ __forceinline__ u32 widen_pair(u16 bits) {
@@ -69,21 +69,6 @@ __device__ __forceinline__ u32 widen_pair(u16 bits) {
   return pair;
 }
 
-// 16 bytes of elements as pairs in the format of the product: four of them, or eight of e4m3.
-template <int FORMAT>
-__device__ __forceinline__ void expand(const uint4& bytes, u32* pairs) {
-  const u32 words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (FORMAT == E4M3) {
-      pairs[2 * i] = widen_pair((u16)words[i]);
-      pairs[2 * i + 1] = widen_pair((u16)(words[i] >> 16));
-    } else {
-      pairs[i] = words[i];
-    }
-  }
-}
-
 // d += weights · A: lane l gives pairs of weights of rows l / 4 and l / 4 + 8, and of row l / 4 of A, and
 // holds the sums of rows l / 4 (d[0], d[1]) and l / 4 + 8 of the weights with rows l % 4 · 2 … of A.
 __device__ __forceinline__ void multiply(float (&d)[4], u32 upper, u32 lower, u32 next_upper,
@@ -101,14 +86,19 @@ __device__ __forceinline__ void multiply(float (&d)[4], u32 upper, u32 lower, u3
 #undef MMA
 }
 
-// ---- Where a lane's elements are ----------------------------------------------------------------
+// 16 bytes of weights, which are read once: they need no place in L1.
+__device__ __forceinline__ uint4 load_once(const void* from) {
+  uint4 bytes;
+  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bytes.x), "=r"(bytes.y), "=r"(bytes.z), "=r"(bytes.w)
+               : "l"(from));
+  return bytes;
+}
 
-// The 16 bytes of weights that are vector 0 or 1 of this lane's share of a chunk, counted from the
-// chunk's first. Neighbouring lanes load neighbouring vectors of global memory; in the swizzle of
-// shared memory the share is 32 bytes, for then eight lanes of two rows meet all banks once.
-__device__ __forceinline__ int vector_of(int vector) {
-  const int lane = threadIdx.x % 4;
-  return DIRECT ? 4 * vector + lane : 2 * lane + vector;
+__device__ __forceinline__ u32 shared_word(u32 address) {
+  u32 word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
+  return word;
 }
 
 __device__ __forceinline__ uint4 shared_vector(u32 address) {
@@ -119,6 +109,78 @@ __device__ __forceinline__ uint4 shared_vector(u32 address) {
   return bytes;
 }
 
+// Four 8 × 8 matrices of 16 bits, turned; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_turned(u32 address, u32& r0, u32& r1, u32& r2, u32& r3) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address));
+}
+
+// Copies the box at element (x, y, z) to shared memory, as the function of ptx.cuh does at (x, y).
+template <u64 HINT>
+__device__ __forceinline__ void load_box(u32 target, const TensorMap* map, int x, int y, int z,
+                                         u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(target),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(HINT)
+      : "memory");
+}
+
+// Fetch a box into the L2 cache.
+__device__ __forceinline__ void prefetch_box(const TensorMap* map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x),
+               "r"(y)
+               : "memory");
+}
+__device__ __forceinline__ void prefetch_box(const TensorMap* map, int x, int y, int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map),
+               "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
+// The element at the same place in the shared memory of block `rank` of the cluster.
+__device__ __forceinline__ float remote(u32 address, int rank) {
+  float value;
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n"
+      "}"
+      : "=f"(value)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return value;
+}
+
+// ---- Elements -----------------------------------------------------------------------------------
+
+// 16 bytes of elements as pairs in the format of the product: four of them, or eight of e4m3.
+template <int FORMAT>
+__device__ __forceinline__ void expand(const uint4& bytes, u32* pairs) {
+  const u32 words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (FORMAT == E4M3) {
+      pairs[2 * i] = widen_pair((u16)words[i]);
+      pairs[2 * i + 1] = widen_pair((u16)(words[i] >> 16));
+    } else {
+      pairs[i] = words[i];
+    }
+  }
+}
+
+// ---- Where a lane's elements are ----------------------------------------------------------------
+
+// The 16 bytes of weights that are vector 0 or 1 of this lane's share of a chunk, counted from the
+// chunk's first. Neighbouring lanes load neighbouring vectors of global memory; in the swizzle of
+// shared memory the share is 32 bytes, for then eight lanes of two rows meet all banks once.
+__device__ __forceinline__ int vector_of(int vector) {
+  const int lane = threadIdx.x % 4;
+  return DIRECT ? 4 * vector + lane : 2 * lane + vector;
+}
+
 // The address of 16-byte `vector` of a line of 128 bytes in the swizzle of that size.
 __device__ __forceinline__ u32 swizzled(u32 box, int line, int vector) {
   return box + line * 128 + ((vector ^ line) % 8) * 16;
@@ -126,7 +188,7 @@ __device__ __forceinline__ u32 swizzled(u32 box, int line, int vector) {
 
 #if DIRECT
 // 16 bytes of a row from element k on; zeros beyond the row's end.
-template <int SIZE, bool STREAMED>
+template <int SIZE, bool ONCE>
 __device__ __forceinline__ uint4 global_vector(const char* row, int step, int k, int end) {
   uint4 bytes = make_uint4(0, 0, 0, 0);
 #if NARROW
@@ -142,15 +204,7 @@ __device__ __forceinline__ uint4 global_vector(const char* row, int step, int k,
 #else
   if (k < end) {
     const char* at = row + (long long)k * SIZE;
-    if (STREAMED) {  // Weights are read once: they need no place in L1.
-      asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(bytes.x), "=r"(bytes.y), "=r"(bytes.z), "=r"(bytes.w)
-                   : "l"(at));
-    } else {
-      asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(bytes.x), "=r"(bytes.y), "=r"(bytes.z), "=r"(bytes.w)
-                   : "l"(at));
-    }
+    bytes = ONCE ? load_once(at) : *(const uint4*)at;
   }
 #endif
   return bytes;
@@ -175,14 +229,14 @@ struct Factors {
       for (int j = 0; j < 2 * PARTS; ++j) {
         const int row = j / 2 * 8 + lane % 4 * 2 + j % 2;
         const bool inside = row < work.m && at < chunks;
-        a[i][j / 2][j % 2] = inside ? __ldg(scale_a + (long long)at * work.m + row) : 0.0f;
+        a[i][j / 2][j % 2] = inside ? scale_a[(long long)at * work.m + row] : 0.0f;
       }
 #pragma unroll
       for (int j = 0; j < 2 * TILES; ++j) {
         const int column = min(n + j * 8 + lane / 4, work.n - 1);
         const long long index = SCALE_COLUMNS == 1 ? (long long)at * work.n + column
                                                    : (long long)(column / SCALE_COLUMNS) * chunks + at;
-        b[i][j / 2][j % 2] = at < chunks ? __ldg(scale_b + index) : 0.0f;
+        b[i][j / 2][j % 2] = at < chunks ? scale_b[index] : 0.0f;
       }
     }
   }
@@ -301,17 +355,6 @@ struct Cursor {
   }
 };
 
-// Copies the box at element (x, y, z) to shared memory; what lies outside the tensor becomes zero.
-template <u64 HINT>
-__device__ __forceinline__ void load_box(u32 target, const TensorMap* map, int x, int y, int z,
-                                         u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(target),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(HINT)
-      : "memory");
-}
-
 // Fetches the boxes of a stage; one lane does. Of a run of several chunks a box has three axes: a
 // chunk, the chunks, and the rows, so that the copy engine reads the whole run of a row at once.
 __device__ __forceinline__ void fetch(u32 stage, u32 full, const TensorMap* a, const TensorMap* b,
@@ -342,24 +385,13 @@ __device__ __forceinline__ void fetch(u32 stage, u32 full, const TensorMap* a, c
 __device__ __forceinline__ void fetch_ahead(const TensorMap* b, const Cursor& at) {
   const int run = at.run(), k = run * RUN, n = at.tile * ROWS;
   if constexpr (DEPTH > 1) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(b),
-                 "r"(0), "r"(run * DEPTH), "r"(n)
-                 : "memory");
+    prefetch_box(b, 0, run * DEPTH, n);
   } else {
 #pragma unroll
     for (int i = 0; i < (TURNED ? ROWS / 64 : 1); ++i) {
-      asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(b),
-                   "r"(TURNED ? n + 64 * i : k), "r"(TURNED ? k : n)
-                   : "memory");
+      prefetch_box(b, TURNED ? n + 64 * i : k, TURNED ? k : n);
     }
   }
-}
-
-// Four 8 × 8 matrices of 16 bits, turned; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void load_turned(u32 address, u32& r0, u32& r1, u32& r2, u32& r3) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-               : "r"(address));
 }
 
 // Adds the products of one chunk of a stage.
@@ -374,7 +406,7 @@ __device__ __forceinline__ void add_chunk(float (&sums)[TILES][PARTS][4], u32 st
 #pragma unroll
       for (int i = 0; i < PAIRS; ++i) {
         const u32 at = swizzled(activations, 8 * part + row, i) + lane % 4 * 4;
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pairs[part][i]) : "r"(at));
+        pairs[part][i] = shared_word(at);
       }
     } else {
 #pragma unroll
@@ -410,21 +442,6 @@ __device__ __forceinline__ void add_chunk(float (&sums)[TILES][PARTS][4], u32 st
 #endif
 
 // ---- The sums of warps and blocks ---------------------------------------------------------------
-
-// The element at the same place in the shared memory of block `rank` of the cluster.
-__device__ __forceinline__ float remote(u32 address, int rank) {
-  float value;
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %1, %2;\n"
-      "ld.shared::cluster.f32 %0, [there];\n"
-      "}"
-      : "=f"(value)
-      : "r"(address), "r"(rank)
-      : "memory");
-  return value;
-}
 
 __device__ __forceinline__ void store_result(float x, int m, int n, const Work& work,
                                              const Epilogue& with, const float* scale_a,
