@@ -50,6 +50,15 @@ def test_files_have_a_row_per_launch_and_names_are_no_formulas(cli, tmp_path):
     assert document["reports"][0]["launches"][0]["kernel"] == NAME
 
 
+def test_names_with_line_breaks_and_escapes_stay_on_one_line(cli, tmp_path):
+    text = named(tmp_path / "raw.csv").read_text()
+    (tmp_path / "raw.csv").write_text(text.replace("<b>", "\n\x1b[2J"))
+    ended = cli("counters", "import", str(tmp_path / "raw.csv"))
+    assert ended.status == 0
+    assert "\x1b" not in ended.stdout
+    assert '   0  =HYPERLINK("http://x"), \N{REPLACEMENT CHARACTER}[2J[red]k' in ended.stdout
+
+
 def test_json(cli):
     ended = cli("counters", "import", str(RAW), "--metric", "dram__bytes_read.sum", "--json")
     (report,) = json.loads(ended.stdout)["reports"]

@@ -73,6 +73,7 @@ def _print(reports: CounterReports, *, with_metrics: bool) -> None:
     from gemmetry.cli.console import stdout_console
     from gemmetry.domain.units import counted
     from gemmetry.reports.lines import print_line
+    from gemmetry.reports.texts import printable
 
     console = stdout_console()
     for number, table in enumerate(reports.tables):
@@ -81,7 +82,8 @@ def _print(reports: CounterReports, *, with_metrics: bool) -> None:
         devices = sorted({f"{one.device} {one.capability}".strip() for one in table.infos})
         counts = counted(len(table), "launch", "launches"), counted(len(table.values), "metric")
         parts = f"{table.tool} {table.version}".strip(), *devices, *counts
-        print_line(Text(f"{table.source}: {', '.join(filter(None, parts))}"), console, indent=2)
+        head = printable(f"{table.source}: {', '.join(filter(None, parts))}")
+        print_line(Text(head), console, indent=2)
         for launch in islice(table, _MOST):
             _print_launch(launch, console, with_metrics=with_metrics)
         if len(table) > _MOST:
@@ -93,10 +95,10 @@ def _print_launch(launch: ProfiledLaunch, console: Console, *, with_metrics: boo
     from rich.text import Text
 
     from gemmetry.domain.units import format_ns
-    from gemmetry.reports.texts import printable
+    from gemmetry.reports.texts import cut, printable
 
     number = "" if launch.info.number is None else f"{launch.info.number:>4}  "
-    name = Text.assemble(number, (printable(launch.name), "bold"))
+    name = Text.assemble(number, (cut(launch.name, len(launch.name)), "bold"))
     if console.is_terminal:
         name.truncate(console.width, overflow="ellipsis")
     console.print(name, soft_wrap=True)
