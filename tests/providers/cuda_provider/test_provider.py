@@ -149,3 +149,16 @@ def test_listing_imports_neither_torch_nor_the_bindings() -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'cuda', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=300).returncode == 0
+
+
+@needs_compiler
+def test_waits_are_bounded_on_request(workspace: Workspace) -> None:
+    wanted = dispatch("r06_128x128_c1x1_b8", "matmul_128x128x128_bf16t_bf16n_bf16t")
+
+    def ptx(options: dict[str, Any]) -> str:
+        (compiled,) = PROVIDER(options).compile([wanted], workspace)
+        assert compiled.facts is not None and compiled.facts.assembly_path is not None
+        return (workspace.generated.parent / compiled.facts.assembly_path).read_text()
+
+    assert "trap;" not in ptx({})
+    assert "trap;" in ptx({"bounded_waits": True})

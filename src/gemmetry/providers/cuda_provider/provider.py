@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.devices.cuda_plans import KernelLaunch, LaunchPlan
 from gemmetry.domain.contracts import Compiled, Executable, Workspace
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
 from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
@@ -28,7 +28,8 @@ H100 white paper). They decide the grid, not the machine code."""
 
 
 class CudaProvider(BaseProvider):
-    """Takes no options."""
+    """Options: ``bounded_waits`` (true: a kernel that waits for two seconds for its own threads or
+    copies ends with an error instead of hanging, which shows whether that is why it hangs)."""
 
     name: ClassVar[str] = "cuda"
     description: ClassVar[str] = "this project's own CUDA C++ kernels for Hopper, a ladder of them"
@@ -148,6 +149,8 @@ class CudaProvider(BaseProvider):
         from gemmetry.providers.cuda_provider.launching.compiling import compile_plan
 
         kernel, plan, chosen = _prepared(dispatch, processors)
+        if self.options.get("bounded_waits", False):
+            plan = _with_bounded_waits(plan)
         compiled = compile_plan(
             plan, dispatch, workspace.generated, force=workspace.force, notes=kernel.notes
         )
@@ -175,6 +178,16 @@ def _prepared(dispatch: Dispatch, processors: int) -> tuple[CudaKernel, LaunchPl
     if reason := kernel.why_not(operation, chosen):
         raise UnsupportedError(f"{dispatch}: {reason}")
     return kernel, kernel.plan(operation, chosen, processors), chosen
+
+
+def _with_bounded_waits(plan: LaunchPlan) -> LaunchPlan:
+    """`plan` with kernels whose waits for mbarriers have a limit (ptx.cuh)."""
+
+    def bounded(launch: KernelLaunch) -> KernelLaunch:
+        macros = (*launch.compilation.macros, ("BOUNDED_WAITS", 1))
+        return replace(launch, compilation=replace(launch.compilation, macros=macros))
+
+    return replace(plan, launches=tuple(map(bounded, plan.launches)))
 
 
 PROVIDER = CudaProvider
