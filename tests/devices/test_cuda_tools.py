@@ -58,7 +58,7 @@ def test_names_of_instructions_are_read(
     monkeypatch.setenv("PATH", str(tmp_path / "old"))
     with pytest.raises(NoDisassemblerError, match="old/nvdisasm: CalledProcessError"):
         instructions_of(b"code")
-    body = f"import sys; assert open(sys.argv[2]).read() == 'code'; print({SHOWN!r})"
+    body = f"import sys; assert open(sys.argv[-1]).read() == 'code'; print({SHOWN!r})"
     program(tmp_path / "toolkit" / "bin", body)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     assert instructions_of(b"code") == {

@@ -51,7 +51,7 @@ def instructions_of(code: bytes) -> frozenset[str]:
         for program in cuda_tools("nvdisasm"):
             try:
                 done = subprocess.run(
-                    [str(program), "-c", str(file)],
+                    [str(program), "-c", "-ndf", str(file)],
                     capture_output=True, timeout=TIMEOUT_S, check=True,
                 )  # fmt: skip
             except (OSError, subprocess.SubprocessError) as error:

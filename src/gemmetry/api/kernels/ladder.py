@@ -44,6 +44,10 @@ _SLOW = 1
 _LONGER = 5.0
 """Factor on the deadlines of verifying and measuring: one thread takes seconds for 512³."""
 
+_SAMPLES = 20
+"""At least so many of each dispatch, however long a launch takes: the sign test on pairs of rounds,
+corrected for some fifty comparisons, needs eleven (2 / 2¹¹ < 5 % / 50)."""
+
 PHASES = (
     LadderPhase("warps in parallel", 0, 2, (100.0, 200.0)),
     LadderPhase("tensor cores", 3, 4, (5.0, 10.0)),
@@ -223,7 +227,9 @@ def _plan(
         stage: seconds * _LONGER if stage in (Stage.VERIFY, Stage.MEASURE) else seconds
         for stage, seconds in defaults.deadlines_s.items()
     }
-    settings = replace(defaults, regime=regime, distribution="normal", deadlines_s=longer)
+    settings = replace(
+        defaults, regime=regime, distribution="normal", deadlines_s=longer, min_samples=_SAMPLES
+    )
     how = asdict(settings)
     how["deadlines_s"] = {str(stage): value for stage, value in settings.deadlines_s.items()}
     names = [(one.provider, str(one.operation), one.configuration) for one in named]
