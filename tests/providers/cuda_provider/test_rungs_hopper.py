@@ -125,6 +125,7 @@ def test_macros_follow_the_operation() -> None:
         ("matmul_64x64x640_bf16t_bf16n_bf16t", "r11_128x256_c1x1_b8_k2", "registers"),
         ("matmul_64x64x64_bf16t_bf16n_bf16t", "r11_64x64_c1x1_b0", "start at 1"),
         ("matmul_64x64x64_bf16t_bf16n_bf16t", "r11_nonsense", "no tiling"),
+        ("matmul_64x64x64_f16t_f16n_f16t_gelu", "r11_256x160_c1x1_b8", "gelu of a 256x160"),
     ],
 )
 def test_illegal_configurations_are_refused_with_a_reason(

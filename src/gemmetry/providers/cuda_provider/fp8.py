@@ -181,6 +181,7 @@ KERNELS = (
         why_not=_why_not,
         plan=_plan,
         configurations=_configurations,
+        everything=lambda operation: [one.configuration("fp8", _DEPTH) for one in _TILINGS],
         parse=_parse,
     ),
 )

@@ -16,7 +16,7 @@ from gemmetry.devices.cuda_plans import (
 )
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.dtypes import BF16, F16, F32
-from gemmetry.domain.operation import Operation, Scaling
+from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.launching.operands import (
     StoredProduct,
@@ -71,6 +71,8 @@ _MOST_SUMS = {1: 128, 2: 160, 3: 96}
 """Warpgroups that multiply -> sums of a thread up to which no registers are spilled."""
 _MOST_SPLIT_SUMS = 96
 """Sums of a thread up to which adding slices spills no registers."""
+_MOST_GELU_SUMS = 128
+"""Sums of a thread up to which the error function spills no registers."""
 _MOST_SHARED_STEPS = 2**31 - 1
 """Number of steps times their sharers, which r11_best.cu counts in 32 bits."""
 
@@ -268,7 +270,12 @@ def _why_not_best(operation: Operation, configuration: Configuration) -> str | N
     tiling = _tiling_of(configuration.name)
     if tiling is None:
         return f"{configuration.name} is no tiling"
-    return _why_not_tiling(problem_of(operation), tiling)
+    if reason := _why_not_tiling(problem_of(operation), tiling):
+        return reason
+    sums = tiling.tile_m // tiling.consumers // 64 * tiling.tile_n // 2
+    if EpilogueStep.GELU in operation.signature.epilogue and sums > _MOST_GELU_SUMS:
+        return f"gelu of a {tiling.tile_m}x{tiling.tile_n} tile needs more registers"
+    return None
 
 
 def _plan_best(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
@@ -406,6 +413,7 @@ KERNELS = (
         why_not=_why_not_best,
         plan=_plan_best,
         configurations=_best_configurations,
+        everything=lambda operation: [one.configuration("r11", _STEP) for one in _TILINGS],
         parse=_parse_best,
     ),
 )

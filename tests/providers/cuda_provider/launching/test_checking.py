@@ -70,6 +70,9 @@ def test_variants_are_distinct_compilations_with_their_users() -> None:
     assert (small.configurations, wide.configurations) == (["x_small"], ["x_wide", "x_same"])
     assert small.dynamic_bytes == wide.dynamic_bytes == 1000
     assert small.expected == ("HGMMA", "UTMALDG")
+    some = replace(KERNEL, configurations=lambda operation: (Configuration("x_small"),))
+    assert len(variants_of(some)) == 1
+    assert len(variants_of(replace(some, everything=KERNEL.configurations))) == 2
     pack = replace(small.compilation, entry="pack")
     assert KernelVariant(KERNEL, pack).expected == ()
     other = replace(KERNEL, exempt=lambda compilation: ("UTMALDG",))

@@ -75,7 +75,9 @@ def variants_of(kernel: CudaKernel) -> list[KernelVariant]:
     found: dict[Compilation, KernelVariant] = {}
     for name in kernel.checked:
         operation = parse_operation(name)
-        for configuration in kernel.legal(operation):
+        for configuration in (kernel.everything or kernel.configurations)(operation):
+            if kernel.why_not(operation, configuration) is not None:
+                continue
             for launch in kernel.plan(operation, configuration, _PROCESSORS).launches:
                 compilation = launch.compilation
                 one = found.setdefault(compilation, KernelVariant(kernel, compilation))

@@ -46,6 +46,9 @@ class CudaKernel:
     """The launches for an operation, a configuration and so many multiprocessors."""
     configurations: Callable[[Operation], Iterable[Configuration]]
     """Those worth trying for an operation, the best first; names begin with :attr:`key`."""
+    everything: Callable[[Operation], Iterable[Configuration]] | None = None
+    """All that are worth trying for some shape, for kernels whose list depends on the shape; None:
+    :attr:`configurations` has all."""
     parse: Callable[[str], Configuration | None] | None = None
     """The configuration of a name that need not be listed; None: only listed ones exist."""
     seconds_per_launch: Callable[[Operation], float] | None = None
