@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmetry.counters.diagnosis.gates import diagnose
@@ -78,6 +80,22 @@ def test_what_was_not_counted_is_named_by_its_counters(launch):
     assert found.verdict.id == "cannot_tell"
     assert "how busy the matrix unit is" in found.verdict.claim
     assert found.findings[0].collect == "--pmc SQ_VALU_MFMA_BUSY_CYCLES GRBM_GUI_ACTIVE"
+
+
+@pytest.mark.parametrize(
+    ("without", "missing", "collect"),
+    [
+        ("gpu__time_duration.sum", "for how long the kernel ran", "--kernel-trace"),
+        ("", "which GPU it ran on", ""),
+    ],
+)
+def test_bytes_of_device_memory_are_not_asked_for_again(launch, without, missing, collect):
+    one = launch(without=[without])
+    info = replace(one.info, device="")
+    found = diagnose(replace(one.table, infos=[info])[0])
+    assert found.verdict.id == "cannot_tell"
+    assert missing in found.verdict.claim
+    assert found.findings[0].collect == collect
 
 
 def test_a_spinning_collective(launch):

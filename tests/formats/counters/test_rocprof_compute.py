@@ -61,7 +61,7 @@ def test_a_real_table_with_the_description_of_its_machine():
     )
     launch = found[0]
     assert (launch.name, launch.info.device, launch.info.capability) == (
-        "vecCopy(double*, double*, double*, int, int)", "MI300X_A1", "gfx942",
+        "vecCopy(double*, double*, double*, int, int)", "MI300X", "gfx942",
     )  # fmt: skip
     assert launch.info.grid == (4096, 1, 1)
     facts = {"cu_count": 304, "simd_count": 1216, "num_xcc": 8, "max_waves_per_cu": 32}

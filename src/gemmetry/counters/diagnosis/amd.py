@@ -79,6 +79,16 @@ def utilisation(facts: Facts) -> dict[str, CounterEvidence]:
     return found
 
 
+def open_question(facts: Facts, unit: str) -> tuple[str, str] | None:
+    """What is missing where the counters of `unit` are known and its use is not, and the option of
+    rocprofv3 that records it."""
+    if unit != "dram" or facts.lacks("dram_read_bytes", "dram_write_bytes"):
+        return None
+    if not facts.duration_ns:
+        return "for how long the kernel ran", "--kernel-trace"
+    return "which GPU it ran on", ""
+
+
 def stall_shares(facts: Facts) -> StallShares | None:
     """Shares of the waves' time; None where they were not counted."""
     waits, issue = facts.get("wait_percent"), facts.get("issue_wait_percent")

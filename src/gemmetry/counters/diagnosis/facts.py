@@ -137,7 +137,10 @@ class Facts:
 
     def unit_flags(self, unit: Unit) -> str:
         """The options of the profiler that show how busy `unit` is."""
-        return self.collect(amd.CONCEPTS.get(unit.id, ()) if self.is_amd else (), [unit.section])
+        if not self.is_amd:
+            return self.collect(sections=[unit.section])
+        question = amd.open_question(self, unit.id)
+        return self.collect(amd.CONCEPTS.get(unit.id, ())) if question is None else question[1]
 
     def _limit(self, unit: Unit) -> float:
         """What `unit` cannot exceed, in percent."""

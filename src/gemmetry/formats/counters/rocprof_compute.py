@@ -31,6 +31,8 @@ _FACTS = {
 _OTHERS = _NEEDED | {"Wave_Size", "Correlation_ID", "XCC_Index", "Kernel_ID", "Start_Timestamp",
                      "End_Timestamp", "Queue_ID", "PID", "TID"}  # fmt: skip
 _REPEATED = re.compile(r"_\d+\Z")
+_STEPPING = re.compile(r"_[AB]\d\Z")
+"""Of the chip, behind the product's name: ``MI300X_A1``."""
 _CHANNEL = re.compile(r"\[\d+\]\Z")
 
 
@@ -120,7 +122,7 @@ def _launch(
         name=kernel_name(row["Kernel_Name"]),
         grid=triple_of(grid),
         block=triple_of(block),
-        device=gpu.get("gpu_model", ""),
+        device=_STEPPING.sub("", gpu.get("gpu_model", "")),
         capability=gpu.get("gpu_arch", ""),
         number=integer(row["Dispatch_ID"]),
         process=integer(row.get("PID", "")),

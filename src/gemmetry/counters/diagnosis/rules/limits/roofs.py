@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gemmetry.counters.diagnosis import amd
 from gemmetry.counters.diagnosis.facts import NEAR, REACHED, Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, CounterEvidence, Gate, NotCounted
 from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, at_its_rate, roof_claim
@@ -65,7 +66,8 @@ def _question(facts: Facts, unit: Unit) -> str:
         known = facts.metric(whole)
         if known is not None and known.value >= NEAR and known.value > top + 1:
             return at_its_rate(known)
-    return f"how busy {facts.named(unit)} is"
+    question = amd.open_question(facts, unit.id) if facts.is_amd else None
+    return question[0] if question is not None else f"how busy {facts.named(unit)} is"
 
 
 RULE = Rule(
