@@ -82,6 +82,15 @@ def test_what_was_not_counted_is_named_by_its_counters(launch):
     assert found.findings[0].collect == "--pmc SQ_VALU_MFMA_BUSY_CYCLES GRBM_GUI_ACTIVE"
 
 
+def test_counters_that_are_missing_are_one_list(launch):
+    """Of several options --pmc, rocprofv3 takes the last one."""
+    missing = ["SQ_VALU_MFMA_BUSY_CYCLES", "SQ_ACTIVE_INST_VALU", "SQ_LDS_IDX_ACTIVE"]
+    found = diagnose(launch(without=missing))
+    assert found.findings[0].collect == (
+        "--pmc SQ_VALU_MFMA_BUSY_CYCLES GRBM_GUI_ACTIVE SQ_ACTIVE_INST_VALU SQ_LDS_IDX_ACTIVE"
+    )
+
+
 @pytest.mark.parametrize(
     ("without", "missing", "collect"),
     [
@@ -89,7 +98,7 @@ def test_what_was_not_counted_is_named_by_its_counters(launch):
         ("", "which GPU it ran on", ""),
     ],
 )
-def test_bytes_of_device_memory_are_not_asked_for_again(launch, without, missing, collect):
+def test_bytes_of_device_memory_are_not_requested_again(launch, without, missing, collect):
     one = launch(without=[without])
     info = replace(one.info, device="")
     found = diagnose(replace(one.table, infos=[info])[0])

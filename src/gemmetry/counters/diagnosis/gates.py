@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gemmetry.counters.diagnosis.facts import SHORT_NS, Facts
@@ -205,7 +205,6 @@ def _no_verdict(
     facts: Facts, open_rules: Sequence[NotCounted], lead: Claim | None
 ) -> tuple[LaunchVerdict, Finding]:
     missing = list(dict.fromkeys(one.missing for one in open_rules))
-    flags = dict.fromkeys(flag for one in open_rules for flag in _flags(one.collect))
     rest = f", and {counted(len(missing) - 3, 'other fact')}" if len(missing) > 3 else ""
     claim = "Nothing in the report bounds the kernel visibly"
     if missing:
@@ -219,9 +218,27 @@ def _no_verdict(
         confidence=Confidence.HIGH,
         remedy="Collect what is missing, or export it: ncu --import REPORT --page raw --csv."
         if not facts.is_amd else "Collect what is missing.",
-        collect=" ".join(flags),
+        collect=_merged(flag for one in open_rules for flag in _flags(one.collect)),
     )  # fmt: skip
     return LaunchVerdict(CANNOT_TELL, claim, Confidence.HIGH), finding
+
+
+_LISTS = {"--metrics": ",", "--pmc": " "}
+"""Options that are given once, with a list: of several --pmc, rocprofv3 takes the last one."""
+
+
+def _merged(options: Iterable[str]) -> str:
+    """Each option once, and each list as one option."""
+    found: dict[str, dict[str, None]] = {}
+    for option in options:
+        name, _, values = option.partition(" ")
+        if name in _LISTS:
+            found.setdefault(name, {}).update(dict.fromkeys(values.split(_LISTS[name])))
+        else:
+            found[option] = {}
+    return " ".join(
+        f"{name} {_LISTS[name].join(values)}" if values else name for name, values in found.items()
+    )
 
 
 def _flags(text: str) -> list[str]:
