@@ -64,6 +64,19 @@ def test_unknown_names_far_from_all_list_what_is_known():
     assert UnknownNameError("layout", "zzzzzz", []).hint == "None is known here."
 
 
+def test_a_long_list_is_cut_and_what_is_left_out_is_counted():
+    names = [f"name{number:02}" for number in range(40)]
+    hint = UnknownNameError("column", "zzz", names).hint
+    assert hint == f"Known: {', '.join(names[:12])} and 28 more"
+    assert UnknownNameError("column", "zzz", names[:13]).hint == f"Known: {', '.join(names[:13])}"
+
+
+@pytest.mark.parametrize(("name", "hint"), [("alpha1", "Did you mean alpha2? Write it."),
+                                            ("zzz", "Known: alpha2. Write it.")])  # fmt: skip
+def test_a_hint_may_end_with_a_sentence(name, hint):
+    assert UnknownNameError("key", name, ["alpha2"], more="Write it.").hint == hint
+
+
 def test_nearest_ignores_case_and_puts_the_best_first():
     assert nearest("MATMUL_SPLIT", ["batch_matmul", "Matmul_SplitK", "conv2d"])[0] == (
         "Matmul_SplitK"
@@ -75,8 +88,3 @@ def test_a_spec_error_lists_all_mistakes():
     error = SpecError(["a.yaml:1:2: x", "a.yaml:3:4: y"], hint="See gemmetry schema.")
     assert error.mistakes == ("a.yaml:1:2: x", "a.yaml:3:4: y")
     assert str(error).splitlines() == ["a.yaml:1:2: x", "a.yaml:3:4: y", "  See gemmetry schema."]
-
-
-def test_names_that_are_not_listed_are_counted():
-    error = UnknownNameError("key", "zzz", [f"name{number:02}" for number in range(50)])
-    assert error.hint.endswith("name39 and 10 more")

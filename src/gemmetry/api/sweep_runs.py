@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from gemmetry.engine.opaque.running import is_kept
 from gemmetry.training.planning import PlannedSweep, plan_sweep
 from gemmetry.training.requests import SweepOptions, make_request, sweep_folder
 from gemmetry.training.sweep import ended_points, plan_jobs, run_sweep, succeeded
@@ -74,6 +75,14 @@ class SweepPlan:
         """The command and environment of each point, in the order in which they run."""
         return plan_jobs(self.plan)
 
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """The folders of the points that succeeded earlier and do not run again."""
+        if self._fresh:
+            return frozenset()
+        ends = ended_points(self.plan)
+        return frozenset(job.name for job in self.jobs if is_kept(job, ends.get(job.name)))
+
     @property
     def succeeded(self) -> int:
         """Number of points that have their traces already."""
@@ -82,7 +91,8 @@ class SweepPlan:
     def document(self) -> dict[str, Any]:
         """The content of ``gemmetry sweep run --dry-run --json``."""
         return _document(self.folder, [
-            (one, {"command": list(job.argv), "environment": dict(job.environment)})
+            (one, {"command": list(job.argv), "environment": dict(job.environment),
+                   "kept": job.name in self.kept})
             for one, job in zip(self.plan.points, self.jobs, strict=True)
         ])  # fmt: skip
 

@@ -45,20 +45,17 @@ def split_outputs(files: list[Path] | None) -> list[Path] | None:
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")
 ]
-Outputs = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", callback=split_outputs,
-        help="Write a file; the suffix picks csv, json, parquet, xlsx, md, html.",
-    ),
-]  # fmt: skip
-ComparisonOutputs = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", callback=split_outputs,
-        help="Write a file; the suffix picks csv, json, parquet, xlsx, md, html, xml (JUnit).",
-    ),
-]  # fmt: skip
+
+
+def _outputs(*more: str) -> Any:
+    suffixes = ", ".join(("csv", "json", "parquet", "xlsx", "md", "html", *more))
+    return typer.Option("--output", "-o", metavar="FILE", callback=split_outputs,
+                        help=f"Write a file; the suffix picks {suffixes}.")  # fmt: skip
+
+
+Outputs = Annotated[list[Path] | None, _outputs()]
+ComparisonOutputs = Annotated[list[Path] | None, _outputs("xml (JUnit)")]
+DrawingOutputs = Annotated[list[Path] | None, _outputs("png", "svg")]
 Columns = Annotated[
     list[str] | None,
     typer.Option(

@@ -29,8 +29,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-_LISTED = 40
-"""How many known names a message lists where none is similar."""
+_LISTED = 12
+"""How many known names a message lists where none is similar: about two lines of a terminal."""
 
 
 class GemmetryError(Exception):
@@ -63,15 +63,19 @@ class UnknownNameError(RequestError):
     """A dtype, layout, provider, column ... that does not exist; the message lists the nearest
     names."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+    def __init__(
+        self, what: str, name: str, known: Iterable[str], *, where: str = "", more: str = ""
+    ) -> None:
+        """`more`: a sentence for the end of the hint."""
         names = sorted(set(known))
         near = nearest(name, names)
         if near:
             hint = did_you_mean(near)
         else:
-            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-            hint = f"Known: {', '.join(names[:_LISTED])}{more}" if names else "None is known here."
+            hint = f"Known: {listed(names, _LISTED)}" if names else "None is known here."
         place = f" in {where}" if where else ""
+        if more:
+            hint = f"{hint.removesuffix('.')}{'' if near else '.'} {more}"
         super().__init__(f"unknown {what} {name!r}{place}", hint=hint)
         self.name = name
 
@@ -141,6 +145,14 @@ def alternatives(names: Sequence[str]) -> str:
     """``a``, ``a or b`` or ``a, b or c``; at least one name."""
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """``a, b, c``, or ``a, b and 7 more``: at most `most` of the names, and never a name less to
+    mention one more."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def did_you_mean(names: Sequence[str]) -> str:

@@ -96,7 +96,10 @@ def _kind(name: str, command: Sequence[str] | None, keys: Sequence[str]) -> Axis
         )
     if name in keys:
         return AxisKind.KEY
-    raise UnknownNameError("configuration key or environment variable", name, keys, where="--axis")
+    raise UnknownNameError(
+        "configuration key or environment variable", name, keys, where="--axis",
+        more=f"Environment variables are in capital letters: --axis {name.upper()}=...",
+    )  # fmt: skip
 
 
 def _check_once(values: Sequence[str], option: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from gemmetry.domain.errors import RequestError
 from gemmetry.engine.opaque.executor import JobExecutor, LocalJobExecutor
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
-from gemmetry.engine.opaque.journal import JobJournal
+from gemmetry.engine.opaque.journal import JobJournal, read_ends
 from gemmetry.engine.opaque.running import JobListener, JobRun, JobWarning
 from gemmetry.formats.files import sync, write_whole
 from gemmetry.store.lock import FolderLock
@@ -105,9 +105,8 @@ def ended_points(sweep: PlannedSweep) -> Mapping[str, JobEnd]:
     path = sweep.folder / JOURNAL
     if not path.is_file():
         return {}
-    with JobJournal(path) as journal:
-        planned = {point.folder for point in sweep.points}
-        return {name: end for name, end in journal.ends.items() if name in planned}
+    planned = {point.folder for point in sweep.points}
+    return {name: end for name, end in read_ends(path).items() if name in planned}
 
 
 def plan_jobs(sweep: PlannedSweep) -> list[OpaqueJob]:

@@ -6,8 +6,10 @@ import pytest
 
 from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
 from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.analysis.sweeps.ranks.parallel import analyse_ranks
+from gemmetry.analysis.sweeps.ranks.worker import RankFailure
 from gemmetry.analysis.sweeps.tables import points_table
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import EnvironmentFailure, RequestError
 
 
 @pytest.fixture
@@ -204,6 +206,38 @@ def test_a_sweep_without_any_trace_is_refused_with_the_reasons(analysis_of, smal
         analysis_of(small(missing=(0, 1), log="training\n"))
     assert "although it has a log" in caught.value.message
     assert "torch.profiler" in caught.value.hint
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Workers that fail by an error of their own while they read the trace of one of `ranks`."""
+
+    def make(*ranks):
+        def analyse(tasks, **options):
+            found = analyse_ranks(tasks, **options)
+            failure = RankFailure("gemmetry failed: KeyError: 'x'", is_internal=True)
+            return [failure if task.rank in ranks else one
+                    for task, one in zip(tasks, found, strict=True)]  # fmt: skip
+
+        monkeypatch.setattr("gemmetry.analysis.sweeps.analysis.analyse_ranks", analyse)
+
+    return make
+
+
+def test_an_error_of_all_workers_is_not_blamed_on_the_training(analysis_of, small, failing):
+    failing(0, 1)
+    with pytest.raises(EnvironmentFailure, match="no trace was read") as caught:
+        analysis_of(small())
+    assert "KeyError: 'x'" in caught.value.message
+    assert "The traces may be sound" in caught.value.hint
+    assert "training" not in caught.value.hint
+
+
+def test_an_error_of_one_worker_is_no_missing_trace(analysis_of, small, failing):
+    failing(1)
+    (point,) = analysis_of(small(ranks=3)).points
+    assert [one for one in point.problems if "KeyError: 'x'" in one] == list(point.problems)
+    assert point.gaps == (1,)
 
 
 def test_ranks_without_a_trace_are_refused_with_those_that_have_one(analysis_of, small):

@@ -74,6 +74,41 @@ def test_a_dry_run_writes_nothing(cli):
     assert points[3]["environment"]["NCCL_MAX_CTAS"] == "2"
 
 
+def test_a_dry_run_of_an_existing_sweep_marks_what_is_kept(cli):
+    some = ("--threads", "256", "--channels", "1,2", "--library", "nccl", "-o", "sweep")
+    cli("sweep", "run", *some, "--command", GOOD)
+    command = (*OPTIONS, "--order", "given", "--command", GOOD, "--dry-run")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    lines = cli("sweep", "run", *command).stdout.splitlines()
+    assert lines[:6] == [
+        "2 of 4 points would run, in this order; 2 have succeeded earlier:",
+        "  256thread/nccl_1channels  (kept)",
+        "  256thread/nccl_2channels  (kept)",
+        "  512thread/nccl_1channels",
+        "  512thread/nccl_2channels",
+        "environment of 512thread/nccl_1channels:",
+    ]
+    points = json.loads(cli("sweep", "run", *command, "--json").stdout)["points"]
+    assert [one["kept"] for one in points] == [True, True, False, False]
+    fresh = cli("sweep", "run", *command, "--fresh").stdout
+    assert fresh.startswith("4 points would run, in this order:") and "kept" not in fresh
+    whole = cli("sweep", "run", *some, "--order", "given", "--command", GOOD, "--dry-run").stdout
+    assert whole.splitlines()[0] == "no point would run: all have succeeded earlier:"
+    assert "environment of" not in whole
+    (Path("sweep") / "256thread/nccl_1channels/torch_profiler/rank0.pt.trace.json").unlink()
+    lines = cli("sweep", "run", *command).stdout.splitlines()
+    assert lines[1] == "  256thread/nccl_1channels"
+    before.pop(Path("sweep/256thread/nccl_1channels/torch_profiler/rank0.pt.trace.json"))
+    assert before == {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+def test_an_axis_that_may_be_a_variable_in_small_letters(cli):
+    ended = cli("sweep", "run", "--axis", "nccl_algo=Ring", "--config", "tiny", "--dry-run")
+    assert ended.status == 2
+    assert "unknown configuration key or environment variable 'nccl_algo'" in ended.stderr
+    assert "capital letters: --axis NCCL_ALGO=" in ended.stderr
+
+
 def test_lists_with_spaces_and_the_documents_short_options(cli):
     ended = cli("sweep", "run", "-c", "28,42", "-t", "256", "--axis", "NCCL_ALGO=Ring", "A=1",
                 "--command", "true", "-p", "4", "-o", "x", "-s", "-n", "--dry-run")  # fmt: skip

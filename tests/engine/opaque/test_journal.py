@@ -4,7 +4,7 @@ import pytest
 
 from gemmetry.domain.errors import JournalDamagedError, StorageError
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome
-from gemmetry.engine.opaque.journal import JobJournal
+from gemmetry.engine.opaque.journal import JobJournal, read_ends
 
 OK = JobEnd(outcome=JobOutcome.OK, exit_status=0, seconds=1.5)
 FAILED = JobEnd(outcome=JobOutcome.FAILED, reason="exit status 1", exit_status=1, log_tail="a\nb")
@@ -45,6 +45,16 @@ def test_a_line_that_was_cut_off_is_dropped(path, size):
         journal.end("d", "now", OK)
     with JobJournal(path) as journal:
         assert list(journal.ends) == ["a", "b", "d"]
+
+
+def test_reading_the_ends_alone_writes_nothing(path):
+    content = path.read_bytes() + b'{"event": "sta'
+    path.write_bytes(content)
+    assert dict(read_ends(path)) == {"a": OK, "b": FAILED}
+    assert path.read_bytes() == content
+    with pytest.raises(StorageError):
+        read_ends(path.with_name("none"))
+    assert not path.with_name("none").exists()
 
 
 def test_a_damaged_line_is_named(path):

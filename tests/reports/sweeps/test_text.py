@@ -54,6 +54,21 @@ def test_the_best_point_with_its_verdict(analysis_of, sweeps, slow, verdict):
     assert verdict in sentence
 
 
+def _printed(document):
+    text = io.StringIO()
+    print_sweep(document, Console(file=text, width=80))
+    return " ".join(text.getvalue().split())
+
+
+def test_a_slowdown_that_is_not_the_quotient_of_the_medians_is_explained(analysis_of, sweeps):
+    document = analysis_of(sweeps.MadePoint(slowdown={sweeps.UP.kernel: 1.3}))
+    note = "a slowdown is the median over pairs of instances of one rank"
+    assert note not in _printed(document)
+    (gemm,) = [one for one in document["pooled_gemms"] if one["verdict"] == "slower"]
+    gemm["overlapped_median_us"] *= 1.2
+    assert note in _printed(document)
+
+
 def test_it_fits_80_columns(analysis_of, sweeps):
     points = [
         sweeps.MadePoint(channels=c, slowdown={sweeps.UP.kernel: 1.3}, axes={"NCCL_ALGO": "Ring"})

@@ -47,7 +47,7 @@ from gemmetry.analysis.sweeps.ranks.worker import (
     RocprofTask,
 )
 from gemmetry.analysis.sweeps.rocprof import PointRocprof
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
 from gemmetry.domain.units import counted
 from gemmetry.traces.collectives.jobs import JobCollectives
 
@@ -159,7 +159,7 @@ def analyse_sweep(
 
     Raises:
         RequestError: the folder has no point of a sweep, none is selected, or no trace of those
-            that are can be read.
+            that are can be read. EnvironmentFailure: the processes that read them failed.
     """
     whole, selection = read_sweep(folder), selection or PointSelection()
     chosen = _selected(whole, selection)
@@ -184,16 +184,22 @@ def analyse_sweep(
         [_failure(file, one) for file, one in found if isinstance(one, RankFailure)]
         for found in of_points
     ]
+    lost = [
+        [file.rank for file, one in found if isinstance(one, RankFailure) and one.is_internal]
+        for found in of_points
+    ]
     counted = _rocprof(chosen, ranks, selection.ranks, processes)
     if not any(ranks) and not any(one.kernels for one in counted):
-        raise _nothing_read(sweep, chosen, [text for texts in failures for text in texts])
+        texts = [text for of_point in failures for text in of_point]
+        raise _nothing_read(sweep, chosen, texts, is_internal=any(lost))
     points = [
         _point_analysis(
-            point, found, pooled, rocprof, (*texts, *point_problems(point, found, selection.ranks)),
+            point, found, pooled, rocprof,
+            (*texts, *point_problems(point, found, selection.ranks, lost_here)),
             trace_gaps(point, found, selection.ranks),
         )
-        for point, found, pooled, rocprof, texts in zip(
-            chosen, ranks, pooled_gemms(ranks), counted, failures, strict=True
+        for point, found, pooled, rocprof, texts, lost_here in zip(
+            chosen, ranks, pooled_gemms(ranks), counted, failures, lost, strict=True
         )
     ]  # fmt: skip
     points = [replace(one, left_out=why) for one, why in zip(points, left_out(points), strict=True)]
@@ -249,13 +255,21 @@ def _by_rank(found: list[RankAnalysis]) -> tuple[RankAnalysis, ...]:
     return tuple(sorted(found, key=lambda one: (one.facts.rank is None, one.facts.rank or 0)))
 
 
-def _nothing_read(sweep: Sweep, points: Sequence[Point], failures: Sequence[str]) -> RequestError:
+def _nothing_read(
+    sweep: Sweep, points: Sequence[Point], failures: Sequence[str], *, is_internal: bool
+) -> GemmetryError:
     texts = [f"{one.label}: {one.reason}" for one in points if one.reason] + list(failures)
     listed = "".join(f"\n  {text}" for text in texts[:8])
     more = f"\n  and {len(texts) - 8} more" if len(texts) > 8 else ""
+    what = f"{sweep.folder} has {counted(len(points), 'point')}, but no trace "
+    if is_internal:
+        return EnvironmentFailure(
+            f"{what}was read{listed}{more}",
+            hint="The traces may be sound: gemmetry failed while it read them, or memory was "
+            "short. gemmetry trace summary FILE reads one alone, and shows why.",
+        )
     return RequestError(
-        f"{sweep.folder} has {counted(len(points), 'point')}, but no trace that can be read"
-        f"{listed}{more}",
+        f"{what}that can be read{listed}{more}",
         hint="The training has to write a trace per rank into torch_profiler/ of each point, with "
         "torch.profiler and its schedule.",
     )

@@ -21,16 +21,20 @@ _MOST_OF_A_TRACE = 3
 
 
 def point_problems(
-    point: Point, ranks: Sequence[RankAnalysis], selected: Collection[int] | None = None
+    point: Point,
+    ranks: Sequence[RankAnalysis],
+    selected: Collection[int] | None = None,
+    lost: Collection[int | None] = (),
 ) -> list[str]:
     """Of one point: its outcome, missing ranks, differences between ranks, damaged traces.
 
     Args:
         selected: the ranks that are analysed; None: all.
+        lost: those whose trace may be sound, but could not be read here.
     """
     found = [point.reason] if point.reason else []
     facts = [rank.facts for rank in ranks]
-    found += _missing_ranks(facts, _expected(facts, selected))
+    found += _missing_ranks(facts, [one for one in _expected(facts, selected) if one not in lost])
     found += _twice(facts)
     found += _differing("world sizes", facts, lambda one: one.world_size)
     found += _differing("versions of NCCL", facts, lambda one: one.versions.get("nccl_version"))

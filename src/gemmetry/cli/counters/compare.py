@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gemmetry.cli.options import Json, Outputs
+from gemmetry.cli.options import DrawingOutputs, Json
 
 
 def compare(
@@ -52,7 +52,7 @@ def compare(
         ),
     ] = None,
     json: Json = False,
-    output: Outputs = None,
+    output: DrawingOutputs = None,
 ) -> None:
     """Compare the counters of kernels, and what the diagnosis says about them.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gemmetry.cli.options import Json, Outputs
+from gemmetry.cli.options import DrawingOutputs, Json
 
 
 def diagnose(
@@ -57,7 +57,7 @@ def diagnose(
         ),
     ] = False,
     json: Json = False,
-    output: Outputs = None,
+    output: DrawingOutputs = None,
 ) -> None:
     """Report what bounds each kernel, with evidence, threshold, confidence and remedy.
 

@@ -39,11 +39,12 @@ class JobJournal:
             JournalDamagedError: a line cannot be read. StorageError: the file cannot be used.
         """
         self._path = path
-        self._ends: dict[str, JobEnd] = {}
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                self._read(path.read_bytes())
+                content = _complete_lines(path)
+                os.truncate(self._descriptor, len(content))
+                self._ends = _ends_in(content, path)
             except BaseException:
                 os.close(self._descriptor)
                 raise
@@ -85,23 +86,38 @@ class JobJournal:
         except OSError as error:
             raise os_failure(self._path.parent, error, option="--output") from error
 
-    def _read(self, content: bytes) -> None:
-        # A kill or a full disk can leave the beginning of a line at the end.
-        complete = content.rfind(b"\n") + 1
-        if complete < len(content):
-            os.truncate(self._descriptor, complete)
-        for number, text in enumerate(content[:complete].splitlines(), 1):
-            line = self._decode(text, number)
-            if line.end is not None:
-                self._ends[line.job] = line.end
-            else:
-                self._ends.pop(line.job, None)
 
-    def _decode(self, text: bytes, number: int) -> JobLine:
+def read_ends(path: Path) -> Mapping[str, JobEnd]:
+    """What :attr:`JobJournal.ends` would be; nothing is written, and another process may be writing
+    to the file.
+
+    Raises:
+        JournalDamagedError: a line cannot be read. StorageError: the file cannot be read.
+    """
+    try:
+        return _ends_in(_complete_lines(path), path)
+    except OSError as error:
+        raise os_failure(path.parent, error, option="--output") from error
+
+
+def _complete_lines(path: Path) -> bytes:
+    """A kill or a full disk can leave the beginning of a line at the end, which is left out."""
+    content = path.read_bytes()
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _ends_in(content: bytes, path: Path) -> dict[str, JobEnd]:
+    ends: dict[str, JobEnd] = {}
+    for number, text in enumerate(content.splitlines(), 1):
         try:
-            return msgspec.json.decode(text, type=JobLine)
+            line = msgspec.json.decode(text, type=JobLine)
         except msgspec.MsgspecError as error:
             raise JournalDamagedError(
-                f"{self._path}:{number}: the journal cannot be read: {error}",
+                f"{path}:{number}: the journal cannot be read: {error}",
                 hint="Use --fresh to begin anew; what is there is moved aside.",
             ) from error
+        if line.end is not None:
+            ends[line.job] = line.end
+        else:
+            ends.pop(line.job, None)
+    return ends

@@ -61,6 +61,12 @@ JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning
 JobListener: TypeAlias = Callable[[JobEvent], None]
 
 
+def is_kept(job: OpaqueJob, end: JobEnd | None) -> bool:
+    """Whether a job that ended so does not run again: it succeeded, and what it produced is still
+    there."""
+    return end is not None and end.outcome is JobOutcome.OK and not job.lacks()
+
+
 @dataclass(frozen=True, slots=True)
 class JobRun:
     """Runs jobs into one folder."""
@@ -82,7 +88,7 @@ class JobRun:
             StorageError: a file cannot be written, or the disk is almost full.
             KeyboardInterrupt: after the running job has been ended.
         """
-        remaining = [job for job in jobs if not self._has_succeeded(job)]
+        remaining = [job for job in jobs if not is_kept(job, self.journal.ends.get(job.name))]
         kept = len(jobs) - len(remaining)
         self.listener(JobsPlanned(len(jobs), kept))
         for number, job in enumerate(remaining, kept + 1):
@@ -90,11 +96,6 @@ class JobRun:
             self.listener(JobStarted(job, number))
             end = self._run(job)
             self.listener(JobFinished(job, number, end))
-
-    def _has_succeeded(self, job: OpaqueJob) -> bool:
-        """Whether the journal states it, and what the job produced is still there."""
-        end = self.journal.ends.get(job.name)
-        return end is not None and end.outcome is JobOutcome.OK and not job.lacks()
 
     def _check_space(self) -> None:
         free = shutil.disk_usage(self.folder).free

@@ -31,6 +31,10 @@ from gemmetry.statistics.comparison import Difference
 if TYPE_CHECKING:
     from rich.console import Console
 
+_POOLED = (
+    "Over several ranks, a slowdown is the median over pairs of instances of one rank; it differs "
+    "from the quotient of the two medians, which are of all instances, where ranks differ."
+)
 _MOST_ROWS = 8
 """Changes of GEMMs and collectives that are listed."""
 
@@ -47,6 +51,14 @@ def print_sweep(document: Mapping[str, Any], console: Console, *, top: int = 5) 
     slowed = slowed_gemms(document)
     if slowed:
         print_table(_gemms(slowed[:top]), console)
+        if any(map(_differs_from_quotient, slowed[:top])):
+            _print_sentences([_POOLED], console)
+
+
+def _differs_from_quotient(gemm: Mapping[str, Any]) -> bool:
+    """Whether a reader who divides the medians of a GEMM finds another percentage."""
+    quotient: float = gemm["overlapped_median_us"] / gemm["alone_median_us"]
+    return f"{quotient:.2f}" != f"{gemm['slowdown']:.2f}"
 
 
 def print_sweep_comparison(comparison: SweepComparison, console: Console) -> None:

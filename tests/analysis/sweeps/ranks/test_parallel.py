@@ -66,7 +66,9 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
     monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
     found = analyse_ranks(tasks, processes=2)
     assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankFailure]
-    assert found[2].reason == "its worker ended with status 7: out of luck"
+    assert found[2].reason.endswith("its worker ended with status 7: out of luck")
+    assert found[2].reason.startswith("gemmetry failed while it read this")
+    assert found[2].is_internal
 
 
 @pytest.fixture
@@ -133,5 +135,6 @@ def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monke
     )
     expected = read_rocprofs(counted, processes=1)
     monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
-    lost = PointRocprof(problems=("rocprofv3's files: its worker ended with status 7",))
+    failed = "gemmetry failed while it read this: its worker ended with status 7"
+    lost = PointRocprof(problems=(f"rocprofv3's files: {failed}",))
     assert read_rocprofs(counted, processes=2) == [expected[0], lost, expected[2]]

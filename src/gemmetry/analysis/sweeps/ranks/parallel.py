@@ -43,6 +43,9 @@ SMALL_TABLE_BYTES = 8 << 20
 WORKER = [sys.executable, "-m", "gemmetry.analysis.sweeps.ranks.worker"]
 """The command of a worker."""
 
+_INTERNAL = "gemmetry failed while it read this: its worker ended with status"
+"""The fault is neither the trace's nor the training's, unless memory was short."""
+
 _ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
 Progress = Callable[[int, int], None]
@@ -73,7 +76,7 @@ def analyse_ranks(
     def note(index: int, message: bytes | str) -> None:
         nonlocal done
         if isinstance(message, str):
-            results[index] = RankFailure(message)
+            results[index] = RankFailure(message, is_internal=True)
         else:
             results[index] = unpacked(message, known)
         done += 1
@@ -179,7 +182,7 @@ class _Crew:
                     status = worker.wait()
                     errors.seek(0)
                     last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
-                    message = ": ".join([f"its worker ended with status {status}", *last])
+                    message = ": ".join([f"{_INTERNAL} {status}", *last])
                     _close(worker)
                     worker = None
                 self._answers.put((index, message))

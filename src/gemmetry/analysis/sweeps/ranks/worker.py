@@ -74,6 +74,8 @@ class RankFailure(msgspec.Struct, frozen=True, tag=True):
     """Why a trace could not be read."""
 
     reason: str
+    is_internal: bool = False
+    """Whether reading it failed by a fault of gemmetry or of this machine, not of the trace."""
 
 
 class _Packed(msgspec.Struct, frozen=True, tag=True):

@@ -1,0 +1,229 @@
+"""The options of ``gemmetry sweep run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gemmetry.cli.completion import complete_names
+
+_AXES = "What varies"
+_TRAINING = "What trains"
+_NODES = "Several nodes"
+_PROFILERS = "Further profilers"
+
+
+def _option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
+    completer = complete_names(*choices) if choices else None
+    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)
+
+
+Channels = Annotated[
+    list[str] | None,
+    _option(
+        "--channels",
+        "-c",
+        panel=_AXES,
+        metavar="NUMBERS",
+        help="Channels of NCCL or RCCL. Default: the library's choice.",
+    ),
+]
+Threads = Annotated[
+    list[str] | None,
+    _option(
+        "--threads",
+        "-t",
+        panel=_AXES,
+        metavar="NUMBERS",
+        help="Threads per channel. Default: the library's choice.",
+    ),
+]
+Axis = Annotated[
+    list[str] | None,
+    _option(
+        "--axis",
+        panel=_AXES,
+        metavar="NAME=VALUES",
+        help="A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
+        "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or "
+        "path (kernel,copy_engine).",
+    ),
+]
+Repeats = Annotated[
+    int,
+    _option(
+        "--repeats",
+        panel=_AXES,
+        min=1,
+        help="Runs of each point. Default: 1.",
+        show_default=False,
+    ),
+]
+Order = Annotated[
+    str,
+    _option(
+        "--order",
+        panel=_AXES,
+        metavar="ORDER",
+        choices=("random", "given"),
+        help="Order of the points: random (shuffled for each repeat) or given (as listed). "
+        "Default: random.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[
+    int,
+    _option(
+        "--seed", panel=_AXES, help="Seed of the random order. Default: 0.", show_default=False
+    ),
+]
+Config = Annotated[
+    str | None,
+    _option(
+        "--config",
+        "-f",
+        panel=_TRAINING,
+        metavar="FILE",
+        choices=("document", "tiny"),
+        help="Configuration of the workload: a YAML file, or the preset document (the "
+        "default) or tiny (for a CPU).",
+    ),
+]
+Override = Annotated[
+    list[str] | None,
+    _option(
+        "--override",
+        panel=_TRAINING,
+        metavar="KEY=VALUE",
+        help="Replace a key of the configuration, for every point.",
+    ),
+]
+Nproc = Annotated[
+    int | None,
+    _option(
+        "--nproc",
+        "-p",
+        panel=_TRAINING,
+        min=1,
+        help="Ranks per node. Default: the number of GPUs, or 2 on a CPU.",
+    ),
+]
+BytePath = Annotated[
+    str,
+    _option(
+        "--path",
+        panel=_TRAINING,
+        metavar="PATH",
+        choices=("kernel", "symmetric", "copy_engine"),
+        help="How bytes move: kernel, symmetric or copy_engine. Default: kernel.",
+        show_default=False,
+    ),
+]
+Command = Annotated[
+    str | None,
+    _option(
+        "--command",
+        panel=_TRAINING,
+        metavar="COMMAND",
+        help="Your own training command in place of the workload, such as "
+        "'torchrun --nproc-per-node 8 train.py'. It writes its traces to "
+        "$GEMMETRY_TRACE_DIR.",
+    ),
+]
+Library = Annotated[
+    str | None,
+    _option(
+        "--library",
+        panel=_TRAINING,
+        metavar="LIBRARY",
+        choices=("nccl", "rccl", "gloo"),
+        help="The library whose variables are set: nccl, rccl or gloo. Default: the one that "
+        "this machine's devices use.",
+    ),
+]
+Nnodes = Annotated[
+    int,
+    _option(
+        "--nnodes", panel=_NODES, min=1, help="Number of nodes. Default: 1.", show_default=False
+    ),
+]
+RdzvEndpoint = Annotated[
+    str,
+    _option(
+        "--rdzv-endpoint",
+        panel=_NODES,
+        metavar="HOST:PORT",
+        help="Where the agents of torchrun on all nodes meet.",
+        show_default=False,
+    ),
+]
+Launcher = Annotated[
+    str,
+    _option(
+        "--launcher",
+        panel=_NODES,
+        metavar="COMMAND",
+        help="A command that starts what follows it on every node, such as "
+        "'srun --ntasks-per-node=1'.",
+        show_default=False,
+    ),
+]
+Rocprof = Annotated[
+    bool, _option("--rocprof", "-r", panel=_PROFILERS, help="Run each point under rocprofv3.")
+]
+RocprofInput = Annotated[
+    Path | None,
+    _option(
+        "--rocprof-input",
+        panel=_PROFILERS,
+        metavar="FILE",
+        help="Its input file: kernels, counters. Implies --rocprof.",
+    ),
+]
+Stats = Annotated[
+    bool,
+    _option("--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 write statistics of its times."),
+]
+Ncu = Annotated[
+    str | None,
+    _option(
+        "--ncu",
+        panel=_PROFILERS,
+        metavar="ARGUMENTS",
+        help="Run each rank under Nsight Compute with these arguments; no traces are recorded.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        "--output-dir",
+        metavar="DIR",
+        help="Folder of the sweep. Default: gemmetry-out/sweep_<date>_<time>.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        "-s",
+        "--skip-existing",
+        help="Continue the sweep in --output, or the latest one.",
+    ),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Begin anew in --output; what is there is moved aside.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0,
+        help="End a point that takes longer. Default: no limit.",
+    ),
+]
+NoAggregate = Annotated[bool, typer.Option("--no-aggregate", "-n", hidden=True)]
