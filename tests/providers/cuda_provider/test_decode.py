@@ -22,7 +22,7 @@ RING, DIRECT = "decode_ring_64x4x4x1_c1", "decode_direct_32x8x2_c2"
     ("name", "part"),
     [
         ("matmul_17x64x64_bf16t_bf16n_bf16t", "at most 16 rows"),
-        ("matmul_8x64x64_f32t_f32n_f32t", "not f32 by f32"),
+        ("matmul_512x64x64_f32t_f32n_f32t", "not f32 by f32"),
         ("matmul_8x64x64_e4m3t_bf16n_f32t", "not e4m3 by bf16"),
         ("matmul_8x64x64_bf16t_bf16n_e4m3t", "returns bf16, f16 or f32"),
         ("matmul_8x64x64_f16t_f16n_f16t_accf16", "accumulates in f32"),

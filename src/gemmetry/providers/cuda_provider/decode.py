@@ -212,8 +212,6 @@ def _why_not(operation: Operation, configuration: Configuration) -> str | None:
 def why_not_decode(operation: Operation) -> str | None:
     """None if a variant of the kernel computes `operation`, else the reason."""
     s, m = operation.signature, operation.matmul_shape.m
-    if m > MOST_ROWS:
-        return f"decode is for A of at most {MOST_ROWS} rows, not {m}"
     if s.lhs not in _FORMATS or s.rhs not in (s.lhs, E4M3):
         return f"decode multiplies bf16, f16 and e4m3 by the same or e4m3, not {s.lhs} by {s.rhs}"
     if s.result not in (BF16, F16, F32):
@@ -226,6 +224,9 @@ def why_not_decode(operation: Operation) -> str | None:
             return f"decode takes f32 factors of 128 elements along K of a row of A, not {blocks}"
         if blocks.columns not in (1, 128):
             return f"decode takes factors of 1 or 128 columns of B, not {blocks.columns}"
+    # Last, as other kernels have the same limits but this one.
+    if m > MOST_ROWS:
+        return f"decode is for A of at most {MOST_ROWS} rows, not {m}"
     return None
 
 
