@@ -86,6 +86,7 @@ def test_counters_that_are_missing_are_one_list(launch):
     """Of several options --pmc, rocprofv3 takes the last one."""
     missing = ["SQ_VALU_MFMA_BUSY_CYCLES", "SQ_ACTIVE_INST_VALU", "SQ_LDS_IDX_ACTIVE"]
     found = diagnose(launch(without=missing))
+    assert "gemmetry counters collect" in found.findings[0].remedy
     assert found.findings[0].collect == (
         "--pmc SQ_VALU_MFMA_BUSY_CYCLES GRBM_GUI_ACTIVE SQ_ACTIVE_INST_VALU SQ_LDS_IDX_ACTIVE"
     )

@@ -117,6 +117,9 @@ def test_a_page_without_a_row_of_units_is_in_base_units():
     header = [*LAUNCH, "a"]
     table = read_raw_page(header, [(2, line([*LAUNCH.values(), "5"]))], None)
     assert table[0].metrics() == {"a": 5}
+    assert table.problems == [
+        "the table has no row of units: base units are assumed (ns, byte, hz)"
+    ]
 
 
 @pytest.mark.parametrize("end", ['"0","498","python"\n', line([*LAUNCH.values(), "12", "34"])[:-4]])

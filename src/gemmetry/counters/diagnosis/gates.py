@@ -217,7 +217,8 @@ def _no_verdict(
         threshold_source="order of the gates",
         confidence=Confidence.HIGH,
         remedy="Collect what is missing, or export it: ncu --import REPORT --page raw --csv."
-        if not facts.is_amd else "Collect what is missing.",
+        if not facts.is_amd
+        else "Collect what is missing: gemmetry counters collect distributes it over passes.",
         collect=_merged(flag for one in open_rules for flag in _flags(one.collect)),
     )  # fmt: skip
     return LaunchVerdict(CANNOT_TELL, claim, Confidence.HIGH), finding

@@ -175,6 +175,8 @@ class _RawPage:
     def table(self) -> LaunchTable:
         """All launches that were added."""
         count = len(self._infos)
+        if self._units is None and count:
+            self._note("the table has no row of units: base units are assumed (ns, byte, hz)")
         self._values.resize((count, len(self._columns)), refcheck=False)
         self._values[np.isinf(self._values)] = np.nan
         values: dict[str, Float64] = {}
