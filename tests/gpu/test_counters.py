@@ -20,7 +20,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+from gemmetry.formats.counters.ncu.pages import read_ncu_csv
 from gemmetry.hardware.profilers import find_profiler, is_restricted
 from gemmetry.store.experiment import Experiment
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.ncu_csv import read_ncu_csv
-from gemmetry.formats.counters.ncu_export import read_by_export
-from gemmetry.formats.counters.ncu_installation import report_library
-from gemmetry.formats.counters.ncu_rep import MAGIC, read_ncu_rep
+from gemmetry.formats.counters.ncu.export import read_by_export
+from gemmetry.formats.counters.ncu.installation import report_library
+from gemmetry.formats.counters.ncu.pages import read_ncu_csv
+from gemmetry.formats.counters.ncu.report import MAGIC, read_ncu_rep
 from gemmetry.formats.counters.rocprof_compute import read_rocprof_compute
 from gemmetry.formats.counters.rocprofv3 import read_rocprofv3_file, read_rocprofv3_folder
 from gemmetry.formats.opening import open_decompressed

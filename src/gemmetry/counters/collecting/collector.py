@@ -30,7 +30,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+from gemmetry.formats.counters.ncu.pages import read_ncu_csv
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
 from gemmetry.hardware.profilers import Profiler, find_profiler, too_old, tool_path
 

@@ -9,9 +9,9 @@ import pytest
 
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.details_page import _labels, read_details_page
+from gemmetry.formats.counters.ncu.details_page import _labels, read_details_page
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 DETAILS = DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz"
 RAW = DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 BLACKWELL = DATA / "counters" / "b200_cublaslt_fp8_details.csv.gz"

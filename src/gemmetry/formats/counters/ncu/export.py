@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.ncu_csv import read_ncu_csv
+from gemmetry.formats.counters.ncu.pages import read_ncu_csv
 
 
 def read_by_export(

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from gemmetry.formats.counters.cells import check_decimal_point, is_missing, number
 from gemmetry.formats.counters.columns import Columns
-from gemmetry.formats.counters.launch_columns import LAUNCH_COLUMNS, launch_info
 from gemmetry.formats.counters.launches import (
     LaunchInfo,
     LaunchTable,
@@ -24,9 +23,10 @@ from gemmetry.formats.counters.launches import (
     RuleResult,
     SpeedupKind,
 )
+from gemmetry.formats.counters.ncu.launch_columns import LAUNCH_COLUMNS, launch_info
 from gemmetry.formats.counters.units import base_unit
 
-_LABELS = Path(__file__).with_name("ncu_labels.txt")
+_LABELS = Path(__file__).with_name("labels.txt")
 _ID = re.compile(r"[\w.:]*__[\w.:]+")
 _KINDS: dict[str, RuleKind] = {"INF": "ok", "OK": "ok", "OPT": "optimization", "WRN": "warning",
                                "ERR": "error"}  # fmt: skip

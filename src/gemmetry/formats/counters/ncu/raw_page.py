@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from gemmetry.formats.counters.cells import check_decimal_point, integer, is_missing, number
-from gemmetry.formats.counters.launch_columns import IDENTIFYING, LAUNCH_COLUMNS, launch_info
 from gemmetry.formats.counters.launches import Float64, LaunchInfo, LaunchTable
+from gemmetry.formats.counters.ncu.launch_columns import IDENTIFYING, LAUNCH_COLUMNS, launch_info
 from gemmetry.formats.counters.units import base_unit
 
 _FIRST_ROWS = 64

@@ -17,7 +17,6 @@ from typing import Any, overload
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.columns import Columns
-from gemmetry.formats.counters.launch_columns import PRODUCT, completed
 from gemmetry.formats.counters.launches import (
     LaunchInfo,
     LaunchTable,
@@ -26,6 +25,7 @@ from gemmetry.formats.counters.launches import (
     SpeedupKind,
     StallSamples,
 )
+from gemmetry.formats.counters.ncu.launch_columns import PRODUCT, completed
 from gemmetry.formats.counters.units import base_unit
 
 MAGIC = b"NVR\x00"

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.details_page import read_details_page
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.raw_page import read_raw_page
+from gemmetry.formats.counters.ncu.details_page import read_details_page
+from gemmetry.formats.counters.ncu.raw_page import read_raw_page
 from gemmetry.formats.opening import open_text
 
 _HEADER = re.compile(r'(?=.*"?\bKernel Name\b)"?ID"?,')

@@ -8,10 +8,10 @@ import pytest
 
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import EnvironmentFailure
-from gemmetry.formats.counters.ncu_export import read_by_export
+from gemmetry.formats.counters.ncu.export import read_by_export
 from gemmetry.hardware.profilers import tool_path
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 
 RAW = '"ID","Kernel Name","a"\\n"","","us"\\n"0","k","2"\\n'

@@ -15,10 +15,10 @@ import pytest
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.launches import StallSamples
-from gemmetry.formats.counters.ncu_rep import MAGIC, read_ncu_rep
+from gemmetry.formats.counters.ncu.report import MAGIC, read_ncu_rep
 from gemmetry.formats.counters.units import base_unit
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 RAW = DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
