@@ -47,7 +47,9 @@ def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
     assert described["metric_set"] == "gemm" and described["exit_status"] == 0
     assert not (folder / "request.msgpack").exists()
     assert record["counters_verdict"] and record["counters_summary"]
+    assert record["counters_confidence"] == "high"
     shown = counted("show", "out").stdout
+    assert "cannot_tell (high confidence): The report does not show" in shown
     assert "Hardware counters" in shown and "the set gemm, 2 kernels, 38 passes each" in shown
     assert record["counters_folder"] in (tmp_path / "out/report.html").read_text()
 

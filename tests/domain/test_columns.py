@@ -149,7 +149,7 @@ def _full_record():
         run_command="r", declared=(Trait.FLUSHES_SUBNORMALS,),
     )  # fmt: skip
     counters = CounterFacts(folder="counters/x", metric_set="gemm", verdict="tensor_roof",
-                            summary="the limit")  # fmt: skip
+                            summary="the limit", confidence="high")  # fmt: skip
     trace = TraceFacts(folder="traces", files=("a", "b"), operators=1, kernels=2,
                        input_sha256={"lhs": "0"}, output_sha256="1")  # fmt: skip
     return _record(

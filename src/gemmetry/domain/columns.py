@@ -294,6 +294,8 @@ COLUMNS: tuple[RecordColumn, ...] = (
             _counted("verdict")),
     _column("counters_summary", TEXT, "", "The same as a sentence.",
             _counted("summary")),
+    _column("counters_confidence", TEXT, "", "How sure that is: high, medium or low.",
+            _counted("confidence")),
     _column("reproduce", TEXT, "", "Command that runs this dispatch again.",
             lambda r, o: r.reproduce or None),
     _column("environment_id", TEXT, "", "Hash of the environment it ran in.",

@@ -198,6 +198,8 @@ class CounterFacts:
     """Identifier of what bounds the kernel that took longest (docs/diagnosis.md)."""
     summary: str = ""
     """The same as a sentence."""
+    confidence: str = ""
+    """``high``, ``medium`` or ``low``; "" where there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

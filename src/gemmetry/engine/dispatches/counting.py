@@ -157,6 +157,7 @@ class Counting:
             passes=collected.passes,
             verdict=verdict.id if verdict is not None else "",
             summary=verdict.claim if verdict is not None else "",
+            confidence=str(verdict.confidence) if verdict is not None else "",
         )
 
 

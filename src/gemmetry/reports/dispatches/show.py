@@ -227,13 +227,16 @@ def _counter_facts(record: Record) -> Iterable[tuple[str, str]]:
     counters = record.counters
     if counters is None:
         return ()
+    verdict = counters.verdict
+    if counters.confidence:
+        verdict += f" ({counters.confidence} confidence)"
     collected = [f"the set {counters.metric_set}"]
     if counters.launches is not None:
         collected.append(units.counted(counters.launches, "kernel"))
     if counters.passes is not None:
         collected.append(f"{units.counted(counters.passes, 'pass', 'passes')} each")
     return [
-        ("verdict", ": ".join(filter(None, (counters.verdict, counters.summary)))),
+        ("verdict", ": ".join(filter(None, (verdict, counters.summary)))),
         ("collected", ", ".join(collected)),
         ("folder", counters.folder),
     ]
