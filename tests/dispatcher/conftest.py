@@ -9,7 +9,7 @@ import pytest
 from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem
 from gemmetry.dispatcher.table import Certificate, DispatchTable, TunedShape
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.errors import CompileError, LaunchError, UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.registry import load_provider
@@ -56,7 +56,7 @@ def table_of(*entries, certified=("a", "b"), target="cpu", device="cpu", **field
 
 class Blocked(BaseProvider):
     """Products by torch in f32, rounded once; each launch is counted. Configurations ``broken``
-    and ``failing`` cannot be built and launched."""
+    and ``failing`` cannot be built and launched, ``illegal`` is refused when it is built."""
 
     name = "blocked"
 
@@ -74,7 +74,7 @@ class Blocked(BaseProvider):
         return "refused" if self.refuses((m, n, k)) else None
 
     def configurations(self, operation, target):
-        return [Configuration(name, TILE) for name in ("a", "b", "broken", "failing")]
+        return [Configuration(name, TILE) for name in ("a", "b", "broken", "failing", "illegal")]
 
     def generate(self, dispatches, workspace):
         path = workspace.generated / "kernel.txt"
@@ -85,7 +85,9 @@ class Blocked(BaseProvider):
         from gemmetry.devices.torch import open_device
 
         if dispatch.configuration.name == "broken":
-            raise UnsupportedError("it is broken")
+            raise CompileError("it is broken")
+        if dispatch.configuration.name == "illegal":
+            raise UnsupportedError("another size, please")
         return BlockedExecutable(self, dispatch, open_device(dispatch.target))
 
 

@@ -46,6 +46,12 @@ def test_a_kernel_that_fails_gives_way_with_one_warning(use, operands, name, mes
     assert len(caught) == 1
 
 
+def test_a_configuration_that_refuses_a_size_gives_way_in_silence(use, operands):
+    use(table_of(entry(16, 32, 64, cublas=10.0, illegal=5.0), certified=("illegal",)))
+    assert is_right(*operands, matmul(*operands))
+    assert explain(*operands).startswith("torch:default")
+
+
 def test_a_changed_source_is_not_run(blocked, use, operands):
     use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
     blocked.source = b"another"
@@ -130,3 +136,41 @@ def test_versions_are_named():
     table = table_of(versions={"torch": "1", "driver": "580"})
     text = runtime.why_times_changed(table, {"torch": "2", "driver": "580"})
     assert text == "torch 1, now 2"
+
+
+def test_workspaces_are_not_shared_by_streams_nor_kept_without_bound(
+    blocked, use, operands, monkeypatch
+):
+    from .conftest import BlockedExecutable
+
+    stream, built = [1], []
+    build = blocked.build
+    blocked.build = lambda *args: built.append(1) or build(*args)
+    monkeypatch.setattr(runtime, "_stream", lambda target: stream[0])
+    monkeypatch.setattr(BlockedExecutable, "workspace_bytes", 400 * 2**20, raising=False)
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    for stream[0] in (1, 2, 1, 2):
+        assert is_right(*operands, matmul(*operands))
+    assert len(built) == 2
+    for stream[0] in (3, 4):
+        assert is_right(*operands, matmul(*operands))
+    dispatcher = runtime.dispatcher_of(torch.device("cpu"))
+    assert len(dispatcher._built) <= 2, "more than 1 GiB of workspaces is not kept"
+
+
+def test_streams_share_a_kernel_without_a_workspace_also_in_a_captured_graph(
+    blocked, use, operands, monkeypatch
+):
+    from .conftest import BlockedExecutable
+
+    use(table_of(entry(16, 32, 64, cublas=10.0, a=5.0)))
+    monkeypatch.setattr(BlockedExecutable, "workspace_bytes", 0, raising=False)
+    matmul(*operands)
+    before = len(blocked.launches)
+    monkeypatch.setattr(runtime, "is_capturing", lambda target: True)
+    assert is_right(*operands, matmul(*operands))
+    assert len(blocked.launches) == before + 1
+    monkeypatch.setattr(BlockedExecutable, "workspace_bytes", 8)
+    runtime._notify()
+    assert is_right(*operands, matmul(*operands))
+    assert len(blocked.launches) == before + 1, "what it does not know how to capture is torch's"

@@ -22,7 +22,7 @@ from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, operation_of, pa
 from gemmetry.dispatcher.table import DispatchTable, read_table, shipped_table
 from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import DispatchError, GemmetryError
+from gemmetry.domain.errors import DispatchError, GemmetryError, UnsupportedError
 from gemmetry.domain.operation import Layout
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.detect import nvidia_gpus
@@ -37,6 +37,9 @@ Function = Callable[[Arguments], torch.Tensor]
 _ALIGNMENT = 16
 """Bytes: what kernels require of addresses (PTX ISA, ld.v4 and tensormap)."""
 _CUBLASLT = "torch:cublaslt"
+_MOST_EXECUTABLES = 4096
+_MOST_WORKSPACE_BYTES = 2**30
+"""What a program that multiplies ever new sizes keeps; beyond that, it chooses anew."""
 
 
 class DispatchWarning(UserWarning):
@@ -65,6 +68,7 @@ class Dispatcher:
         self._lock = threading.RLock()
         self._fresh: dict[tuple[str, str], bool] = {}
         self._built: dict[tuple[str, MatmulProblem, int], Executable | None] = {}
+        self._workspace_bytes = 0
         self.chooser: Chooser | None = None
         if table is not None:
             reason = why_times_changed(table, versions_here())
@@ -97,7 +101,14 @@ class Dispatcher:
         key = (candidate, problem, stream)
         with self._lock:
             if key not in self._built:
-                self._built[key] = self._build(problem, candidate)
+                found = self._build(problem, candidate)
+                self._workspace_bytes += _workspace_bytes(found) or 0
+                full = self._workspace_bytes > _MOST_WORKSPACE_BYTES
+                if full or len(self._built) >= _MOST_EXECUTABLES:
+                    self._built.clear()
+                    self._workspace_bytes = _workspace_bytes(found) or 0
+                    _notify()
+                self._built[key] = found
             return self._built[key]
 
     def _usable(self, problem: MatmulProblem, candidate: str, call: Arguments) -> Function | None:
@@ -123,6 +134,8 @@ class Dispatcher:
             dispatch = self._dispatch(problem.name, candidate)
             folder = cache_folder().with_name("dispatcher") / "generated"
             return provider_of(dispatch.provider).build(dispatch, Workspace(generated=folder))
+        except UnsupportedError:
+            return None  # Not every size suits every configuration.
         except (GemmetryError, *TORCH_ERRORS) as error:
             line = str(error).splitlines()[0]
             _warn(f"{candidate} cannot be built for {problem.name}, another one is used: {line}")
@@ -180,26 +193,23 @@ def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: s
     turned = [spec.layout is Layout.COLUMN for spec in operation.inputs]
     is_result_turned = operation.output.layout is Layout.COLUMN
     shape = (problem.m, problem.n)
-    executables: dict[int, Executable | None] = {}
+    executables = {(stream := _stream(target)): dispatcher.executable(problem, candidate, stream)}
+    only = executables[stream] if _workspace_bytes(executables[stream]) == 0 else None
+
+    def of_stream() -> Executable | None:
+        if is_capturing(target):
+            return None
+        stream = _stream(target)
+        if stream not in executables:
+            executables[stream] = dispatcher.executable(problem, candidate, stream)
+        return executables[stream]
 
     def run(call: Arguments) -> torch.Tensor:
         a, b = call.a, call.b
-        stream = 0
-        if is_gpu:
-            addresses = a.data_ptr() | b.data_ptr()
-            for tensor in (call.addend, call.bias, call.out):
-                addresses |= 0 if tensor is None else tensor.data_ptr()
-            if addresses % _ALIGNMENT or _current_device() != index:
-                return compute(call)
-            stream = _raw_stream(index)
-        executable = executables.get(stream)
+        if is_gpu and (_is_unaligned(call) or _current_device() != index):
+            return compute(call)
+        executable = only or of_stream()
         if executable is None:
-            if stream not in executables and not is_capturing(target):
-                executables[stream] = dispatcher.executable(problem, candidate, stream)
-            executable = executables.get(stream)
-            if executable is None:
-                return compute(call)
-        if is_gpu and _has_workspace(executable) and is_capturing(target):
             return compute(call)
         given = {"lhs": a, "rhs": b, "addend": call.addend, "bias": call.bias}
         inputs = [
@@ -217,9 +227,17 @@ def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: s
     return run
 
 
-def _has_workspace(executable: Executable) -> bool:
-    """Whether launches write memory of the executable's own, which a graph would have to keep."""
-    return bool(getattr(executable, "has_workspace", True))
+def _workspace_bytes(executable: Executable | None) -> int | None:
+    """Memory that launches write and that is the executable's own; None where that is not known. A
+    graph would have to keep it, and two streams must not share it."""
+    return getattr(executable, "workspace_bytes", None)
+
+
+def _is_unaligned(call: Arguments) -> bool:
+    addresses = call.a.data_ptr() | call.b.data_ptr()
+    for tensor in call[2:5]:
+        addresses |= 0 if tensor is None else tensor.data_ptr()
+    return bool(addresses % _ALIGNMENT)
 
 
 def why_times_changed(table: DispatchTable, here: Mapping[str, str]) -> str:
@@ -273,6 +291,10 @@ def reset() -> None:
     """Forget all choices; executables that are in use stay alive until they have run."""
     _dispatchers.clear()
     _warned.clear()
+    _notify()
+
+
+def _notify() -> None:
     for listener in listeners:
         listener()
 

@@ -22,7 +22,7 @@ class TritonExecutable:
     """One kernel with its arguments; only the pointers change from launch to launch."""
 
     writes_output = True
-    has_workspace = False
+    workspace_bytes = 0
 
     def __init__(
         self,

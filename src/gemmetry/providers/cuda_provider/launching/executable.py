@@ -48,9 +48,9 @@ class CudaKernelExecutable:
         return output
 
     @property
-    def has_workspace(self) -> bool:
-        """Whether launches write memory that belongs to the executable."""
-        return bool(self._memory)
+    def workspace_bytes(self) -> int:
+        """Memory that launches write and that belongs to the executable."""
+        return sum(tensor.nbytes for tensor in self._memory)
 
     def close(self) -> None:
         del self._loaded

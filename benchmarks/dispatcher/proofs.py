@@ -1,0 +1,66 @@
+"""Writes the spec that verifies, with every check of level standard, what a dispatcher's table may
+choose: each candidate of an experiment that was nearly as fast as cuBLAS at some shape, at one
+small shape with tails.
+
+    python benchmarks/dispatcher/proofs.py EXPERIMENT > proofs.yaml
+    gemmetry verify run --spec proofs.yaml --device cuda:0 --experiment proofs
+
+Verifying large products that thoroughly takes the host seconds each, and shows nothing more: the
+experiment itself has compared one launch of each with a reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from gemmetry.analysis.dispatches.baseline import group_by_problem
+from gemmetry.dispatcher.building import best_times, is_usable
+from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, parts_of, problem_of
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Record
+from gemmetry.store.experiment import Experiment
+
+NEARLY = 1.03
+"""Time over that of cuBLAS up to which a candidate is worth verifying: it may be faster at other
+shapes."""
+MOST_ROWS = 136
+N, K = 1032, 4608
+"""N is no multiple of any tile, but of 8, so that operands need no packed copy. K is a multiple of
+512, which some kernels for few rows require."""
+
+
+def dispatches(records: Iterable[Record]) -> list[str]:
+    """Names of dispatches, one for each signature and candidate."""
+    measured = [one for one in records if is_usable(one) and one.measurement is not None]
+    found: dict[tuple[str, str], str] = {}
+    for group in group_by_problem(measured).values():
+        problem = problem_of(parse_operation(group[0].operation))
+        times = {name: one.measurement.median_ns for name, one in best_times(group).items()}
+        for name, ns in times.items():
+            if name.startswith(f"{parts_of(CUBLAS)[0]}:") or CUBLAS not in times:
+                continue
+            if ns <= NEARLY * times[CUBLAS]:
+                # Kernels for few rows accept no more of them.
+                small = MatmulProblem(problem.signature, min(problem.m, MOST_ROWS), N, K)
+                found.setdefault((problem.signature, name), f"{small.name}_{parts_of(name)[1]}")
+    return list(dict.fromkeys(found.values()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiment", type=Path)
+    opened = Experiment.open(parser.parse_args().experiment)
+    records = opened.result_set().records
+    opened.close()
+    providers = sorted({one.provider for one in records if one.provider != parts_of(CUBLAS)[0]})
+    print("name: dispatcher_proofs")
+    print(f"providers: [{', '.join(providers)}]")
+    print("distribution: normal\nverification_level: standard\ndispatches:")
+    for name in dispatches(records):
+        print(f"  - {name}")
+
+
+if __name__ == "__main__":
+    main()
