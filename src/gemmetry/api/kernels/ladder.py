@@ -52,7 +52,7 @@ PHASES = (
     LadderPhase("warps in parallel", 0, 2, (100.0, 200.0)),
     LadderPhase("tensor cores", 3, 4, (5.0, 10.0)),
     LadderPhase("asynchronous loads", 5, 6, (2.0, 3.0)),
-    LadderPhase("all warps and multiprocessors", 6, 8, (1.5, 2.0)),
+    LadderPhase("full utilisation", 6, 8, (1.5, 2.0)),
 )
 """The phases that the kernel lessons document planned with the gains that it expected, and the
 rungs that take the same steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rich.console import Console, JustifyMethod
@@ -21,6 +22,8 @@ from gemmetry.reports.labels import (
     reason_line,
 )
 
+_SMALL_SHARE = 0.01
+
 _Cell = Callable[[Rung], str]
 
 
@@ -36,7 +39,12 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
     gains = [gain for one in ladder.rungs for gain in (one.gain, one.of_library) if gain]
     for sign, meaning in difference_legend(gain.verdict for gain in gains):
         console.print(Text(f"{sign} {meaning}", "dim"))
-    console.print(Text("[ ] intervals that hold together at 95 %; ± 95 % of the median", "dim"))
+    console.print(
+        Text(
+            "[ ] joint 95 % intervals, where they are wider than the last digit",
+            "dim",
+        )
+    )
 
 
 def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, console: Console) -> None:
@@ -62,7 +70,7 @@ def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, consol
 def _print_table(
     columns: Sequence[tuple[str, _Cell]], rungs: Sequence[Rung], console: Console
 ) -> None:
-    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for place, (heading, _) in enumerate(columns):
         side: JustifyMethod = "right" if place else "left"
         table.add_column(heading, justify=side, overflow="fold")
@@ -103,15 +111,18 @@ def _gain(gain: Gain | None) -> str:
 
 
 def _share(gain: Gain | None) -> str:
-    """``98.1% [97.9, 98.3]``."""
+    """``98.1% [97.9, 98.3]``; of less than 1 % the interval says nothing more."""
+    if gain is not None and gain.ratio < _SMALL_SHARE:
+        gain = replace(gain, interval=None)
     return "" if gain is None else _compared(gain, 100.0, "%")
 
 
 def _compared(gain: Gain, factor: float, unit: str) -> str:
-    sign = difference_sign(gain.verdict)
-    low, high = (_three(factor * end) for end in gain.interval or (0.0, 0.0))
-    interval = f"[{low}, {high}]" if gain.interval else ""
-    return " ".join(filter(None, (f"{_three(factor * gain.ratio)}{unit}", interval, sign)))
+    """The ratio with its interval, unless both ends look like the ratio, and the verdict's sign."""
+    ratio = _three(factor * gain.ratio)
+    ends = [_three(factor * end) for end in gain.interval or ()]
+    interval = f"[{', '.join(ends)}]" if set(ends) - {ratio} else ""
+    return " ".join(filter(None, (f"{ratio}{unit}", interval, difference_sign(gain.verdict))))
 
 
 def _three(value: float) -> str:
