@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gemmetry.formats.events import MOST_RANKS, TraceRows
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 from gemmetry.formats.plausible import LARGEST_SUM_NS, LONGEST_NS, plausible
 
 

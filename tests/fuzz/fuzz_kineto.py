@@ -19,7 +19,7 @@ with atheris.instrument_imports(include=["gemmetry.formats", "gemmetry.traces"])
 
     from gemmetry.domain.errors import RequestError
     from gemmetry.formats.events import TraceRows
-    from gemmetry.formats.kineto import read_kineto
+    from gemmetry.formats.kineto.reading import read_kineto
     from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
     from gemmetry.traces.reading import read_trace
 

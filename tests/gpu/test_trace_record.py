@@ -12,7 +12,7 @@ from gemmetry import record_traces
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
 from gemmetry.formats.events import GpuKind, TraceRows
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ import pytest
 
 from gemmetry.domain.target import Target
 from gemmetry.formats.events import GpuKind, TraceRows
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 
 pytestmark = pytest.mark.gpu
 

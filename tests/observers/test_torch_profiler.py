@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError, StorageError, UnsupportedError
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 from gemmetry.observers import torch_profiler
 from gemmetry.observers.torch_profiler import CHAKRA_NAME, METADATA_KEY, record, trace_names
 

@@ -21,7 +21,7 @@ import numpy as np
 from gemmetry.domain.errors import LaunchError, StorageError, UnsupportedError
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.formats.events import GpuKind
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 
 CHAKRA_NAME = "CPU_trace.json"
 """The name that the grid tracing document gives the execution trace."""

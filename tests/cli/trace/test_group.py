@@ -61,7 +61,7 @@ def test_the_summary_of_a_cached_trace_loads_no_reader(tmp_path):
     trace = tmp_path / "trace.json"
     packed = _TRACES / "h200_fsdp_rank0of4_part.pt.trace.json.gz"
     trace.write_bytes(gzip.decompress(packed.read_bytes()).ljust(SMALLEST_CACHED_BYTES))
-    readers = "gemmetry.formats.kineto gemmetry.formats.rocm.rocpd sqlite3"
+    readers = "gemmetry.formats.kineto.reading gemmetry.formats.rocm.rocpd sqlite3"
     tables = "gemmetry.traces.gemms.summary gemmetry.domain.record numpy.ma"
     command = (f"{_HEAVY} {readers} {tables}", "trace", "summary", str(trace), "--json")
     assert _loaded(*command) != "0 []"

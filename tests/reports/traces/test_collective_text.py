@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gemmetry.analysis.traces.collectives import collectives_document
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS, bounded, print_jobs
 from gemmetry.traces.collectives.jobs import analyse_jobs
 from gemmetry.traces.collectives.summary import Group

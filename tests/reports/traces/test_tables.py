@@ -69,7 +69,7 @@ def test_a_summary_of_nothing_says_so(shown):
 
 
 def traces_of_nothing():
-    from gemmetry.formats.kineto import read_kineto
+    from gemmetry.formats.kineto.reading import read_kineto
 
     rows = read_kineto(io.BytesIO(b'{"traceEvents": []}'))
     assert rows is not None

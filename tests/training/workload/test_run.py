@@ -12,7 +12,7 @@ import pytest
 
 from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.formats.events import TraceRows
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 from gemmetry.training.workload.straggler import LABEL
 
 pytest.importorskip("torch")

@@ -19,7 +19,7 @@ def _begins(text: bytes) -> bool:
 
 
 def _read(path: Path) -> TraceRows | None:
-    from gemmetry.formats.kineto import read_kineto
+    from gemmetry.formats.kineto.reading import read_kineto
 
     return read_stream(path, read_kineto)
 

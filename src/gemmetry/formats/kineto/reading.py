@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from gemmetry.formats import kineto_events as typed
 from gemmetry.formats.events import (
     MISSING,
     AnnotationRows,
@@ -32,7 +31,8 @@ from gemmetry.formats.events import (
 from gemmetry.formats.host_rows import host_rows
 from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader, outer_object
 from gemmetry.formats.json.repair import repaired
-from gemmetry.formats.kineto_grids import LaunchGrids, workgroups
+from gemmetry.formats.kineto import events as typed
+from gemmetry.formats.kineto.grids import LaunchGrids, workgroups
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts
 from gemmetry.formats.spool import Spool

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from gemmetry.formats import host_rows, spool
 from gemmetry.formats.events import MISSING, GpuKind, TraceRows
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 from gemmetry.formats.opening import open_decompressed
 
-SAMPLES = Path(__file__).parents[1] / "data" / "traces"
+SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 KINETO = sorted(
     {*SAMPLES.glob("*.json.gz")} - {*SAMPLES.glob("chakra*")} - {*SAMPLES.glob("*_et_*")}
     - {*SAMPLES.glob("*_results.json.gz")}

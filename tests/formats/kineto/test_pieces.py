@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.kineto.reading import read_kineto
 from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
 
 EVENTS = (
