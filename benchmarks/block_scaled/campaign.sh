@@ -46,6 +46,13 @@ collect() { # CONFIGURATION: six launches, enough for an interval
     "$python" "$here/../bottlenecks/gemms.py" --launches 6 "triton:$operation:$1"
 }
 
+compare() { # TITLE OPTION...
+  title=$1
+  shift
+  gemmetry 20 "$title" counters compare "$results/$first.csv" "$results/$second.csv" \
+    --operation "$operation" --label 256x128 --label 128x128 "$@"
+}
+
 test -n "${DRY_RUN:-}" || mkdir -p "$results"
 main() {
   part 20 versions nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv
@@ -54,8 +61,8 @@ main() {
     --counters --experiment "$results/profile" --fresh
   collect "$first"
   collect "$second"
-  gemmetry 20 compare counters compare "$results/$first.csv" "$results/$second.csv" \
-    --operation "$operation" --label 256x128 --label 128x128 -o "$results/compare.html"
+  compare compare
+  compare compare_page -o "$results/compare.html" # it needs plotly
   gemmetry 20 beside counters diagnose "$results/$first.csv" --operation "$operation" --beside
   gemmetry 75 formats profile --spec "$here/formats.yaml" --device cuda:0 \
     --experiment "$results/formats" --fresh -o "$results/formats.csv"

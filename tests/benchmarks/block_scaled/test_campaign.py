@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 import pytest
 
 from gemmetry.cli.main import run
+from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.work import gemm_work
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import parse_target
 from gemmetry.providers.registry import load_provider
 
 ROOT = Path(__file__).parents[3]
+TILES = ROOT / "tests/data/counters/block_scaled_h200"
+OPERATION = "matmul_8192x8192x1024_e2m1t_e2m1n_f16t_vs16_e8m0"
 COUNTERS = ROOT / "tests/data/counters/h200_cublas_bf16_4096_raw.csv.gz"
 
 
@@ -55,10 +61,26 @@ def test_each_tile_is_launched_often_enough_for_an_interval(commands) -> None:
 
 
 def test_the_reports_are_compared_and_diagnosed(commands, capsys, tmp_path) -> None:
-    compare, diagnose = commands[3:5]
     page = tmp_path / "compare.html"
-    for words in (compare, diagnose):
+    assert [words[1] for words in commands[3:6]] == ["compare", "compare", "diagnose"]
+    for words in commands[3:6]:
         given = {".csv": str(COUNTERS), ".html": str(page)}
         assert run([given.get(Path(word).suffix, word) for word in words]) == 0
     assert "TMA efficiency" in capsys.readouterr().out
     assert page.exists()
+
+
+def test_two_tiles_of_the_block_scaled_kernel_on_an_h200(capsys) -> None:
+    """It did the product described, in bf16; integer instructions, which widen elements, are the
+    nearest limit."""
+    reports = [str(TILES / f"{tile}.csv.gz") for tile in ("256x128", "128x128")]
+    assert run(["counters", "compare", *reports, "--operation", OPERATION, "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["matched_by"] == "the same name and work"
+    for report in reports:
+        found = diagnose(read_counters(Path(report))[0], gemm_work(parse_operation(OPERATION)))
+        assert found.verdict.id == "alu_roof"
+        checks = {one.quantity: one for one in found.work_check}
+        assert checks["operations"].verdict == checks["bytes of results"].verdict == "ok"
+        assert checks["operations"].measured == 2 * 8192 * 8192 * 1024
+        assert "widened" in checks["operations"].reason

@@ -95,7 +95,8 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
         section="ComputeWorkloadAnalysis", is_key=False,
         metrics=("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
         queues=("math_pipe_throttle",),
-        remedy="Compute indices less often: unroll, hoist them out of loops, use wider accesses.",
+        remedy="Compute indices and convert formats less often: unroll, hoist them out of loops, "
+        "use wider accesses.",
     ),
     Unit(
         id="xu", verdict="sfu_roof", name="the special-function and conversion pipe", parents=_SM,
