@@ -149,3 +149,22 @@ def test_few_rows_are_chosen_by_default_and_many_are_not() -> None:
     assert chosen is not None and chosen.name.startswith("decode_ring")
     other = catalogue.choose(parse_operation(many))
     assert other is None or not other.name.startswith("decode")
+
+
+@pytest.mark.parametrize(
+    ("shape", "split"), [("1x256x7168", 8), ("4x28672x8192", 1), ("16x4096x14336", 1)]
+)
+def test_blocks_share_tiles_where_there_are_few(shape: str, split: int) -> None:
+    operation = parse_operation(f"matmul_{shape}_bf16t_bf16n_bf16t")
+    first = DECODE.legal(operation)[0]
+    assert first.parameters["split"] == split
+    (launch,) = DECODE.plan(operation, first, 132).launches
+    assert launch.grid.blocks[0] > 120
+
+
+def test_loads_without_the_copy_engine_are_tried_last() -> None:
+    aligned, other = (
+        DECODE.legal(parse_operation(f"matmul_2x64x{k}_bf16t_bf16n_bf16t")) for k in (64, 65)
+    )
+    assert [one.parameters["direct"] for one in aligned] == [False] * 5 + [True]
+    assert other and all(one.parameters["direct"] for one in other)

@@ -349,22 +349,31 @@ def _tiles(role: str, dtype: DType, rows: int, columns: int, height: int, depth:
 
 _PROCESSORS = 132
 """Multiprocessors that the order is made for: an H100 SXM or H200 (NVIDIA H100 white paper)."""
-_RING_BYTES = 176 * 1024
+_RING_BYTES = 150 * 1024
 """About how much a ring holds: Little's law asks for 40 KiB on an H200 (4.8 TB/s for 1 µs over 132
 multiprocessors); the rest keeps the engine busy while sums are added."""
-_CLUSTER_BYTES = 25_000
-"""What a multiprocessor reads in the time of adding the sums of a cluster, about 0.7 µs."""
-_TRIED = 6
-"""Variants of each way that are tried for a shape."""
+_CLUSTER_BYTES = 60_000
+"""What a multiprocessor's share of the bandwidth delivers while a cluster adds its sums."""
+_SWAYED = 0.25
+"""How far the busiest block decides, where it has more to do than the others: those leave it their
+bandwidth. This and what follows are rough: they put variants into the order of their times on an
+H200 (benchmarks/decode/run.py)."""
+_LARGEST_SHARE = 2
+"""Times its share of the bandwidth that one multiprocessor can take."""
+_ACTIVATION_COST = 1 / 8
+"""Of a byte of A, which comes from the L2 cache, in bytes of weights."""
+_TRIED = 5
+"""Variants of the copy engine that are tried for a shape, and of the other way where there are
+none."""
 
 
 def _variants(product: Product) -> Iterator[DecodeVariant]:
     """All that are worth trying on some shape."""
-    for split, rows, warps, depth in itertools.product((1, 2, 4, 8), (16, 32, 64), (8,), (1, 2)):
-        one = DecodeVariant(rows=rows, warps=warps, stages=1, depth=depth, split=split, ahead=True)
-        stage = warps * one.stage_bytes(product.parts, product.ratio)
-        if 2 * stage <= _RING_BYTES:
-            yield replace(one, stages=min(_RING_BYTES // stage, 12))
+    for split, rows, depth in itertools.product((1, 2, 4, 8), (16, 32, 64), (1, 2)):
+        one = DecodeVariant(rows=rows, warps=8, stages=1, depth=depth, split=split, ahead=True)
+        stages = _RING_BYTES // (8 * one.stage_bytes(product.parts, product.ratio))
+        if stages >= 2:
+            yield replace(one, stages=stages)
     for split, (rows, warps, stages) in itertools.product((1, 2), ((16, 16, 2), (32, 8, 2))):
         yield DecodeVariant(direct=True, rows=rows, warps=warps, stages=stages, split=split)
 
@@ -375,9 +384,10 @@ def _cost(product: Product, variant: DecodeVariant) -> float:
     tiles = -(-n // variant.rows)
     of_block = -(-tiles // _clusters(n, variant, _PROCESSORS))
     depth = -(-product.chunks // variant.split) * (_CHUNK_BYTES // s.rhs.itemsize)
-    weights = of_block * variant.rows * depth * s.rhs.itemsize
-    # The L2 cache gives A about twice as fast as memory gives weights.
-    activations = of_block * min(m, MOST_ROWS) * depth * s.lhs.itemsize / 2
+    most = of_block * variant.rows * depth * s.rhs.itemsize
+    share = n * product.row_bytes / _PROCESSORS
+    weights = max((1 - _SWAYED) * share + _SWAYED * most, most / _LARGEST_SHARE)
+    activations = of_block * m * depth * s.lhs.itemsize * _ACTIVATION_COST
     return weights + activations + (_CLUSTER_BYTES if variant.split > 1 else 0)
 
 
@@ -385,15 +395,12 @@ def _configurations(operation: Operation) -> Iterable[Configuration]:
     if why_not_decode(operation):
         return (DecodeVariant(rows=64, warps=4, stages=4).configuration,)
     product = Product(operation)
-    found = []
-    for direct in (False, True):
-        legal = [
-            one
-            for one in _variants(product)
-            if one.direct is direct and _why_not_variant(product, one) is None
-        ]
-        found += sorted(legal, key=lambda one: _cost(product, one))[:_TRIED]
-    return [one.configuration for one in found]
+    legal = [one for one in _variants(product) if _why_not_variant(product, one) is None]
+    legal.sort(key=lambda one: (one.direct, _cost(product, one)))
+    # Loads without the copy engine were always slower; the best of them is tried for comparison.
+    direct = [one for one in legal if one.direct]
+    others = [one for one in legal if not one.direct][:_TRIED]
+    return [one.configuration for one in (*others, *direct[: 1 if others else _TRIED])]
 
 
 def _parse(name: str) -> Configuration | None:
