@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.verification.inputs.exact import integers, selects_lhs
+from gemmetry.verification.inputs.exact import integers
+from gemmetry.verification.inputs.selections import selects_lhs
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 

@@ -10,6 +10,7 @@ from gemmetry.domain.operation import EpilogueStep
 from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
 from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.inputs import selections
 
 FORMATS = ("f16t_f16t_f16t", "bf16t_bf16t_bf16t", "f32t_f32t_f32t", "f64t_f64t_f64t")
 FACTORS = ("alpha0p1", "alpha0p3333_beta1p7", "alpha1p7_betam2", "alpham2", "alpham2_beta0p1")
@@ -130,6 +131,6 @@ def test_sums_are_exact_in_every_order_where_factors_are_powers_of_two(factors, 
 
 def test_a_selection_rounds_as_many_terms_as_it_has_ones():
     operation = parse_operation("matmul_48x40x72_f32t_f32t_f32t_alpha0p1")
-    case = exact_inputs.selects_lhs(operation, 1, np.matmul, round_once=False)
+    case = selections.selects_lhs(operation, 1, np.matmul, round_once=False)
     assert case.folded_terms == 2
     assert (case.reference.magnitude >= np.abs(case.reference.value)).all()

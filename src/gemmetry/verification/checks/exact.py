@@ -21,6 +21,7 @@ from gemmetry.verification.checks.results import (
 from gemmetry.verification.context import INTEGERS, Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import factors as factor_inputs
+from gemmetry.verification.inputs import selections
 from gemmetry.verification.inputs.exact import LADDER, ExactInputs
 
 _IN_PLACE = ("selects_lhs", "selects_rhs")
@@ -65,12 +66,12 @@ def check_integer_ladder(context: Context) -> CheckResult:
 
 def check_selects_lhs(context: Context) -> CheckResult:
     """A result that must be a copy of elements of A with every significand bit used."""
-    return _selects(context, "selects_lhs", exact_inputs.selects_lhs)
+    return _selects(context, "selects_lhs", selections.selects_lhs)
 
 
 def check_selects_rhs(context: Context) -> CheckResult:
     """A result that must be a copy of elements of B with every significand bit used."""
-    return _selects(context, "selects_rhs", exact_inputs.selects_rhs)
+    return _selects(context, "selects_rhs", selections.selects_rhs)
 
 
 def check_fp8_promotion(context: Context) -> CheckResult:
@@ -140,7 +141,7 @@ def check_in_place_change(context: Context) -> CheckResult:
     in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
     name = "in_place_change"
-    makers = dict(zip(_IN_PLACE, (exact_inputs.selects_lhs, exact_inputs.selects_rhs), strict=True))
+    makers = dict(zip(_IN_PLACE, (selections.selects_lhs, selections.selects_rhs), strict=True))
     runs = {key: context.exact(key, make) for key, make in makers.items()}
     if all(run is None for run in runs.values()):
         return _negated_in_place(name, context)

@@ -31,13 +31,8 @@ from gemmetry.numerics.storage import (
     smallest_normal,
     to_float64,
 )
-from gemmetry.verification.inputs.exact import (
-    ExactCase,
-    case_of,
-    selected,
-    selecting_inputs,
-    summed_selection,
-)
+from gemmetry.verification.inputs.exact import ExactCase, case_of
+from gemmetry.verification.inputs.selections import selected, selecting_inputs, summed_selection
 
 WIDEST_PRODUCT = 30
 """Powers of two, up and down, of a product of two scale factors where the result has room: f16 ends
