@@ -12,7 +12,10 @@ from .conftest import SIGNATURE, certificate, entry, table_of
 TUNED = [
     entry(16, 4096, 4096, cublas=10.0, a=8.0, b=9.0),
     entry(64, 4096, 4096, cublas=12.0, a=13.0, b=14.0, verdict="slower"),
-    *(entry(m, 8192, 8192, cublas=100.0, b=80.0) for m in (1024, 1536, 2048, 3072, 4096)),
+    *(
+        entry(m, 8192, 8192, cublas=m / 10, b=m * share)
+        for m, share in ((1024, 0.078), (1536, 0.082), (2048, 0.08), (3072, 0.081), (4096, 0.079))
+    ),
 ]
 
 

@@ -89,15 +89,12 @@ class Chooser:
 
     def analytic(self, problem: MatmulProblem) -> Iterator[Choice]:
         """What the calibrated model predicts to be faster than cuBLAS, the best first."""
-        found = []
-        names = {c for entry in self._predictor.entries(problem.signature) for c in entry.times_ns}
-        for candidate in sorted(names - {CUBLAS}):
-            if not self.is_eligible(problem, candidate):
-                continue
-            prediction = self._predictor.predict(problem, candidate)
-            if prediction is not None and prediction.is_faster:
-                found.append((prediction.value, candidate))
-        for value, candidate in sorted(found):
+        found = [
+            (prediction.cautious, candidate, prediction.value)
+            for candidate, prediction in self._predictor.predictions(problem).items()
+            if prediction.is_faster and self.is_eligible(problem, candidate)
+        ]
+        for _, candidate, value in sorted(found):
             why = f"predicted to take {math.exp(value):.3g} of cuBLAS' time"
             yield Choice(candidate, ChoiceStep.ANALYTIC, why)
 
@@ -129,12 +126,14 @@ class Chooser:
         if entry.choice == CUBLAS:
             yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
             return
-        limit = entry.times_ns.get(CUBLAS, math.inf)
-        faster = [name for name, ns in entry.times_ns.items() if ns <= limit and name != CUBLAS]
-        for candidate in sorted(
-            faster, key=lambda name: self._predictor.transferred(problem, entry, name)
-        ):
-            if self._predictor.transferred(problem, entry, candidate) < 0:
+        limit = entry.times_ns.get(CUBLAS, 0.0)
+        expected = sorted(
+            (self._predictor.transferred(problem, entry, name), name)
+            for name, ns in entry.times_ns.items()
+            if ns <= limit and name != CUBLAS
+        )
+        for value, candidate in expected:
+            if value < 0:
                 yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")
 
 
