@@ -67,4 +67,4 @@ def test_a_group_with_summaries_lists_its_commands_without_importing_them(capsys
 def test_every_group_of_gemmetry_is_one_of_these():
     groups = [load_command(name) for name in COMMANDS]
     lazy = [group.name for group in groups if isinstance(group, LazyGroup)]
-    assert {"trace", "sweep", "counters", "kernels"} <= set(lazy)
+    assert {"trace", "sweep", "counters", "kernels", "dispatcher"} <= set(lazy)

@@ -1,1 +1,1 @@
-"""What hardware counters show, on a terminal."""
+"""What hardware counters show: on a terminal, on pages and in pictures."""
