@@ -148,3 +148,9 @@ def test_huge_matrices_are_left_to_torch(monkeypatch):
     assert problem_of_call(Arguments(A, bf16(16, 31))) is None, "b has 16 x 31 elements"
     monkeypatch.setattr(arguments, "LARGEST_TENSOR", 16 * 32 + 1)
     assert problem_of_call(Arguments(A, B)) is not None
+
+
+def test_plain_products():
+    assert Arguments(A, B).is_plain
+    for other in ({"out": bf16(8, 32)}, {"alpha": 2.0}, {"bias": bf16(32)}, {"activation": "relu"}):
+        assert not Arguments(A, B, **other).is_plain

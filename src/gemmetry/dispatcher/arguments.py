@@ -51,6 +51,12 @@ class Arguments(NamedTuple):
                 yield name, tensor
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is the product of two matrices and nothing else, into a new one."""
+        others = (self.addend, self.bias, self.out, self.activation)
+        return (self.alpha, self.beta) == (1, 0) and all(one is None for one in others)
+
+    @property
     def key(self) -> tuple[object, ...]:
         """Equal for calls that the same function computes."""
         found: list[object] = [self.alpha, self.beta, self.activation]

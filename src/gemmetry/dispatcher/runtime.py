@@ -114,8 +114,7 @@ class Dispatcher:
     def _usable(self, problem: MatmulProblem, candidate: str, call: Arguments) -> Function | None:
         """A function that has computed `call` once; None if the candidate fails."""
         if candidate == _CUBLASLT:
-            is_plain = call.out is None and call._replace(a=call.b) == Arguments(call.b, call.b)
-            if not is_plain or self.target.kind is not TargetKind.CUDA:
+            if not call.is_plain or self.target.kind is not TargetKind.CUDA:
                 return None
             product = CublasLt()
             return lambda one: product(one.a, one.b)
