@@ -11,7 +11,9 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import Target
+from gemmetry.providers.triton_provider.architectures import architecture_of
 from gemmetry.providers.triton_provider.provider import PROVIDER
+from gemmetry.providers.triton_provider.tiles import parse_tile, valid_tiles
 
 pytestmark = [
     pytest.mark.gpu,
@@ -79,6 +81,42 @@ def test_fp8_sums_are_promoted(check: Check, gpu: Target) -> None:
     skip_unsupported(name, gpu)
     # Same-sign data: without promotion the 14-bit accumulator's truncation adds up past `warn`.
     for tile in ("tile_128x128x128_warps8_stages3_group8", "tile_128x128x64_warps4_stages4_group8"):
+        check(PROVIDER(), name, tile, tier="warn", distribution="offset_uniform")
+
+
+DESCRIBED = (
+    ("bf16", "bf16", "descriptors_tile_128x256x64_warps8_stages4_group8_parts2"),
+    ("f16", "f32", "persistent_tile_128x128x64_warps4_stages3_group8_parts2"),
+    ("bf16", "bf16", "persistent_tile_128x256x64_warps8_stages3_group8"),
+    ("e4m3", "bf16", "persistent_tile_256x128x128_warps8_stages3_group8_parts2"),
+    ("e5m2", "f32", "descriptors_tile_128x128x128_warps8_stages4_group8"),
+)
+
+
+@pytest.mark.parametrize(("inputs", "result", "tile"), DESCRIBED)
+def test_tensor_descriptors(check: Check, gpu: Target, inputs: str, result: str, tile: str) -> None:
+    """Tails, several tiles a program, layouts and epilogues with tiles moved by descriptors."""
+    if parse_tile(tile) not in valid_tiles(
+        parse_operation(f"matmul_256x256x256_{inputs}t_{inputs}n_{result}t"), architecture_of(gpu)
+    ):
+        pytest.skip("this GPU has no tensor descriptors")
+    layouts = LAYOUTS if inputs.endswith("f16") else [("t", "n", "t"), ("t", "n", "n")]
+    for a, b, c in layouts:
+        types = f"{inputs}{a}_{inputs}{b}_{result}{c}"
+        check(PROVIDER(), f"matmul_272x144x80_{types}", tile, tier="warn")
+        check(PROVIDER(), f"matmul_528x272x400_{types}_beta1_bias_relu_residual", tile, tier="warn")
+    check(PROVIDER(), f"matmul_2064x4112x208_{inputs}t_{inputs}n_{result}t", tile, tier="warn")
+    scaled = f"matmul_528x272x400_{inputs}t_{inputs}n_{result}t_scalerow_bias_gelu"
+    check(PROVIDER(), scaled, tile, tier="warn")
+
+
+def test_fp8_sums_of_described_tiles_are_promoted(check: Check, gpu: Target) -> None:
+    name = "matmul_256x256x8192_e4m3t_e4m3n_f32t"
+    tiles = valid_tiles(parse_operation(name), architecture_of(gpu))
+    described = [tile.name for tile in tiles if tile.describes]
+    if not described:
+        pytest.skip("this GPU has no fp8 tiles with tensor descriptors")
+    for tile in described:
         check(PROVIDER(), name, tile, tier="warn", distribution="offset_uniform")
 
 

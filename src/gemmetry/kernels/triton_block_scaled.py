@@ -162,7 +162,9 @@ def matmul_kernel_block_scaled(
     factor is for ROWS rows, or COLUMNS columns, by DEPTH. WIDE: the format in which widened
     elements are multiplied; None: the formats as they are.
     """
-    batch, first_row, first_column = place_of_tile(m, n, BLOCK_M, BLOCK_N, GROUP_M)
+    batch, first_row, first_column = place_of_tile(
+        tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M
+    )
     row = first_row + tl.arange(0, BLOCK_M)
     column = first_column + tl.arange(0, BLOCK_N)
     rows_inside = (row < m)[:, None]

@@ -50,19 +50,70 @@ def _apply_step(value, STEP: tl.constexpr, bias, residual_pointers, columns, n, 
 
 
 @triton.jit
-def place_of_tile(m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """The matrix of the batch, the first row and the first column of this program's tile."""
+def place_of_tile(
+    number, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr
+):
+    """The matrix of the batch, the first row and the first column of a tile, given its number."""
     tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(n, BLOCK_N)
-    program = tl.program_id(0)
-    batch = (program // (tiles_m * tiles_n)).to(tl.int64)
-    tile = program % (tiles_m * tiles_n)
+    batch = (number // (tiles_m * tiles_n)).to(tl.int64)
+    tile = number % (tiles_m * tiles_n)
     group = tile // (GROUP_M * tiles_n)
     group_height = min(tiles_m - group * GROUP_M, GROUP_M)
     in_group = tile % (GROUP_M * tiles_n)
     first_row = (group * GROUP_M + in_group % group_height) * BLOCK_M
     first_column = (in_group // group_height) * BLOCK_N
     return batch, first_row, first_column
+
+
+@triton.jit
+def finished(
+    value,
+    addend,
+    bias,
+    residual,
+    batch,
+    first_row,
+    first_column,
+    m,
+    n,
+    ldc,
+    stride_c,
+    C_ROW_MAJOR: tl.constexpr,
+    ALPHA: tl.constexpr,
+    BETA: tl.constexpr,
+    STEP_1: tl.constexpr,
+    STEP_2: tl.constexpr,
+    STEP_3: tl.constexpr,
+    STEP_4: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """A tile of C from one of the product: alpha, beta·addend and the epilogue's steps; and where
+    it belongs in C, with what of it is inside."""
+    rows = first_row + tl.arange(0, BLOCK_M)
+    columns = first_column + tl.arange(0, BLOCK_N)
+    if ALPHA != 1:
+        value *= ALPHA
+    if C_ROW_MAJOR:
+        offsets = rows[:, None].to(tl.int64) * ldc + columns[None, :]
+    else:
+        offsets = rows[:, None] + columns[None, :].to(tl.int64) * ldc
+    offsets += batch * stride_c
+    inside = (rows < m)[:, None] & (columns < n)[None, :]
+    if addend is not None:
+        present = tl.load(addend + offsets, mask=inside, other=0.0).to(value.dtype)
+        if BETA != 1:
+            present *= BETA
+        value += present
+    residual_pointers = residual
+    if residual is not None:
+        residual_pointers = residual + offsets
+    value = _apply_step(value, STEP_1, bias, residual_pointers, columns, n, inside)
+    value = _apply_step(value, STEP_2, bias, residual_pointers, columns, n, inside)
+    value = _apply_step(value, STEP_3, bias, residual_pointers, columns, n, inside)
+    value = _apply_step(value, STEP_4, bias, residual_pointers, columns, n, inside)
+    return value, offsets, inside
 
 
 @triton.jit
@@ -90,29 +141,38 @@ def finish_tile(
     BLOCK_N: tl.constexpr,
 ):
     """Alpha, beta·addend and the epilogue's steps on a tile of the product, and its store to C."""
-    rows = first_row + tl.arange(0, BLOCK_M)
-    columns = first_column + tl.arange(0, BLOCK_N)
-    if ALPHA != 1:
-        value *= ALPHA
-    if C_ROW_MAJOR:
-        offsets = rows[:, None].to(tl.int64) * ldc + columns[None, :]
-    else:
-        offsets = rows[:, None] + columns[None, :].to(tl.int64) * ldc
-    offsets += batch * stride_c
-    inside = (rows < m)[:, None] & (columns < n)[None, :]
-    if addend is not None:
-        present = tl.load(addend + offsets, mask=inside, other=0.0).to(value.dtype)
-        if BETA != 1:
-            present *= BETA
-        value += present
-    residual_pointers = residual
-    if residual is not None:
-        residual_pointers = residual + offsets
-    value = _apply_step(value, STEP_1, bias, residual_pointers, columns, n, inside)
-    value = _apply_step(value, STEP_2, bias, residual_pointers, columns, n, inside)
-    value = _apply_step(value, STEP_3, bias, residual_pointers, columns, n, inside)
-    value = _apply_step(value, STEP_4, bias, residual_pointers, columns, n, inside)
+    value, offsets, inside = finished(
+        value, addend, bias, residual, batch, first_row, first_column, m, n, ldc, stride_c,
+        C_ROW_MAJOR, ALPHA, BETA, STEP_1, STEP_2, STEP_3, STEP_4, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
     tl.store(c + offsets, value.to(c.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def scaled(
+    value,
+    scale_a,
+    scale_b,
+    batch,
+    first_row,
+    first_column,
+    m,
+    n,
+    ROW_SCALING: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """A tile of the product times its scale factors, where there are any."""
+    if scale_a is not None:
+        if ROW_SCALING:
+            rows = first_row + tl.arange(0, BLOCK_M)
+            columns = first_column + tl.arange(0, BLOCK_N)
+            factors_a = tl.load(scale_a + batch * m + rows, mask=rows < m, other=0.0)
+            factors_b = tl.load(scale_b + batch * n + columns, mask=columns < n, other=0.0)
+            value *= factors_a[:, None] * factors_b[None, :]
+        else:
+            value *= tl.load(scale_a) * tl.load(scale_b)
+    return value
 
 
 @triton.jit
@@ -164,7 +224,9 @@ def matmul_kernel(
     products Hopper's tensor cores may add in their short accumulator before the sum is carried over
     to f32 (None: other types).
     """
-    batch, first_row, first_column = place_of_tile(m, n, BLOCK_M, BLOCK_N, GROUP_M)
+    batch, first_row, first_column = place_of_tile(
+        tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M
+    )
 
     row = tl.arange(0, BLOCK_M)
     column = tl.arange(0, BLOCK_N)
@@ -212,15 +274,10 @@ def matmul_kernel(
     value = accumulator
     if ACCUMULATE_F16:
         value = value.to(tl.float32)
-    rows = first_row + row
-    columns = first_column + column
-    if scale_a is not None:
-        if ROW_SCALING:
-            factors_a = tl.load(scale_a + batch * m + rows, mask=rows < m, other=0.0)
-            factors_b = tl.load(scale_b + batch * n + columns, mask=columns < n, other=0.0)
-            value *= factors_a[:, None] * factors_b[None, :]
-        else:
-            value *= tl.load(scale_a) * tl.load(scale_b)
+    value = scaled(
+        value, scale_a, scale_b, batch, first_row, first_column, m, n,
+        ROW_SCALING, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
     finish_tile(
         value, c, addend, bias, residual, batch, first_row, first_column, m, n, ldc, stride_c,
         C_ROW_MAJOR, ALPHA, BETA, STEP_1, STEP_2, STEP_3, STEP_4, BLOCK_M, BLOCK_N,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gemmetry.kernels.triton_block_scaled import matmul_kernel_block_scaled
+from gemmetry.kernels.triton_descriptors import matmul_kernel_descriptors
 from gemmetry.kernels.triton_matmul import matmul_kernel
 
 KERNELS: dict[str, Any] = {
     "matmul_kernel": matmul_kernel,
+    "matmul_kernel_descriptors": matmul_kernel_descriptors,
     "matmul_kernel_block_scaled": matmul_kernel_block_scaled,
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gemmetry.domain.dtypes import F16, F32, TF32
 from gemmetry.domain.operation import Layout, Operation, Scaling
-from gemmetry.providers.triton_provider import block_scaled
+from gemmetry.providers.triton_provider import block_scaled, descriptors
 from gemmetry.providers.triton_provider.architectures import TRITON_TYPES
 from gemmetry.providers.triton_provider.tiles import TritonTile
 
@@ -44,6 +44,10 @@ class KernelPlan:
     programs: int
     warps: int
     stages: int
+    boxes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Pointer argument -> the tile, as it is stored, in which a descriptor describes its matrix."""
+    persistent: bool = False
+    """Whether `programs` is the most that are useful: as many as the GPU runs at once do all."""
     kernel: str = "matmul_kernel"
     """Name of the function; :mod:`~gemmetry.providers.triton_provider.kernels` has them."""
 
@@ -65,7 +69,8 @@ class KernelPlan:
         return {
             (position,): [["tt.divisibility", ALIGNMENT]]
             for position, name in enumerate(names)
-            if name in self.pointers or self.integers.get(name, 1) % ALIGNMENT == 0
+            if (name in self.pointers and name not in self.boxes)
+            or self.integers.get(name, 1) % ALIGNMENT == 0
         }
 
     def arguments(self, names: Sequence[str]) -> list[Any]:
@@ -96,9 +101,6 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
     steps = [str(step) for step in s.epilogue]
     constants: dict[str, Any] = {
         "C_ROW_MAJOR": s.result_layout is Layout.ROW,
-        "EVEN_M": m % tile.block_m == 0,
-        "EVEN_N": n % tile.block_n == 0,
-        "EVEN_K": k % tile.block_k == 0,
         "ALPHA": s.alpha,
         "BETA": s.beta,
         "BLOCK_M": tile.block_m,
@@ -106,7 +108,27 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         "BLOCK_K": tile.block_k,
         "GROUP_M": tile.group,
     }
-    if s.blocks is None:
+    if not tile.describes:
+        constants |= {
+            "EVEN_M": m % tile.block_m == 0,
+            "EVEN_N": n % tile.block_n == 0,
+            "EVEN_K": k % tile.block_k == 0,
+        }
+    boxes: dict[str, tuple[int, int]] = {}
+    if tile.describes:
+        boxes = descriptors.boxes(operation, tile)
+        for name, (rows, columns) in boxes.items():
+            role = _POINTERS[name]
+            types[role] = f"tensordesc<{types[role][1:]}[{rows}, {columns}]>"
+        constants |= {
+            "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
+            "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
+            "PROMOTED": s.lhs.is_fp8,
+            "ROW_SCALING": s.scaling is Scaling.ROW,
+            "PARTS": tile.parts,
+            "PERSISTENT": tile.method == descriptors.PERSISTENT,
+        }
+    elif s.blocks is None:
         constants |= {
             "A_ROW_MAJOR": s.lhs_layout is Layout.ROW,
             "B_ROW_MAJOR": s.rhs_layout is Layout.ROW,
@@ -144,5 +166,11 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         programs=tile.tiles(operation),
         warps=tile.warps,
         stages=tile.stages,
-        kernel="matmul_kernel" if s.blocks is None else "matmul_kernel_block_scaled",
+        boxes=boxes,
+        persistent=tile.method == descriptors.PERSISTENT,
+        kernel="matmul_kernel_descriptors"
+        if tile.describes
+        else "matmul_kernel"
+        if s.blocks is None
+        else "matmul_kernel_block_scaled",
     )

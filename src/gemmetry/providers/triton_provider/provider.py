@@ -80,10 +80,12 @@ class TritonProvider(BaseProvider):
         written: dict[Path, bytes] = {}
         for dispatch in dispatches:
             folder = output_folder(workspace.generated, dispatch)
-            plan = make_plan(dispatch.operation, self._tile(dispatch))
+            tile = self._tile(dispatch)
+            plan = make_plan(dispatch.operation, tile)
             text = json.dumps(plan.document(), indent=2) + "\n"
             modules = ["triton_matmul"]
             modules += ["triton_block_scaled"] * (dispatch.operation.signature.blocks is not None)
+            modules += ["triton_descriptors"] * tile.describes
             written |= {folder / f"{name}.py": kernel_source(name) for name in modules}
             stem = f"{dispatch.configuration.name}.{_architecture_name(dispatch)}"
             written[folder / f"{stem}.json"] = text.encode()

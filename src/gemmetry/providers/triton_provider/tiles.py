@@ -2,8 +2,9 @@
 
 A configuration is called ``tile_<BLOCK_M>x<BLOCK_N>x<BLOCK_K>_warps<W>_stages<S>_group<G>``, after
 the method and ``_`` where blocks have scale factors
-(:mod:`gemmetry.providers.triton_provider.block_scaled`); ``default`` leaves the choice to
-:func:`choose`.
+(:mod:`gemmetry.providers.triton_provider.block_scaled`) or tiles are moved by tensor descriptors
+(:mod:`gemmetry.providers.triton_provider.descriptors`, which may end in ``_parts2``); ``default``
+leaves the choice to :func:`choose`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Layout, Operation
-from gemmetry.providers.triton_provider import block_scaled
+from gemmetry.providers.triton_provider import block_scaled, descriptors
 from gemmetry.providers.triton_provider.architectures import Architecture
 
 _NAME = re.compile(
-    rf"(?:({'|'.join(block_scaled.METHODS)})_)?"
+    rf"(?:({'|'.join((*block_scaled.METHODS, *descriptors.METHODS))})_)?"
     r"tile_([1-9]\d*)x([1-9]\d*)x([1-9]\d*)_warps([1-9]\d*)_stages([1-9]\d*)_group([1-9]\d*)"
+    r"(_parts2)?"
 )
 _LARGEST_BLOCK = 1024
 _FEWEST_TILES = 100
@@ -31,6 +33,10 @@ _SLIVER = 64
 _ACCUMULATOR_SHARE = 0.55
 """Most registers of a thread for the accumulator: on an H200, tiles with 128 of 255 registers ran
 without spills and those with 256 spilled."""
+
+_PROMOTED_SHARE = 0.8
+"""The same with promoted sums: compiled by Triton 3.9 for sm_90, 192 of 255 registers did not
+spill, and 256 did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,10 @@ class TritonTile:
     stages: int
     group: int = 8
     method: str = field(default="", kw_only=True)
-    """How blocks with scale factors are multiplied; "" where there are none."""
+    """How blocks with scale factors are multiplied, or how tensor descriptors are used; "" where
+    there are neither."""
+    parts: int = field(default=1, kw_only=True)
+    """In how many parts a tile is stored (tensor descriptors only): 1 or 2."""
 
     @property
     def name(self) -> str:
@@ -52,7 +61,13 @@ class TritonTile:
         return (
             f"{lead}_{self.block_m}x{self.block_n}x{self.block_k}"
             f"_warps{self.warps}_stages{self.stages}_group{self.group}"
+            f"{'_parts2' if self.parts == 2 else ''}"
         )
+
+    @property
+    def describes(self) -> bool:
+        """Whether its tiles are moved by tensor descriptors."""
+        return self.method in descriptors.METHODS
 
     @property
     def configuration(self) -> Configuration:
@@ -68,6 +83,7 @@ class TritonTile:
             "warps": self.warps,
             "stages": self.stages,
             "group": self.group,
+            **({"parts": self.parts} if self.parts > 1 else {}),
         }
 
     def tiles(self, operation: Operation) -> int:
@@ -82,8 +98,10 @@ def parse_tile(name: str) -> TritonTile | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    method, *sizes = match.groups()
-    tile = replace(TritonTile(*map(int, sizes)), method=method or "")
+    method, *sizes, parts = match.groups()
+    tile = TritonTile(*map(int, sizes), method=method or "", parts=2 if parts else 1)
+    if parts and not tile.describes:
+        return None
     powers = (tile.block_m, tile.block_n, tile.block_k, tile.warps)
     if any(size & (size - 1) for size in powers) or max(powers[:3]) > _LARGEST_BLOCK:
         return None
@@ -103,6 +121,11 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
     if s.blocks is not None:
         a_tile = block_scaled.bytes_of_step(s.lhs, tile.block_m * tile.block_k, tile.method)
         b_tile = block_scaled.bytes_of_step(s.rhs, tile.block_k * tile.block_n, tile.method)
+    if tile.describes:
+        # Read off Triton's metadata (3.6 and 3.9): persistent programs load while they store.
+        ring = tile.stages * (a_tile + b_tile)
+        stored = tile.block_m * tile.block_n * s.result.itemsize // tile.parts
+        return ring + stored if tile.method == descriptors.PERSISTENT else max(ring, stored)
     from_shared = architecture.has_wgmma and tile.block_m >= 64 and s.lhs is not F32
     if from_shared or architecture.name == "gfx950":
         return tile.stages * (a_tile + b_tile)
@@ -125,6 +148,13 @@ def why_invalid(tile: TritonTile, operation: Operation, architecture: Architectu
     accumulator = tile.block_m * tile.block_n / threads
     if accumulator > _ACCUMULATOR_SHARE * architecture.registers_per_thread:
         return f"{tile.name} keeps {accumulator:.0f} accumulators in each thread's registers"
+    if tile.describes and operation.signature.lhs.is_fp8:
+        # The sums in f32 and the products of a step, of the whole tile or half of it.
+        accumulator *= 1 + 1 / tile.parts
+        if accumulator > _PROMOTED_SHARE * architecture.registers_per_thread:
+            return (
+                f"{tile.name} keeps {accumulator:.0f} sums and products in each thread's registers"
+            )
     smallest = 32 if operation.signature.lhs.itemsize == 1 else 16
     if min(tile.block_m, tile.block_n) < 16 or tile.block_k < smallest:
         return f"{tile.name} is smaller than the matrix instructions (16x16x{smallest})"
@@ -138,6 +168,8 @@ def wrong_method(
     interpreter."""
     blocks = operation.signature.blocks
     if blocks is None:
+        if tile.describes:
+            return descriptors.reason_against(operation, tile, architecture)
         return f"{tile.method} is for blocks with scale factors" if tile.method else None
     known = block_scaled.methods(operation.signature, architecture)
     if tile.method not in known:
@@ -199,8 +231,28 @@ _BLOCKS = _make(
     (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (64, 256, 128, 4, 3),
     (32, 64, 128, 4, 4), (16, 64, 128, 4, 4),
 )  # fmt: skip
+# Not measured yet.
+_DESCRIBED_SIXTEEN_BIT = tuple(
+    replace(tile, method=method, parts=parts)
+    for method in descriptors.METHODS
+    for tile, parts in (
+        (TritonTile(128, 256, 64, 8, 3), 1), (TritonTile(128, 256, 64, 8, 4), 2),
+        (TritonTile(256, 128, 64, 8, 4), 2), (TritonTile(128, 128, 64, 4, 3), 2),
+    )
+)  # fmt: skip
+# One program a tile with halves of 128x128 spills: 255 registers (Triton 3.9, sm_90).
+_DESCRIBED_FP8 = (
+    TritonTile(256, 128, 128, 8, 3, method=descriptors.PERSISTENT, parts=2),
+    TritonTile(256, 128, 128, 8, 4, method=descriptors.PERSISTENT, parts=2),
+    TritonTile(128, 128, 128, 4, 3, method=descriptors.PERSISTENT, parts=2),
+    TritonTile(128, 128, 128, 8, 4, method=descriptors.PERSISTENT),
+    TritonTile(128, 128, 128, 8, 4, method=descriptors.DESCRIPTORS),
+)
 _INTERPRETED_BLOCKS = _make((32, 32, 128, 4, 1), (16, 32, 64, 4, 1))
-_INTERPRETED = _make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1))
+_INTERPRETED = (
+    *_make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1)),
+    TritonTile(32, 32, 32, 4, 1, method=descriptors.PERSISTENT, parts=2),
+)
 
 
 def _candidates(operation: Operation, architecture: Architecture | None) -> tuple[TritonTile, ...]:
@@ -220,10 +272,10 @@ def _candidates(operation: Operation, architecture: Architecture | None) -> tupl
     if architecture.is_amd:
         return _AMD
     if lhs.itemsize == 1:
-        return _FP8 if lhs.is_fp8 else _INT8
+        return (*_FP8, *_DESCRIBED_FP8) if lhs.is_fp8 else _INT8
     if lhs is TF32:
         return _TENSOR_F32
-    return _PLAIN_F32 if lhs is F32 else _SIXTEEN_BIT
+    return _PLAIN_F32 if lhs is F32 else (*_SIXTEEN_BIT, *_DESCRIBED_SIXTEEN_BIT)
 
 
 def valid_tiles(operation: Operation, architecture: Architecture | None) -> list[TritonTile]:
