@@ -22,3 +22,10 @@ def test_the_host_device_keeps_what_it_is_given():
 def test_the_torch_device_keeps_what_it_is_given():
     pytest.importorskip("torch")
     assert _round_trip(torch_device("cpu")).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_the_function_is_not_hidden_by_a_folder_of_that_name():
+    pytest.importorskip("torch")
+    import gemmetry.devices.torch
+
+    assert callable(gemmetry.devices.torch_device)

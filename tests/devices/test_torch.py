@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 
 from gemmetry.devices.torch import TorchDevice, open_device
-from gemmetry.devices.torch_device.storage import stored_shape, to_host, torch_dtype
+from gemmetry.devices.torch_parts.storage import stored_shape, to_host, torch_dtype
 from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, StressDevice, ThreadDevice
 from gemmetry.domain.dtypes import BF16, DTYPES, E2M1, E8M0, F32, DType
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from gemmetry.devices.host_stress import busy_processors, spoiled_heap
-from gemmetry.devices.torch_device.order import same_bits, unordered_on_host, unordered_on_stream
-from gemmetry.devices.torch_device.storage import (
+from gemmetry.devices.torch_parts.order import same_bits, unordered_on_host, unordered_on_stream
+from gemmetry.devices.torch_parts.storage import (
     BY_STORAGE,
     WIDENED_ON_HOST,
     bits_dtype,
@@ -27,8 +27,8 @@ from gemmetry.devices.torch_device.storage import (
     to_tensor,
     torch_dtype,
 )
-from gemmetry.devices.torch_device.stress import GpuStress
-from gemmetry.devices.torch_device.timing import StreamTimer, time_on_host
+from gemmetry.devices.torch_parts.stress import GpuStress
+from gemmetry.devices.torch_parts.timing import StreamTimer, time_on_host
 from gemmetry.domain.contracts import Buffer, HostArray
 from gemmetry.domain.dtypes import (
     E2M1,
@@ -296,7 +296,7 @@ class TorchDevice:
 
     def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
         """Durations in ns and the method, ``wall_clock`` on a CPU, ``events`` on a GPU; see
-        :mod:`gemmetry.devices.torch_device.timing`."""
+        :mod:`gemmetry.devices.torch_parts.timing`."""
         if not self.is_gpu:
             return time_on_host(calls), "wall_clock"
         with self.errors("timing"):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from gemmetry.devices.torch_device.storage import torch_dtype
+from gemmetry.devices.torch_parts.storage import torch_dtype
 from gemmetry.domain.dtypes import BF16, F16, TF32, DType
 from gemmetry.domain.operation import (
     Conv2dShape,

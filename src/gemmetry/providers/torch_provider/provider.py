@@ -114,7 +114,7 @@ class TorchProvider(BaseProvider):
 def _launch_on_ones(operation: Operation) -> Callable[[], object]:
     import torch
 
-    from gemmetry.devices.torch_device.storage import torch_dtype
+    from gemmetry.devices.torch_parts.storage import torch_dtype
     from gemmetry.providers.torch_provider.products import make_product
 
     product = make_product(operation, torch.device("cpu"))

@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gemmetry.devices.torch_device import stress as torch_stress
-from gemmetry.devices.torch_device.stress import GpuStress, StressKernels
+from gemmetry.devices.torch_parts import stress as torch_stress
+from gemmetry.devices.torch_parts.stress import GpuStress, StressKernels
 from gemmetry.domain.errors import CompileError
 
 CPU = torch.device("cpu")
