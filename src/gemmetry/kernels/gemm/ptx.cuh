@@ -132,8 +132,8 @@ __device__ __forceinline__ void arrive(u32 barrier) {
 
 // Arrives at the barrier of the same offset in block `rank` of the cluster. Relaxed: it orders no
 // ordinary reads and writes, for the reads that it reports are those of matrix instructions, which
-// are complete. With .release.cluster the compiler adds MEMBAR.ALL.GPU, and a kernel that arrives
-// once per stage is a third slower.
+// are complete. With .release.cluster the compiler adds MEMBAR.ALL.GPU, which costs a loop that
+// arrives once per stage much of its speed.
 __device__ __forceinline__ void arrive_at(u32 barrier, u32 rank) {
   asm volatile(
       "{\n"
