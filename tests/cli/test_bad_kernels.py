@@ -308,7 +308,8 @@ def leaves_a_process(a, b):
 
 
 def leaves_a_process_and_dies(a, b):
-    subprocess.run(["sh", "-c", "setsid sleep 4321 >/dev/null 2>&1 &"])
+    # Popen returns when the process has its own session and its name.
+    subprocess.Popen(["sleep", "4321"], start_new_session=True, stdout=subprocess.DEVNULL)
     open(os.path.join(os.environ["TMPDIR"], "cc1.s"), "w").close()
     os.abort()
 """
