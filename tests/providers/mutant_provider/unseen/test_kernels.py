@@ -144,7 +144,9 @@ def test_nothing_is_expected_of_an_unseen_kernel() -> None:
 
 @pytest.mark.parametrize("slug", [slug for slug in UNSEEN if slug != "joins_at_next_launch"])
 def test_a_first_launch_is_right_unless_the_bug_shows_at_once(slug: str) -> None:
-    assert UnseenBench(slug).is_right() is (slug not in WRONG_AT_ONCE)
+    # Of several, because some bugs strike at random, in one of 25 launches.
+    is_right = any(UnseenBench(slug).is_right() for _ in range(4))
+    assert is_right is (slug not in WRONG_AT_ONCE)
 
 
 # Scales ---------------------------------------------------------------------------------------
