@@ -1,14 +1,15 @@
-"""Products of few rows on a Hopper GPU: every variant of our kernel next to torch, and to reading
-as many bytes.
+"""Products of few rows on a Hopper GPU: our kernel next to torch, and to reading as many bytes.
 
     python benchmarks/decode/run.py [--dtype bf16|f16|e4m3] [--shapes 4096x4096 …] [--m 1 4 16]
+        [--search]
 
-Weights rotate through copies of at least three times the L2 cache, so that they come from memory.
-All candidates of a shape are captured in graphs of the same number of launches, and the graphs are
-replayed in turn, round after round: a time is the median over the rounds, for one launch. ``share``
-is the fraction of the bandwidth with which a plain kernel reads the same weights in the same rounds
-(the best of a few of its forms). Before it is timed every variant is checked against float64 on
-rows of the result that are drawn at random.
+The variants are those that a sweep tries; ``--search`` adds many more. Weights rotate through
+copies of at least three times the L2 cache, so that they come from memory. All candidates of a
+shape are captured in graphs of the same number of launches, and the graphs are replayed in turn,
+round after round: a time is the median over the rounds, for one launch. ``share`` is the fraction
+of the bandwidth with which a plain kernel reads the same weights in the same rounds (the best of a
+few of its forms). Before it is timed every variant is checked against float64 on rows of the result
+that are drawn at random.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gemmetry.providers.cuda_provider.decode import KERNELS, DecodeVariant, pars
 SHAPES = ("4096x4096", "14336x4096", "4096x14336", "8192x8192", "28672x8192")
 """N and K of weights in models of 8 and 70 billion parameters."""
 FORMATS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
-FIELDS = ("direct", "rows", "warps", "stages", "depth", "split", "staggered", "ahead", "late")
+FIELDS = ("direct", "rows", "warps", "stages", "depth", "split", "ahead")
 ROUNDS = 9
 BYTES_PER_GRAPH = 2e9
 (DECODE,) = KERNELS
@@ -56,19 +57,16 @@ def compiled(compilation: Compilation) -> Cubin:
 def variants() -> list[DecodeVariant]:
     """Many more than the provider tries."""
     found = []
-    for rows, warps, depth, ring, staggered, ahead in product(
-        (16, 32, 64, 112), (4, 8), (1, 2, 4), (48, 96, 176), (False, True), (False, True)
+    for rows, warps, depth, ring, ahead in product(
+        (16, 32, 64, 112), (4, 8), (1, 2), (48, 96, 176), (False, True)
     ):
-        one = DecodeVariant(
-            rows=rows, warps=warps, stages=1, depth=depth, staggered=staggered, ahead=ahead
-        )
+        one = DecodeVariant(rows=rows, warps=warps, stages=1, depth=depth, ahead=ahead)
         stages = ring * 1024 // (warps * one.stage_bytes(1, 1))
         if stages >= 2:
             found.append(replace(one, stages=stages))
-    found += [replace(one, late=True) for one in found if one.ahead and not one.staggered]
     found += [
         replace(one, split=2) for one in found
-        if one.rows in (32, 64) and one.warps == 8 and one.ahead and not one.staggered
+        if one.rows in (32, 64) and one.warps == 8 and one.ahead
     ]  # fmt: skip
     found += [
         DecodeVariant(direct=True, rows=rows, warps=warps, stages=stages)
@@ -229,12 +227,18 @@ def times(launchers: dict[str, Launch], weights: Weights) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def compile_all(names: Sequence[str], wanted: Sequence[DecodeVariant]) -> None:
+def swept(name: str) -> list[DecodeVariant]:
+    """Those that a sweep of the provider tries for an operation."""
+    found = (parse_variant(one.name) for one in DECODE.configurations(parse_operation(name)))
+    return [one for one in found if one is not None]
+
+
+def compile_all(wanted: dict[str, list[DecodeVariant]]) -> None:
     """Compile what the run needs on all cores."""
     needed = {}
-    for name in names:
+    for name, variants_of_it in wanted.items():
         operation = parse_operation(name)
-        for variant in wanted:
+        for variant in variants_of_it:
             if DECODE.why_not(operation, variant.configuration) is None:
                 plan = DECODE.plan(operation, variant.configuration, 132)
                 needed.update((launch.compilation, None) for launch in plan.launches)
@@ -247,13 +251,13 @@ def main() -> None:
     parser.add_argument("--dtype", choices=FORMATS, default="bf16")
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="NxK of the weights")
     parser.add_argument("--m", nargs="+", type=int, default=[1, 4, 16])
-    parser.add_argument("--variants", nargs="+", help="instead of all that are known")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--variants", nargs="+", help="instead of those that a sweep tries")
+    which.add_argument("--search", action="store_true", help="many more than a sweep tries")
     parser.add_argument("--top", type=int, default=8)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    wanted = variants()
-    if given.variants:
-        wanted = [one for name in given.variants if (one := parse_variant(name))]
+    asked = [one for name in given.variants or () if (one := parse_variant(name))]
     names = {}
     for shape in given.shapes:
         n, k = map(int, shape.split("x"))
@@ -261,13 +265,19 @@ def main() -> None:
             formats = f"{given.dtype}t_{given.dtype}n_"
             formats += "bf16t_scaletensor" if given.dtype == "e4m3" else f"{given.dtype}t"
             names[m, n, k] = f"matmul_{m}x{n}x{k}_{formats}"
-    compile_all(list(names.values()), wanted)
+    wanted = {
+        name: asked or [*dict.fromkeys(swept(name) + (variants() if given.search else []))]
+        for name in names.values()
+    }
+    compile_all(wanted)
     rows = []
+    gains: dict[int, list[float]] = {}
+    shares: dict[int, list[float]] = {}
     for (m, n, k), name in names.items():
         weights = Weights(m, n, k, given.dtype)
         others = torch_launchers(weights, given.dtype) | readers(weights)
         own: dict[str, Launch] = {}
-        for variant in wanted:
+        for variant in wanted[name]:
             made = launcher(variant, weights, name)
             if callable(made):
                 own[str(variant)] = made
@@ -286,7 +296,9 @@ def main() -> None:
         for one in ranked[: given.top]:
             took = measured[one]
             print(f"   {took:8.2f} us  x{library / took:.3f}  share {reading / took:.3f}  {one}")
-        for field in FIELDS:
+        gains.setdefault(m, []).append(library / measured[ranked[0]])
+        shares.setdefault(m, []).append(reading / measured[ranked[0]])
+        for field in FIELDS if given.search else ():
             best: dict[Any, float] = {}
             for one in ranked:
                 best.setdefault(getattr(parse_variant(one), field), measured[one])
@@ -295,6 +307,11 @@ def main() -> None:
         rows.append({"m": m, "n": n, "k": k, "dtype": given.dtype, "us": measured})
         del weights, own, others
         torch.cuda.empty_cache()
+    for m in gains:
+        print(
+            f"M={m:<2} geometric means of the fastest: x{statistics.geometric_mean(gains[m]):.3f} "
+            f"of torch, share {statistics.geometric_mean(shares[m]):.3f}"
+        )
     if given.json:
         given.json.write_text(json.dumps(rows))
 

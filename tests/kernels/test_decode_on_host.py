@@ -21,11 +21,11 @@ HOST = Path(__file__).parent / "on_host"
 PROCESSORS = 2
 CASES = [
     ("decode_ring_32x2x3x1_c1", "matmul_3x80x200_bf16t_bf16n_bf16t"),
-    ("decode_ring_16x3x2x2_c1_staggered_ahead", "matmul_16x100x576_bf16t_bf16n_bf16t"),
-    ("decode_ring_16x2x2x4_c1_late", "matmul_9x33x704_bf16t_bf16n_bf16n"),
+    ("decode_ring_16x3x2x2_c1_ahead", "matmul_16x100x576_bf16t_bf16n_bf16t"),
+    ("decode_ring_16x2x2x2_c1_ahead", "matmul_9x33x704_bf16t_bf16n_bf16n"),
     ("decode_ring_128x2x2x1_c1", "matmul_5x136x136_bf16t_bf16t_bf16t"),
     ("decode_ring_16x2x2x1_c1", "matmul_10x40x400_bf16t_e4m3n_bf16t"),
-    ("decode_ring_16x2x2x2_c1_staggered", "matmul_2x40x640_bf16t_e4m3n_bf16t"),
+    ("decode_ring_16x2x2x2_c1", "matmul_2x40x640_bf16t_e4m3n_bf16t"),
     ("decode_direct_16x2x2_c1", "matmul_9x40x200_bf16t_bf16n_bf16t"),
     ("decode_direct_32x3x1_c1", "matmul_1x70x400_bf16t_e4m3n_bf16t"),
     ("decode_direct_16x2x1_c1", "matmul_6x21x77_bf16n_bf16t_bf16t"),

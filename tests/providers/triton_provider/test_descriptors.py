@@ -76,6 +76,18 @@ def test_the_pointer_kernel_remains_where_descriptors_do_not_apply() -> None:
     assert odd and not any(tile.describes for tile in odd)
 
 
+@pytest.mark.parametrize("fused", ["beta1", "residual", "beta1_bias_relu_residual"])
+def test_what_an_epilogue_loads_takes_shared_memory_of_persistent_programs(fused: str) -> None:
+    hopper = architecture_of(parse_target("cuda-sm_90"))
+    assert hopper is not None
+    tile = TritonTile(128, 256, 64, 8, 3, method="persistent")
+    plain = "matmul_528x272x400_bf16t_bf16t_bf16t"
+    assert why_invalid(tile, parse_operation(plain), hopper) is None
+    # Triton 3.6 and 3.9 compile it with 245784 bytes.
+    reason = why_invalid(tile, parse_operation(f"{plain}_{fused}"), hopper) or ""
+    assert "bytes of shared memory" in reason
+
+
 def test_matrices_are_described_as_they_are_stored() -> None:
     plan = make_plan(parse_operation("matmul_256x512x384_bf16n_bf16t_f32n_bias"), TILE)
     assert plan.pointers["a"] == "tensordesc<bf16[64, 128]>"

@@ -18,11 +18,10 @@
 //
 // The launch may begin before the kernel before it has ended. It touches nothing until then, but with
 // AHEAD it fetches its first weights into the L2 cache, which later writes to them reach as well.
-// It lets the next kernel start at once or, with LATE, when it has requested its last weights.
+// It lets the next kernel start at once.
 //
 // Macros given by the host besides those of ptx.cuh for results: A_FORMAT and B_FORMAT (0 bf16, 1 f16,
-// 2 e4m3; weights have the format of A, or e4m3), ROWS, WARPS, STAGES, DEPTH, SPLIT, STAGGER (1: each
-// tile begins elsewhere along K, so that blocks do not read the same columns together), AHEAD, LATE,
+// 2 e4m3; weights have the format of A, or e4m3), ROWS, WARPS, STAGES, DEPTH, SPLIT, AHEAD,
 // PARTS (1: at most 8 rows of A, 2: at most 16), DIRECT, NARROW (with DIRECT: any strides and alignment,
 // element by element), TURNED (1: B is contiguous along N; copy engine, 16 bits), SCALING (0 none, 1 one factor for each
 // operand, 2 for each row of A and column of B, 3 for 128 elements along K of a row of A, and of
@@ -350,8 +349,7 @@ struct Cursor {
     }
   }
   __device__ int run() const {
-    const int from = STAGGER ? at + tile * 5 % count : at;
-    return first + (from < count ? from : from - count) * WARPS;
+    return first + at * WARPS;
   }
 };
 
@@ -543,14 +541,13 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
     }
   }
 #endif
-  if (!LATE) let_next_kernel_start();
+  let_next_kernel_start();
   wait_for_kernel_before();
 #if !DIRECT
   if (lane == 0 && count > 0) {
     for (int stage = 0; stage < STAGES && next.tile < tiles; ++stage, next.advance(stride)) {
       fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
     }
-    if (LATE && next.tile >= tiles) let_next_kernel_start();
   }
   int stage = 0;
   u32 parity = 0;
@@ -573,7 +570,6 @@ extern "C" __global__ void __cluster_dims__(SPLIT) __launch_bounds__(THREADS, 1)
       if (lane == 0 && next.tile < tiles) {
         fetch(ring + stage * STAGE_BYTES, full + BARRIER_BYTES * stage, &map_a, &map_b, next);
         next.advance(stride);
-        if (LATE && next.tile >= tiles) let_next_kernel_start();
       }
       if (++stage == STAGES) {
         stage = 0;

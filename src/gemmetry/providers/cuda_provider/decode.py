@@ -52,7 +52,7 @@ _PROMOTION_BYTES = 256
 
 _NAME = re.compile(
     r"decode_(?P<way>ring|direct)_(?P<rows>\d{1,3})x(?P<warps>\d{1,2})x(?P<stages>\d{1,2})"
-    r"(x(?P<depth>\d))?_c(?P<split>\d)(?P<staggered>_staggered)?(?P<ahead>_ahead)?(?P<late>_late)?",
+    r"(x(?P<depth>\d))?_c(?P<split>\d)(?P<ahead>_ahead)?",
     re.ASCII,
 )
 
@@ -74,21 +74,14 @@ class DecodeVariant:
     """Chunks of a run, which are neighbours along K."""
     split: int = 1
     """Blocks that share a tile, each with a part of K."""
-    staggered: bool = False
-    """Whether each tile begins elsewhere along K, so that blocks do not read the same columns of
-    the weights together."""
     ahead: bool = False
     """Whether a block fetches its first weights into the L2 cache while the kernel before it
     ends."""
-    late: bool = False
-    """Whether the next kernel may start when this one has requested its last weights, not at
-    once."""
 
     def __str__(self) -> str:
         sizes = f"{self.rows}x{self.warps}x{self.stages}"
         way = f"direct_{sizes}" if self.direct else f"ring_{sizes}x{self.depth}"
-        flags = [f"_{one}" * getattr(self, one) for one in ("staggered", "ahead", "late")]
-        return f"decode_{way}_c{self.split}{''.join(flags)}"
+        return f"decode_{way}_c{self.split}{'_ahead' * self.ahead}"
 
     @property
     def configuration(self) -> Configuration:
@@ -105,10 +98,10 @@ class DecodeVariant:
                 self.warps in range(1, 17)
                 and self.stages * self.rows in range(16, 65)
                 and self.depth == 1
-                and not (self.staggered or self.ahead or self.late)
+                and not self.ahead
             )
         else:
-            is_possible = self.warps in range(1, 17) and self.stages > 0 and self.depth in (1, 2, 4)
+            is_possible = self.warps in range(1, 17) and self.stages > 0 and self.depth in (1, 2)
         if not is_possible or self.split not in (1, 2, 4, 8):
             return "its warps, stages, depth or split are out of range"
         return ""
@@ -135,8 +128,7 @@ def parse_variant(name: str) -> DecodeVariant | None:
     rows, warps, stages, split = (int(match[one]) for one in ("rows", "warps", "stages", "split"))
     found = DecodeVariant(
         direct=match["way"] == "direct", rows=rows, warps=warps, stages=stages,
-        depth=int(match["depth"] or 1), split=split, staggered=bool(match["staggered"]),
-        ahead=bool(match["ahead"]), late=bool(match["late"]),
+        depth=int(match["depth"] or 1), split=split, ahead=bool(match["ahead"]),
     )  # fmt: skip
     return found if str(found) == name and not found.problem else None
 
@@ -262,9 +254,7 @@ def _macros(product: Product, variant: DecodeVariant) -> Macros:
         WARPS=variant.warps,
         STAGES=variant.stages,
         DEPTH=variant.depth,
-        STAGGER=int(variant.staggered),
         AHEAD=int(variant.ahead),
-        LATE=int(variant.late),
         SPLIT=variant.split,
         PARTS=product.parts,
         DIRECT=int(variant.direct),
@@ -349,9 +339,12 @@ def _tiles(role: str, dtype: DType, rows: int, columns: int, height: int, depth:
 
 _PROCESSORS = 132
 """Multiprocessors that the order is made for: an H100 SXM or H200 (NVIDIA H100 white paper)."""
-_RING_BYTES = 150 * 1024
-"""About how much a ring holds: Little's law asks for 40 KiB on an H200 (4.8 TB/s for 1 µs over 132
-multiprocessors); the rest keeps the engine busy while sums are added."""
+_RING_BYTES = 176 * 1024
+"""About how much a ring holds at most: Little's law asks for 40 KiB on an H200 (4.8 TB/s for 1 µs
+over 132 multiprocessors); the rest keeps the engine busy while sums are added."""
+_MOST_CHUNKS = 4
+"""Chunks of each warp that are on their way; more gained nothing on an H200
+(benchmarks/decode/run.py --search)."""
 _CLUSTER_BYTES = 60_000
 """What a multiprocessor's share of the bandwidth delivers while a cluster adds its sums."""
 _SWAYED = 0.25
@@ -369,9 +362,11 @@ none."""
 
 def _variants(product: Product) -> Iterator[DecodeVariant]:
     """All that are worth trying on some shape."""
-    for split, rows, depth in itertools.product((1, 2, 4, 8), (16, 32, 64), (1, 2)):
-        one = DecodeVariant(rows=rows, warps=8, stages=1, depth=depth, split=split, ahead=True)
-        stages = _RING_BYTES // (8 * one.stage_bytes(product.parts, product.ratio))
+    for split, rows, depth in itertools.product((1, 2, 4, 8), (16, 32, 64, 112), (1, 2)):
+        warps = 8 if rows <= 64 else 4
+        one = DecodeVariant(rows=rows, warps=warps, stages=1, depth=depth, split=split, ahead=True)
+        fitting = _RING_BYTES // (warps * one.stage_bytes(product.parts, product.ratio))
+        stages = min(fitting, _MOST_CHUNKS // depth)
         if stages >= 2:
             yield replace(one, stages=stages)
     for split, (rows, warps, stages) in itertools.product((1, 2), ((16, 16, 2), (32, 8, 2))):
@@ -399,7 +394,12 @@ def _configurations(operation: Operation) -> Iterable[Configuration]:
     legal.sort(key=lambda one: (one.direct, _cost(product, one)))
     # Loads without the copy engine were always slower; the best of them is tried for comparison.
     direct = [one for one in legal if one.direct]
-    others = [one for one in legal if not one.direct][:_TRIED]
+    # Of each tile the best split.
+    tiles: dict[tuple[int, int], DecodeVariant] = {}
+    for one in legal:
+        if not one.direct:
+            tiles.setdefault((one.rows, one.depth), one)
+    others = [*tiles.values()][:_TRIED]
     return [one.configuration for one in (*others, *direct[: 1 if others else _TRIED])]
 
 

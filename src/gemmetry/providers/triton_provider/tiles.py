@@ -124,8 +124,16 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
     if tile.describes:
         # Read off Triton's metadata (3.6 and 3.9): persistent programs load while they store.
         ring = tile.stages * (a_tile + b_tile)
-        stored = tile.block_m * tile.block_n * s.result.itemsize // tile.parts
-        return ring + stored if tile.method == descriptors.PERSISTENT else max(ring, stored)
+        elements = tile.block_m * tile.block_n
+        stored = elements * s.result.itemsize // tile.parts
+        if tile.method != descriptors.PERSISTENT:
+            return max(ring, stored)
+        roles = {spec.role for spec in operation.inputs}
+        if "bias" in roles:
+            stored += tile.block_n * F32.itemsize
+        if roles & {"addend", "residual"}:  # they change hands between threads, in pieces
+            stored += elements * (s.result.itemsize if s.result.itemsize > 2 else 1)
+        return ring + stored
     from_shared = architecture.has_wgmma and tile.block_m >= 64 and s.lhs is not F32
     if from_shared or architecture.name == "gfx950":
         return tile.stages * (a_tile + b_tile)
