@@ -1,0 +1,1 @@
+"""Starters of agents, one module each; see :mod:`gemmetry.engine.agents.starting`."""
