@@ -1,0 +1,242 @@
+"""Where the time of a run goes: wall and processor seconds of each stage, in the parent and in the
+workers.
+
+    python benchmarks/profile_time.py [--json FILE] -- ARGUMENTS OF gemmetry profile
+
+Runs ``gemmetry profile ARGUMENTS`` with every worker's own stages timed, and prints three tables:
+the stages of the parent (which waits for its workers), those of the workers that verify, and those
+of the further processes of the same lanes. ``self`` is a stage's wall time without the stages
+listed that ran within it, so that the column adds up; ``cpu`` is the processor time of the whole
+process, its threads included. Stages of several workers are summed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import functools
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+FOLDER = "GEMMETRY_PROFILE_TIME"
+"""The environment variable with the folder to which workers write their stages."""
+
+Totals = dict[str, list[float]]
+"""Stage -> calls, wall s, self s, processor s."""
+
+
+class Clock:
+    """Sums of nested stages of one process."""
+
+    def __init__(self) -> None:
+        self.totals: Totals = {}
+        self._local = threading.local()
+
+    @contextmanager
+    def stage(self, name: str) -> Any:
+        """Time what runs within; the time of a stage within itself counts once."""
+        stack: list[list[Any]] = self._local.__dict__.setdefault("stack", [])
+        is_outermost = all(name != other for other, _ in stack)
+        entry: list[Any] = [name, 0.0]
+        stack.append(entry)
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            stack.pop()
+            if stack:
+                stack[-1][1] += wall
+            total = self.totals.setdefault(name, [0, 0.0, 0.0, 0.0])
+            total[0] += 1
+            total[1] += wall if is_outermost else 0.0
+            total[2] += wall - entry[1]
+            total[3] += cpu if is_outermost else 0.0
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, timed as a stage."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self.stage(name):
+                return function(*args, **kwargs)
+
+        return call
+
+    def methods(self, owner: type, names: Iterable[str], prefix: str = "") -> None:
+        """Time methods of a class."""
+        for name in names:
+            if name in vars(owner):
+                label = prefix + name.lstrip("_")
+                setattr(owner, name, self.timed(label, vars(owner)[name]))
+
+    def functions(self, *found: Callable[..., Any]) -> None:
+        """Time functions wherever a module of gemmetry refers to them."""
+        for function in found:
+            timed = self.timed(function.__name__, function)
+            for module in [m for name, m in sys.modules.items() if name.startswith("gemmetry")]:
+                for name, value in list(vars(module).items()):
+                    if value is function:
+                        setattr(module, name, timed)
+
+
+def worker(arguments: list[str]) -> int:
+    """Serve as a worker whose stages are timed."""
+    began = time.perf_counter()
+    from gemmetry.engine.workers import main
+
+    clock = Clock()
+    clock.totals["imports: worker"] = [
+        1, time.perf_counter() - began, time.perf_counter() - began, time.process_time(),
+    ]  # fmt: skip
+    load = vars(main)["load_provider"]
+
+    def load_timed(name: str, options: Any) -> Any:
+        with clock.stage("imports: provider"):
+            provider = load(name, options)
+        with clock.stage("imports: verification and measurement"):
+            import gemmetry.engine.dispatches.bench
+        if importlib.util.find_spec("torch") and name not in ("null", "numpy"):
+            with clock.stage("imports: torch"):
+                import gemmetry.devices.torch  # noqa: F401
+        _time_worker(clock, provider)
+        return provider
+
+    vars(main)["load_provider"] = load_timed
+    path = Path(os.environ[FOLDER]) / f"{os.getpid()}.json"
+    started = os.environ.get("GEMMETRY_PROFILE_TIME_WORKER", "")
+
+    def write() -> None:
+        path.write_text(json.dumps({"worker": started, "stages": clock.totals}))
+
+    atexit.register(write)
+    return main.main(arguments)
+
+
+def _time_worker(clock: Clock, provider: Any) -> None:
+    from gemmetry.engine.dispatches import bench, companion_builder, inputs_and_references
+    from gemmetry.measurement import sampler
+    from gemmetry.numerics import inputs, references
+    from gemmetry.verification import after_timing, comparison, protocol
+    from gemmetry.verification.checks import memory
+    from gemmetry.verification.references import cache, freivalds
+
+    clock.methods(type(provider), ["build"])
+    steps = ["_open_one", "_try", "_verify", "make_sampler", "_sample_one", "_close_one"]
+    clock.methods(bench.Bench, steps)
+    clock.methods(inputs_and_references.InputsAndReferences, ["inputs", "reference"])
+    clock.methods(companion_builder.CompanionBuilder, ["_build"], "companion ")
+    clock.methods(sampler.Sampler, ["prepare", "recheck"], "sampler ")
+    clock.functions(
+        inputs.make_inputs, inputs.zero_share, references.compute_reference,
+        references.exact_product, comparison.compare, comparison.compare_exactly,
+        cache._read, cache._write, after_timing.digest, freivalds.freivalds,
+    )  # fmt: skip
+    protocol.CHECKS = tuple(
+        replace(check, run=clock.timed(f"check {check.name}", check.run))
+        for check in protocol.CHECKS
+    )
+    memory.check_form = clock.timed("check form", memory.check_form)
+    torch_device = sys.modules.get("gemmetry.devices.torch")
+    if torch_device is not None:
+        moves = ["upload", "write", "download", "same_bytes", "clone", "_float64_product"]
+        clock.methods(torch_device.TorchDevice, [*moves, "__init__", "release"], "device ")
+
+
+def _time_parent(clock: Clock) -> None:
+    from gemmetry.engine import session
+    from gemmetry.engine.device import closing, opening, sampling
+    from gemmetry.engine.workers import crew, local
+
+    clock.methods(crew.Crew, ["__init__", "stop"], "crew ")
+    clock.methods(opening.Opener, ["open"], "opener ")
+    clock.methods(sampling.RoundRobin, ["run"], "rounds ")
+    clock.methods(closing.Closer, ["close_all"], "closer ")
+    clock.methods(session._Run, ["_compiled"])
+    clock.functions(session._loaded, session._environment)
+    start = local.start_guarded
+    counts: dict[str, int] = {}
+
+    def start_timed(command: list[str], **more: Any) -> Any:
+        lane = str(more["log"].stem)
+        counts[lane] = counts.get(lane, 0) + 1
+        more["environment"] = {
+            **more["environment"], "GEMMETRY_PROFILE_TIME_WORKER": f"{lane} {counts[lane]}",
+        }  # fmt: skip
+        ours = [sys.executable, str(Path(__file__).resolve()), "--worker", command[-1]]
+        return start(ours, **more)
+
+    vars(local)["start_guarded"] = start_timed
+
+
+def table(title: str, totals: Totals) -> str:
+    """The stages, those with the longest wall time of their own first."""
+    lines = [f"{title:<44}{'calls':>7}{'wall s':>9}{'self s':>9}{'cpu s':>9}"]
+    for name, (calls, wall, own, cpu) in sorted(totals.items(), key=lambda item: -item[1][2]):
+        if wall >= 0.005 or own >= 0.005:
+            lines.append(f"{name:<44}{calls:>7.0f}{wall:>9.2f}{own:>9.2f}{cpu:>9.2f}")
+    return "\n".join(lines)
+
+
+def added(some: Iterable[Totals]) -> Totals:
+    """The sums of several processes."""
+    whole: Totals = {}
+    for totals in some:
+        for name, values in totals.items():
+            old = whole.get(name, [0.0] * 4)
+            whole[name] = [a + b for a, b in zip(old, values, strict=True)]
+    return whole
+
+
+def main() -> int:
+    """Run the command and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write all stages of all processes to FILE")
+    parser.add_argument("command", nargs="+", help="arguments of gemmetry profile, after --")
+    options = parser.parse_args()
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FOLDER] = folder
+        _time_parent(clock)
+        status = _run(clock, ["profile", *options.command])
+        found = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
+    found.sort(key=lambda one: one["worker"])
+    print()
+    print(table("parent", clock.totals))
+    for one in found:
+        print()
+        print(table(f"worker {one['worker']}", one["stages"]))
+    print()
+    print(table("all workers", added(one["stages"] for one in found)))
+    if options.json is not None:
+        document = {"parent": clock.totals, "workers": found}
+        options.json.write_text(json.dumps(document, indent=1))
+    return status
+
+
+def _run(clock: Clock, arguments: list[str]) -> int:
+    from gemmetry.cli.main import main as gemmetry
+
+    sys.argv = ["gemmetry", *arguments]
+    with clock.stage("whole run"):
+        try:
+            gemmetry()
+        except SystemExit as ended:
+            return int(ended.code or 0) if isinstance(ended.code, int | None) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        sys.exit(worker(sys.argv[2:]))
+    sys.exit(main())
