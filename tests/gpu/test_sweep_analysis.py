@@ -74,11 +74,13 @@ def test_a_fallback_from_copy_engines_is_caught(two_gpus: None, tmp_path: Path) 
 
 @pytest.mark.alone
 def test_a_planted_straggler_is_named_with_its_kernel(two_gpus: None, tmp_path: Path) -> None:
+    """The wait is longer than a host takes to launch a step while it is profiled: the GPU would wait
+    for the host meanwhile, and nobody for that rank."""
     folder = tmp_path / "sweep/256thread/nccl_4channels"
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "gemmetry.training.workload", "--config", "tiny", "--straggle", "1:20",
-        "--output", str(folder), "--override", *SMALL,
+        "-m", "gemmetry.training.workload", "--config", "tiny", "--straggle", "1:200",
+        "--output", str(folder), "--override", *SMALL, "training.max_steps=8", "profiling.active=6",
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
