@@ -74,8 +74,8 @@ def test_a_fallback_from_copy_engines_is_caught(two_gpus: None, tmp_path: Path) 
 
 @pytest.mark.alone
 def test_a_planted_straggler_is_named_with_its_kernel(two_gpus: None, tmp_path: Path) -> None:
-    """The wait is longer than a host takes to launch a step while it is profiled: the GPU would wait
-    for the host meanwhile, and nobody for that rank."""
+    """The wait is longer than a host takes to launch a step while it is profiled; otherwise the
+    GPUs wait for their hosts, and nobody for that rank."""
     folder = tmp_path / "sweep/256thread/nccl_4channels"
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
