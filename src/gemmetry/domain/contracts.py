@@ -329,6 +329,11 @@ class Provider(Protocol):
         """The devices of this machine that the provider can run on, and the architectures it can
         compile for (those with ``index`` None)."""
 
+    def prepare(self, target: Target) -> None:
+        """Load what the first dispatch on a GPU would otherwise load: libraries, the device's
+        context. All worker processes do so at once, before the first dispatch; errors are left to
+        `build`."""
+
     def compiles_ahead(self, target: Target) -> bool:
         """True if `compile` does work that is worth doing in parallel before measuring."""
 

@@ -80,6 +80,8 @@ class CompilePool:
         """End all compile workers; at once if the stop flag is set."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
+            worker.request_end()
+        for worker in self._workers:
             worker.stop()
         self._workers.clear()
 

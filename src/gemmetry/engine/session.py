@@ -269,7 +269,7 @@ class _Run:
     def _work_on(self, target: Target, pool: CompilePool) -> str:
         session = DeviceSession(target, self._context, self._journal, self._records)
         try:
-            for chunk in self._compiled_chunks(target, pool):
+            for chunk in self._compiled_chunks(target, pool, session):
                 session.measure(chunk)
         except DeviceLostError as lost:
             session.kill()
@@ -286,12 +286,14 @@ class _Run:
         session.close()
         return ""
 
-    def _compiled_chunks(self, target: Target, pool: CompilePool) -> Iterator[list[Candidate]]:
+    def _compiled_chunks(
+        self, target: Target, pool: CompilePool, session: DeviceSession
+    ) -> Iterator[list[Candidate]]:
         """Yield candidates of `target` that are ready to be built, chunk by chunk.
 
-        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb the
-        measurement. If nothing is run, the pool also continues without a pause at the end of a
-        chunk.
+        On a GPU the next chunk compiles while one is measured, and workers start while the first
+        one compiles; on a CPU that would disturb the measurement. If nothing is run, the pool also
+        continues without a pause at the end of a chunk.
         """
         waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
         for chunk in _chunks(self._candidates(target), CHUNK):
@@ -301,6 +303,8 @@ class _Run:
                 continue
             if waiting is not None:
                 yield self._compiled(*waiting)
+            elif self._job.uses_device and target.index is not None:
+                session.start(chunk)
             waiting = started
         if waiting is not None:
             yield self._compiled(*waiting)

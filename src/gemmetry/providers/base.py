@@ -51,6 +51,9 @@ class BaseProvider(ABC):
     def targets(self) -> Sequence[Target]:
         return (Target(TargetKind.CPU),)
 
+    def prepare(self, target: Target) -> None:
+        return
+
     def compiles_ahead(self, target: Target) -> bool:
         return False
 

@@ -45,6 +45,10 @@ class DeviceSession:
         )
         self._closer = Closer(job, self._standing)
 
+    def start(self, candidates: Iterable[Candidate]) -> None:
+        """Start the workers that `candidates` need, without waiting for them."""
+        self._crews.start(candidate.lane for candidate in candidates)
+
     def measure(self, candidates: Iterable[Candidate]) -> None:
         """Process every candidate until it has a record.
 
@@ -79,6 +83,9 @@ class DeviceSession:
                 candidate.restore(rounds.get(candidate.id, ()))
             candidate.verdict = candidate.verdict or verdicts.get(candidate.id)
         self._opener.begin(group)
+        # All at once, and ready before the first dispatch: loading libraries takes seconds of
+        # processor time, which must not disturb what is warmed up.
+        self.start(group)
         for lane, members in by_lane(group):
             self._opener.open(lane, members)
         self._results.store()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,6 +83,9 @@ class Bench:
         if hello.target.kind is TargetKind.CPU:
             pin_process(int(hello.options.get("threads", 0)))
         self._observers = make_observers(hello.target)
+        if hello.target.is_gpu:
+            with suppress(Exception):
+                provider.prepare(hello.target)
         # On the host a copy costs as much as an upload.
         self._uploads = Uploads() if hello.target.is_gpu else None
         self._open: dict[int, OpenDispatch] = {}

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gemmetry.domain.outcome import Stage
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.engine.workers.protocol import Open
 from gemmetry.store.rows import Lane
 
 
 class Crew:
-    """Workers that are ready; the first one verifies, and all of them sample.
+    """Workers of a lane; the first one verifies, and all of them sample.
 
     Raises:
-        WorkerLost: one did not start, or the provider does not work there; none is left running.
-        RunStopped: the run is being ended.
+        WorkerLost: one could not be started; none is left running.
     """
 
     def __init__(self, lane: Lane, context: WorkerContext, count: int) -> None:
         hello = context.hello(lane, jobs=1)
         self.workers: list[WorkerProcess] = []
+        self._is_ready = False
         try:
             for _ in range(count):
                 self.workers.append(WorkerProcess(lane, context, hello))
-            for worker in self.workers:
-                failure = worker.wait_ready()
-                if failure is not None:
-                    raise WorkerLost(ending_of(failure, worker.output_tail()))
         except BaseException:
             self.kill()
             raise
 
-    def stop(self) -> None:
-        """End the workers."""
-        for worker in self.workers:
-            worker.stop()
+    def wait_ready(self) -> None:
+        """Wait until all workers have loaded what dispatches need: the provider, the libraries of
+        verification and measurement, and the device.
+
+        Raises:
+            WorkerLost: one ended, or the provider does not work there; none is left running.
+            RunStopped: the run is being ended.
+        """
+        if self._is_ready:
+            return
+        try:
+            for worker in self.workers:
+                failure = worker.wait_ready()
+                if failure is not None:
+                    raise WorkerLost(ending_of(failure, worker.output_tail()))
+                # Nothing is opened, but everything is loaded, in all processes at once.
+                worker.send(Open(()))
+            for worker in self.workers:
+                worker.set_deadline(Stage.BUILD, "starting")
+                worker.expect((), ())
+        except BaseException:
+            self.kill()
+            raise
+        self._is_ready = True
 
     def kill(self) -> None:
         """Kill the workers."""
@@ -41,7 +61,7 @@ class Crew:
 
 
 class Crews:
-    """The crews of one device, by lane; each is started when it is first needed."""
+    """The crews of one device, by lane."""
 
     def __init__(self, context: WorkerContext, count: int) -> None:
         """`count` is the number of workers in each crew."""
@@ -50,24 +70,40 @@ class Crews:
         self._running: dict[int, Crew] = {}
         self._broken: dict[int, Ending] = {}
 
+    def start(self, lanes: Iterable[Lane]) -> None:
+        """Start the crews of `lanes` that are not running, without waiting for them."""
+        for lane in lanes:
+            if lane.id not in self._running and lane.id not in self._broken:
+                try:
+                    self._running[lane.id] = Crew(lane, self._context, self._count)
+                except WorkerLost as lost:
+                    self._broken[lane.id] = lost.ending
+
+    def wait_ready(self) -> None:
+        """Wait for all crews that were started; :meth:`of` reports those that did not start.
+
+        Raises:
+            RunStopped: the run is being ended.
+        """
+        for lane, crew in list(self._running.items()):
+            try:
+                crew.wait_ready()
+            except WorkerLost as lost:
+                del self._running[lane]
+                self._broken[lane] = lost.ending
+
     def of(self, lane: Lane) -> Crew:
-        """The lane's crew.
+        """The lane's crew, started if it is not running.
 
         Raises:
             WorkerLost: it did not start, now or earlier.
+            RunStopped: the run is being ended.
         """
-        crew = self._running.get(lane.id)
-        if crew is not None:
-            return crew
+        self.start([lane])
+        self.wait_ready()
         if lane.id in self._broken:
             raise WorkerLost(self._broken[lane.id])
-        try:
-            crew = Crew(lane, self._context, self._count)
-        except WorkerLost as lost:
-            self._broken[lane.id] = lost.ending
-            raise
-        self._running[lane.id] = crew
-        return crew
+        return self._running[lane.id]
 
     def workers(self, lane: int) -> list[WorkerProcess]:
         """The workers of a lane, if its crew is running."""
@@ -81,9 +117,12 @@ class Crews:
             crew.kill()
 
     def stop(self) -> None:
-        """End all workers."""
-        for crew in self._running.values():
-            crew.stop()
+        """End all workers, at the same time: closing a GPU takes a process half a second."""
+        workers = [worker for crew in self._running.values() for worker in crew.workers]
+        for worker in workers:
+            worker.request_end()
+        for worker in workers:
+            worker.stop()
         self._running.clear()
 
     def kill(self) -> None:

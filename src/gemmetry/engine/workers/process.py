@@ -123,6 +123,7 @@ class WorkerProcess:
         self._deadline = 0.0
         self._late = Ending(Outcome.TIMEOUT, "")
         self._on_the_way = 0
+        self._is_ending = False
         self._owned: set[str] = set()
         """Processes left running that are known to belong to some dispatch."""
         self.send(hello)
@@ -230,13 +231,18 @@ class WorkerProcess:
         except OSError:
             return ""
 
+    def request_end(self) -> None:
+        """Request that a healthy worker end, without waiting for it."""
+        if not self._is_ending:
+            with contextlib.suppress(ChannelClosed):
+                self._channel.send(Shutdown())
+                self._is_ending = True
+
     def stop(self) -> None:
         """End a healthy worker; kill it if it does not end."""
-        try:
-            self._channel.send(Shutdown())
+        self.request_end()
+        if self._is_ending:
             self._process.wait(SHUTDOWN_S)
-        except ChannelClosed:
-            pass
         self.kill()
 
     def kill(self) -> None:

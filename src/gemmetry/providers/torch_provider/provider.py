@@ -60,6 +60,9 @@ class TorchProvider(BaseProvider):
             found += gpu_targets()
         return found
 
+    def prepare(self, target: Target) -> None:
+        self._device(target)
+
     def build(self, dispatch: Dispatch, workspace: Workspace) -> TorchExecutable:
         from gemmetry.providers.torch_provider.executable import TorchExecutable
         from gemmetry.providers.torch_provider.products import (

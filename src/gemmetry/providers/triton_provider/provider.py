@@ -105,6 +105,11 @@ class TritonProvider(BaseProvider):
         with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
             return list(pool.map(one, dispatches))
 
+    def prepare(self, target: Target) -> None:
+        from gemmetry.devices.torch import open_device
+
+        open_device(target)
+
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(reason)

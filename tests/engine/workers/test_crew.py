@@ -1,0 +1,88 @@
+"""The workers of a device start, load and end together."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.failures import WorkerLost
+from gemmetry.engine.workers.crew import Crews
+from gemmetry.engine.workers.process import WorkerContext
+from gemmetry.engine.workers.protocol import Failure, Hello, Open, Ready, Shutdown
+from gemmetry.store.rows import Lane
+
+LANES = [Lane(number, "null", {}, Target(TargetKind.NULL)) for number in (1, 2)]
+
+
+@pytest.fixture
+def crews(tmp_path, memory_workers):
+    """Crews of two workers, and all messages that were sent, as (worker, type), in order."""
+    messages = []
+
+    def make(answer=memory_workers.healthy_answers):
+        def channel():
+            number = len(executor.channels)
+
+            def noted(request):
+                messages.append((number, type(request)))
+                return answer(request) if number in (0, 1) else healthy(request)
+
+            return memory_workers.MemoryChannel(noted)
+
+        healthy = memory_workers.healthy_answers
+        executor = memory_workers.MemoryExecutor(channel)
+        folders = dict.fromkeys(
+            ("generated", "references", "failures", "logs", "temporary"), tmp_path
+        )
+        return Crews(
+            WorkerContext(settings=RunSettings(), executor=executor, **folders), 2
+        ), executor
+
+    make.messages = messages
+    return make
+
+
+def test_all_workers_of_a_group_start_before_any_is_waited_for(crews):
+    made, _ = crews()
+    made.start(LANES)
+    assert crews.messages == [(number, Hello) for number in range(4)]
+    made.of(LANES[0])
+    # Each has loaded what dispatches need before the first one opens a dispatch.
+    assert crews.messages[4:] == [(number, Open) for number in range(4)]
+    made.of(LANES[1])
+    assert len(crews.messages) == 8
+
+
+def test_a_lane_that_does_not_start_leaves_the_others_running(crews):
+    made, executor = crews(lambda request: [Ready(Failure("UnsupportedError", "no"))])
+    made.start(LANES)
+    for _ in range(2):
+        with pytest.raises(WorkerLost):
+            made.of(LANES[0])
+    assert len(made.of(LANES[1]).workers) == 2
+    assert [process.status for process in executor.processes] == [-9, -9, None, None]
+
+
+def test_a_worker_that_dies_while_it_loads_breaks_its_lane_only(crews, memory_workers):
+    def answer(request):
+        return memory_workers.healthy_answers(request) if isinstance(request, Hello) else [Ready()]
+
+    made, _ = crews(answer)
+    made.start(LANES)
+    with pytest.raises(WorkerLost):
+        made.of(LANES[0])
+    assert len(made.of(LANES[1]).workers) == 2
+
+
+def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(crews):
+    made, executor = crews()
+    made.start(LANES)
+    made.wait_ready()
+    waits = []
+    for number, process in enumerate(executor.processes):
+        process.wait = lambda seconds, number=number: waits.append(
+            (number, [m for m in crews.messages if m[1] is Shutdown])
+        )
+    made.stop()
+    assert [(number, len(sent)) for number, sent in waits] == [(n, 4) for n in range(4)]
