@@ -351,6 +351,23 @@ def test_an_unknown_pipe_that_may_be_at_its_limit_leaves_the_verdict_open(verdic
     assert "tensor pipe" in found.verdict.claim
 
 
+def test_a_limit_beyond_doubt_stays_where_its_rivals_were_not_counted(verdict):
+    """Even if the L2 cache is at 100 %, no more than a twelfth is gained until the memory is."""
+    gone = {name.replace(".", "___"): math.nan
+            for name in ("lts__t_sectors" + SUFFIX, SM, MEMORY)}  # fmt: skip
+    found = verdict({"dram__cycles_active": 92.0}, **gone)
+    assert (found.verdict.id, found.verdict.confidence) == ("dram_roof", "medium")
+    first = found.findings[0]
+    assert "possibly busier: the L2 cache" in first.against
+    assert "SpeedOfLight" in first.against
+    assert first.collect == "--section SpeedOfLight"
+    assert [one.id for one in found.suppressed] == ["latency_long_scoreboard"]
+    # At 82 % a cache at 100 % is the limit, and tensor cores come first at any rate.
+    assert verdict({"dram__cycles_active": 82.0}, **gone).verdict.id == "cannot_tell"
+    gone[(TENSOR + SUFFIX).replace(".", "___")] = math.nan
+    assert verdict({"dram__cycles_active": 92.0}, **gone).verdict.id == "cannot_tell"
+
+
 def test_a_busy_unit_that_is_not_listed(counter_launches):
     values = counter_launches.metrics()
     values["sm__new_pipe_cycles_active" + SUFFIX] = values[SM] = 91.0

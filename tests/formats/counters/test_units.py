@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.formats.counters.units import base_unit
+from gemmetry.formats.counters.units import UnknownUnits, base_unit
 
 SIZES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 TIMES = {"ns": -9, "us": -6, "ms": -3, "s": 0}
@@ -57,10 +57,31 @@ def test_units_without_a_scale_stay_as_they_are(over, under):
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_unit_and_a_base_unit_is_its_own_base(text):
-    base, factor = base_unit(text)
-    assert factor > 0
-    assert base_unit(base) == (base, 1.0)
+def test_the_base_unit_of_any_text_is_its_own_base_or_unknown(text):
+    found = base_unit(text)
+    if found is not None:
+        base, factor = found
+        assert factor > 0
+        assert base_unit(base) == (base, 1.0)
+
+
+@pytest.mark.parametrize(
+    "unit", ["KiB", "Kinst", "hour", "byte/fortnight", "furlong/s", "byte/s/s", "bytes", "x", "0"]
+)
+def test_a_unit_whose_scale_is_not_known_has_no_base_unit(unit):
+    """As a plain number, its value would be off by an unknown factor."""
+    assert base_unit(unit) is None
+
+
+def test_metrics_in_unknown_units_are_named_once_per_unit():
+    unknown = UnknownUnits()
+    for metric in ("a", "b", "a"):
+        unknown.add(metric, "KiB")
+    unknown.add("c", "hour")
+    assert unknown.problems() == [
+        "the unit 'KiB' is unknown: a and 1 other metric are left out",
+        "the unit 'hour' is unknown: c is left out",
+    ]
 
 
 def test_a_scaled_size_below_the_line_is_scaled_as_nsight_compute_does_it():

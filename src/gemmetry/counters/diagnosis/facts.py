@@ -21,6 +21,12 @@ REACHED = 80.0
 """Percent of its peak rate from which a unit is at its limit (NVIDIA's rule SOLBottleneck)."""
 NEAR = 60.0
 """Percent of its peak rate from which a unit comes close (the same rule: below it, latency)."""
+CLEAR = 85.0
+"""Percent from which a limit is beyond doubt: the difference of several executions is smaller, and
+whatever else limits the kernel, too, removing that alone gains less than a fifth."""
+
+MAY_BE_UNLISTED = "Units that are not listed may be busier: SpeedOfLight was not collected"
+"""The doubt where the busiest of all units is not known."""
 
 TENSOR_LEAD = 10.0
 """Percentage points by which another unit has to be busier than tensor cores to be the nearest
@@ -162,8 +168,22 @@ class Facts:
         return sorted(found, key=lambda one: (one[0].rank, -one[1].value - one[0].lead))
 
     def open_units(self) -> list[Unit]:
-        """Units that the report does not show but that could change the verdict: they may be busier
-        than all others, or come before the busiest by rank."""
+        """Units that the report does not show but that could change the verdict: they come before
+        the busiest by rank, or may be busier than all others, unless the busiest is beyond doubt at
+        its limit."""
+        return [unit for unit in self._uncounted if unit not in self.rivals]
+
+    @cached_property
+    def rivals(self) -> list[Unit]:
+        """Units that the report does not show and that may be even busier than the one that is
+        beyond doubt at its limit: they make the verdict less certain, not another one."""
+        top = self.busiest(at_least=CLEAR)[:1]
+        return [unit for unit in self._uncounted if top and unit.rank == top[0][0].rank]
+
+    @cached_property
+    def _uncounted(self) -> list[Unit]:
+        """Units that the report does not show and that may be busier than all others, or come
+        before the busiest by rank."""
         reached = self.busiest(at_least=REACHED)
         rank = reached[0][0].rank if reached else 0
         known = [value.value for _, value in reached[:1]] or [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gemmetry.counters.diagnosis.facts import SHORT_NS, Facts
+from gemmetry.counters.diagnosis.facts import MAY_BE_UNLISTED, SHORT_NS, Facts
 from gemmetry.counters.diagnosis.model import (
     CANNOT_TELL,
     Claim,
@@ -132,7 +132,7 @@ def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confiden
     elif duration < SHORT_NS:
         doubts.append(f"It runs for {format_ns(duration)}, of which starting is a large part")
     if facts.lacks_parents and Gate.ROOF < gate < Gate.COST:
-        doubts.append("Units that are not listed may be busier: SpeedOfLight was not collected")
+        doubts.append(MAY_BE_UNLISTED)
     doubts.extend(
         f"Not counted: {one.missing}"
         for rule, one in judged.undecided

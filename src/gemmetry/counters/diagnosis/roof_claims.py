@@ -23,9 +23,9 @@ _RANKED = (1.0, 0.99, 0.5)
 
 def roof_claim(
     facts: Facts, unit: Unit, value: CounterEvidence, confidence: Confidence, *,
-    voids: frozenset[Gate] = frozenset(), agrees: frozenset[str] = frozenset(),
+    voids: frozenset[Gate] = frozenset(), agrees: frozenset[str] = frozenset(), doubt: str = "",
 ) -> Claim:  # fmt: skip
-    """That `unit` is busy for `value` percent of the launch."""
+    """That `unit` is busy for `value` percent of the launch; `doubt` speaks against it."""
     name, verdict, is_known = facts.named(unit), unit.verdict, True
     if unit.id == "l1":
         verdict, name, is_known = _of_l1(facts, value)
@@ -33,7 +33,7 @@ def roof_claim(
     share = f"{value.value:.1f} %"
     at = "is at" if is_reached else "is the nearest limit, at"
     because = f"{name} is busy for {share} of the time: warps wait because it is, and "
-    against = ""
+    against = doubt
     if not is_reached:
         against = f"{100 - value.value:.0f} % of its rate is unused; latencies matter, too"
     return Claim(

@@ -110,6 +110,13 @@ def test_a_value_in_a_unit_that_cannot_be_converted_is_a_problem():
     ]
 
 
+def test_a_value_in_an_unknown_unit_is_left_out_with_a_note():
+    table = page(metric(SPEED, "Duration", "fortnight", "1.5"),
+                 metric(SPEED, "Elapsed Cycles", "cycle", "9"))  # fmt: skip
+    assert table[0].metrics() == {"gpc__cycles_elapsed.max": 9}
+    assert table.problems == ["the unit 'fortnight' is unknown: gpu__time_duration.sum is left out"]
+
+
 @pytest.mark.parametrize("missing", ["", "n/a", "no data", "nan", "(!) n/a"])
 def test_missing_values(missing):
     table = page(metric(SPEED, "Duration", "us", missing), metric(SPEED, "Elapsed Cycles", "", "1"))

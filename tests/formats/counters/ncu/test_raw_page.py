@@ -40,6 +40,15 @@ def test_every_column_is_in_its_base_unit():
     assert table[1].metrics() == pytest.approx({"a": 1000, "b": 2000, "c": 3e9, "d": 4})
 
 
+def test_a_column_in_an_unknown_unit_is_left_out_with_a_note():
+    table = page({"a": "KiB", "b": "ns", "c": "KiB", "d": "hour"}, ["1", "2", "3", "4"],
+                 ["n/a", "2", "3", "4"])  # fmt: skip
+    assert table[0].metrics() == {"b": 2}
+    assert (table.units, table.texts) == ({"b": "ns"}, {})
+    assert table.problems == ["the unit 'KiB' is unknown: a and 1 other metric are left out",
+                              "the unit 'hour' is unknown: d is left out"]  # fmt: skip
+
+
 def test_a_launch_has_what_its_columns_and_metrics_state():
     table = page({"launch__cluster_dim_x": "", "launch__cluster_dim_y": "",
                   "launch__cluster_dim_z": "", "device__attribute_display_name": ""},

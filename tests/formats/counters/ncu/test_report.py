@@ -55,6 +55,17 @@ def test_values_are_in_base_units_and_texts_apart(report, ncu_report):
     assert table.problems == []
 
 
+def test_a_metric_in_an_unknown_unit_is_left_out_with_a_note(report, ncu_report):
+    metric = ncu_report.Metric
+    launch = ncu_report.Action("k", {
+        "size": metric(3, "KiB"), "inst": metric(5, "inst"), "name": metric("x", "words"),
+    })  # fmt: skip
+    table = read_ncu_rep(report, ncu_report.library([launch, launch]))
+    assert [one.metrics() for one in table] == [{"inst": 5}, {"inst": 5}]
+    assert table.texts == {"name": ["x", "x"]}
+    assert table.problems == ["the unit 'KiB' is unknown: size is left out"]
+
+
 def test_what_identifies_a_launch_comes_from_its_metrics(report, ncu_report):
     values = sizes("grid", 2, 66, 1) | sizes("block", 384, 1, 1) | sizes("cluster", 2, 1, 1) | {
         "device__attribute_compute_capability_major": 9, "launch__context_id": 1,

@@ -24,7 +24,7 @@ from gemmetry.formats.counters.launches import (
     SpeedupKind,
 )
 from gemmetry.formats.counters.ncu.launch_columns import LAUNCH_COLUMNS, launch_info
-from gemmetry.formats.counters.units import base_unit
+from gemmetry.formats.counters.units import UnknownUnits, base_unit
 
 _LABELS = Path(__file__).with_name("labels.txt")
 _ID = re.compile(r"[\w.:]*__[\w.:]+")
@@ -78,6 +78,7 @@ class _DetailsPage:
         self._begin(header)
         self._launches: dict[tuple[int, str, str, str], _DetailedLaunch] = {}
         self._problems: list[str] = []
+        self._unknown = UnknownUnits()
 
     def _begin(self, header: Sequence[str]) -> None:
         """Begin a table with these columns."""
@@ -129,11 +130,16 @@ class _DetailsPage:
             for metric, (cell, unit) in launch.values.items():
                 self._put(columns, row, metric, cell, unit)
         infos = [launch.info() for launch in self._launches.values()]
-        return columns.table("ncu", infos, problems=self._problems)
+        problems = [*self._problems, *self._unknown.problems()]
+        return columns.table("ncu", infos, problems=problems)
 
     def _put(self, columns: Columns, row: int, metric: str, cell: str, unit: str) -> None:
-        base, factor = base_unit(unit)
+        found = base_unit(unit)
         value = number(cell)
+        if found is None and value is not None:
+            self._unknown.add(metric, unit)
+            return
+        base, factor = found or (unit, 1.0)
         if value is not None:
             known = columns.unit(metric)
             if known is not None and known != base:

@@ -20,7 +20,7 @@ import numpy as np
 from gemmetry.formats.counters.cells import check_decimal_point, integer, is_missing, number
 from gemmetry.formats.counters.launches import Float64, LaunchInfo, LaunchTable
 from gemmetry.formats.counters.ncu.launch_columns import IDENTIFYING, LAUNCH_COLUMNS, launch_info
-from gemmetry.formats.counters.units import base_unit
+from gemmetry.formats.counters.units import UnknownUnits, base_unit
 
 _FIRST_ROWS = 64
 _WRONG_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))")
@@ -181,9 +181,14 @@ class _RawPage:
         self._values[np.isinf(self._values)] = np.nan
         values: dict[str, Float64] = {}
         units: dict[str, str] = {}
+        unknown = UnknownUnits()
         for place, column in enumerate(self._columns):
-            name = self._header[column]
-            base, factor = base_unit(self._unit(column))
+            name, unit = self._header[column], self._unit(column)
+            known = base_unit(unit)
+            if known is None:
+                unknown.add(name, unit)
+                continue
+            base, factor = known
             values[name] = self._values[:, place]
             if factor != 1:
                 values[name] *= factor
@@ -192,7 +197,7 @@ class _RawPage:
         for column, by_row in self._texts.items():
             name = self._header[column]
             texts[name] = [by_row.get(row, "") for row in range(count)]
-            if np.isnan(values[name]).all():
+            if name in values and np.isnan(values[name]).all():
                 del values[name], units[name]
         return LaunchTable(
             tool="ncu",
@@ -200,5 +205,5 @@ class _RawPage:
             values=values,
             units=units,
             texts=texts,
-            problems=self._problems,
+            problems=[*self._problems, *unknown.problems()],
         )

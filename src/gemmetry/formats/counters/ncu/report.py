@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.columns import Columns
@@ -26,7 +26,7 @@ from gemmetry.formats.counters.launches import (
     StallSamples,
 )
 from gemmetry.formats.counters.ncu.launch_columns import PRODUCT, completed
-from gemmetry.formats.counters.units import base_unit
+from gemmetry.formats.counters.units import UnknownUnits, base_unit
 
 MAGIC = b"NVR\x00"
 
@@ -78,6 +78,7 @@ def read_ncu_rep(
                             f"or needs a newer reader than {reader}")  # fmt: skip
     if len(problems) == len(actions):
         raise _unreadable(path, reader)
+    problems += kinds.unknown.problems()
     return columns.table("ncu", infos, version=_writer(path), source=path, problems=problems)
 
 
@@ -88,20 +89,23 @@ class _Kinds:
     def __init__(self, library: ModuleType) -> None:
         self._text = library.IMetric.ValueKind_STRING
         self._names: dict[tuple[str, ...], dict[str, None]] = {}
-        self._kinds: dict[str, tuple[bool, str, float]] = {}
+        self._kinds: dict[str, tuple[bool, str, float] | None] = {}
+        self.unknown: Final = UnknownUnits()
 
     def names(self, action: Any) -> Mapping[str, None]:
         """The metrics of a launch, as the keys."""
         names = tuple(action.metric_names())
         return self._names.setdefault(names, dict.fromkeys(names))
 
-    def of(self, name: str, metric: Any) -> tuple[bool, str, float]:
-        """Of a metric, which the first launch that has it shows."""
-        found = self._kinds.get(name)
-        if found is None:
-            is_text = metric.kind() == self._text
-            found = self._kinds[name] = (is_text, *base_unit(metric.unit()))
-        return found
+    def of(self, name: str, metric: Any) -> tuple[bool, str, float] | None:
+        """Of a metric, which the first launch that has it shows; None: its unit is unknown."""
+        if name not in self._kinds:
+            unit, is_text = metric.unit(), metric.kind() == self._text
+            base = ("", 1.0) if is_text else base_unit(unit)
+            if base is None:
+                self.unknown.add(name, unit)
+            self._kinds[name] = None if base is None else (is_text, *base)
+        return self._kinds[name]
 
 
 class _Action:
@@ -119,7 +123,10 @@ class _Action:
         metric = self._action.metric_by_name(name) if name in self.names else None
         if metric is None:
             return None, ""
-        is_text, base, factor = self._kinds.of(name, metric)
+        kind = self._kinds.of(name, metric)
+        if kind is None:
+            return None, ""
+        is_text, base, factor = kind
         if not metric.has_value():
             return None, base
         return metric.as_string() if is_text else metric.as_double() * factor, base

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gemmetry.counters.diagnosis import amd
-from gemmetry.counters.diagnosis.facts import NEAR, REACHED, Facts
+from gemmetry.counters.diagnosis.facts import (
+    CLEAR,
+    MAY_BE_UNLISTED,
+    NEAR,
+    REACHED,
+    Facts,
+)
 from gemmetry.counters.diagnosis.model import Claim, Confidence, CounterEvidence, Gate, NotCounted
 from gemmetry.counters.diagnosis.roof_claims import ROOF_VERDICTS, at_its_rate, roof_claim
 from gemmetry.counters.diagnosis.rule import Rule
 from gemmetry.counters.diagnosis.units import MEMORY, SM, Unit
-
-_CLEAR = 85.0
-"""Percent from which a limit is beyond doubt: the difference of several executions is smaller."""
 
 _VOIDS = frozenset({Gate.GRID, Gate.NEAR_ROOF, Gate.LATENCY})
 
@@ -42,14 +45,23 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
                 units=frozenset({"other"}),
             )
     for unit, value in reached:
-        is_sure = value.value >= _CLEAR and (unit.rank == 0 or not facts.lacks_parents)
-        confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
-        if facts.lacks_parents and unit.rank > 0:
-            confidence = Confidence.LOW
+        is_clear = value.value >= CLEAR
+        # Of the units that come second, any that was not counted may be busier.
+        may_be_second = unit.rank > 0 and (facts.lacks_parents or bool(facts.rivals))
+        confidence = Confidence.HIGH if is_clear else Confidence.MEDIUM
+        if may_be_second:
+            confidence = Confidence.MEDIUM if is_clear else Confidence.LOW
         yield roof_claim(
             facts, unit, value, confidence,
-            voids=_VOIDS,
+            voids=_VOIDS, doubt=_doubt(facts) if may_be_second else "",
         )  # fmt: skip
+
+
+def _doubt(facts: Facts) -> str:
+    """Which units may be busier: those that were not counted, and those that are not listed."""
+    rivals = [facts.named(unit) for unit in facts.rivals]
+    doubts = [f"Not counted, and possibly busier: {', '.join(rivals)}"] if rivals else []
+    return ". ".join([*doubts, *([MAY_BE_UNLISTED] if facts.lacks_parents else [])])
 
 
 def _is_first(unlisted: CounterEvidence, reached: Sequence[tuple[Unit, CounterEvidence]]) -> bool:
