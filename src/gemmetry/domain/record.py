@@ -55,6 +55,11 @@ class BuildFacts:
     """Architecture the code was compiled for, where it differs from the target's."""
     default_configuration: str | None = None
     """The compiler's own choices, where the configuration leaves them open."""
+    algorithms_tried: int | None = None
+    """Number of algorithms that the provider timed to choose `default_configuration`; None where it
+    timed none."""
+    workspace_bytes: int | None = None
+    """Device memory that launches write besides the result."""
     compile_ns: int | None = None
     source_path: str | None = None
     """Generated source, relative to the experiment folder, like all paths here."""

@@ -264,7 +264,8 @@ def _roofline_text(record: Record) -> str:
 
 def _build_facts(record: Record) -> list[tuple[str, str]]:
     names = ("registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction",
-             "compiled_for", "default_configuration", "compile_ns")  # fmt: skip
+             "compiled_for", "default_configuration", "algorithms_tried", "workspace_bytes",
+             "compile_ns")  # fmt: skip
     facts = record.facts
     return [
         *(

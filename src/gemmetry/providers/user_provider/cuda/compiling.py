@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gemmetry.devices.cuda_compiler import Cubin, compile_file
 from gemmetry.devices.cuda_plans import LaunchPlan
@@ -106,7 +107,7 @@ def code_architecture(architecture: str) -> str:
 
 def _written(
     dispatch: Dispatch, architecture: str, cubin: Cubin, generated: Path
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Write what the compiler made; the fact of each file's path -> the path."""
     stem = f"{dispatch.configuration.name}.{architecture}"
     folder = output_folder(generated, dispatch)

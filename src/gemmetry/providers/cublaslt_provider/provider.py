@@ -1,0 +1,157 @@
+"""The provider: what it supports, its configurations, and building them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.errors import DispatchError, RequestError, UnsupportedError
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.cublaslt_provider.support import reason_against
+
+if TYPE_CHECKING:
+    from gemmetry.providers.cublaslt_provider.executable import CublasLtExecutable
+
+PROPOSALS = 8
+"""Proposals of the heuristic that ``best`` times."""
+_MOST_PROPOSALS = 256
+_MOST = {"proposals": PROPOSALS, "all": 1000}
+"""How many algorithms are listed by default."""
+_BEST = "best"
+_BEST_OF = re.compile(r"best([1-9][0-9]{0,2})", re.ASCII)
+_ALGORITHMS = ("chosen", "proposals", "all")
+
+
+class CublasLtProvider(BaseProvider):
+    """Options: ``algorithms`` (which are listed besides ``default`` and ``best``: ``chosen``, none;
+    ``proposals``, those of the heuristic; ``all``, every legal one) and ``most`` (how many of
+    them)."""
+
+    name: ClassVar[str] = "cublaslt"
+    description: ClassVar[str] = "cuBLASLt's own algorithms, and the best of its proposals"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._listed = str(self.options.get("algorithms", _ALGORITHMS[0]))
+        if self._listed not in _ALGORITHMS:
+            raise RequestError(
+                f"the provider cublaslt lists no algorithms called {self._listed!r}",
+                hint=f"Set its option algorithms to {', '.join(_ALGORITHMS[:-1])} or all.",
+            )
+        self._most = int(self.options.get("most", _MOST.get(self._listed, 0)))
+
+    def available(self) -> str | None:
+        for module, name, extra in (("nvmath", "nvmath-python", "cublaslt"), ("torch",) * 3):
+            if importlib.util.find_spec(module) is None:
+                return f"{name} is not installed; pip install 'gemmetry[{extra}]'"
+        return None
+
+    def targets(self) -> Sequence[Target]:
+        if self.available() is not None:
+            return ()
+        from gemmetry.devices.torch import gpu_targets
+
+        return [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
+
+    def supports(self, operation: Operation, target: Target) -> str | None:
+        return reason_against(operation, target)
+
+    def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        yield Configuration(DEFAULT_CONFIGURATION)
+        yield Configuration(_BEST, {"proposals": PROPOSALS})
+        if self._listed != _ALGORITHMS[0]:
+            yield from self._algorithms(operation, target)
+
+    def parse_configuration(
+        self, name: str, operation: Operation, target: Target
+    ) -> Configuration | None:
+        count = _proposals(name)
+        if count is not None:
+            parameters = {} if name == DEFAULT_CONFIGURATION else {"proposals": count}
+            return Configuration(name, parameters)
+        if not name.startswith("algo") or self.available() is not None:
+            return None
+        from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
+
+        algorithm = parse_algorithm(name)
+        return None if algorithm is None else algorithm.configuration(operation)
+
+    def build(self, dispatch: Dispatch, workspace: Workspace) -> CublasLtExecutable:
+        if reason := self.supports(dispatch.operation, dispatch.target):
+            raise UnsupportedError(f"{dispatch}: {reason}")
+        from gemmetry.devices.torch import open_device
+        from gemmetry.providers.cublaslt_provider.choosing import load
+
+        proposals = _proposals(dispatch.configuration.name) or 0
+        return load(dispatch, proposals, open_device(dispatch.target), workspace)
+
+    def versions(self) -> Mapping[str, str]:
+        if self.available() is not None:
+            return {}
+        from importlib.metadata import version
+
+        from gemmetry.providers.cublaslt_provider import bindings
+
+        try:
+            return {"nvmath-python": version("nvmath-python"), "cublaslt": bindings.version()}
+        except DispatchError:
+            return {"nvmath-python": version("nvmath-python")}
+
+    def doctor_notes(self) -> Sequence[str]:
+        if self.available() is not None or not self.targets():
+            return ()
+        from gemmetry.providers.cublaslt_provider import bindings
+
+        try:
+            bindings.version()
+        except DispatchError as error:
+            return (f"{error.message}. {error.hint}",)
+        return ()
+
+    def _algorithms(self, operation: Operation, target: Target) -> Iterator[Configuration]:
+        """Those that the library proposes or accepts on the device of `target`; none where it
+        cannot be asked."""
+        from gemmetry.devices.torch import open_device
+        from gemmetry.providers.cublaslt_provider import selecting
+        from gemmetry.providers.cublaslt_provider.choosing import described
+        from gemmetry.providers.cublaslt_provider.problem import problem_of
+
+        if self.available() is not None or self.supports(operation, target) is not None:
+            return
+        problem = problem_of(operation)
+        try:
+            matmul = described(problem, open_device(target))
+        except DispatchError:
+            return
+        try:
+            if self._listed == "all":
+                found = selecting.search(matmul, problem, operation)
+            else:
+                count = min(self._most, _MOST_PROPOSALS)
+                results = selecting.proposed(matmul, operation, count)
+                found = (selecting.algorithm_of(matmul, one) for one in results)
+            for algorithm in dict.fromkeys(islice(found, self._most)):
+                yield algorithm.configuration(operation)
+        except DispatchError:
+            return  # Building ``default`` ends with the reason.
+        finally:
+            matmul.close()
+
+
+def _proposals(configuration: str) -> int | None:
+    """How many proposals a configuration chooses from; None for a named algorithm."""
+    match = _BEST_OF.fullmatch(configuration)
+    if match is not None:
+        count = int(match[1])
+        return count if 2 <= count <= _MOST_PROPOSALS and count != PROPOSALS else None
+    return {DEFAULT_CONFIGURATION: 1, _BEST: PROPOSALS}.get(configuration)
+
+
+PROVIDER = CublasLtProvider
