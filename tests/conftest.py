@@ -132,6 +132,12 @@ def ncu_report() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def cublaslt_stand_in() -> ModuleType:
+    """A stand-in for cuBLASLt on host memory: the module ``cublaslt_stand_in.py``."""
+    return sys.modules.get("cublaslt_stand_in") or _load("cublaslt_stand_in")
+
+
+@pytest.fixture(scope="session")
 def counter_launches() -> ModuleType:
     """Makes synthetic launches with hardware counters: the module ``counter_launches.py``."""
     return sys.modules.get("counter_launches") or _load("counter_launches")

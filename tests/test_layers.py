@@ -156,7 +156,8 @@ NAMES_OF_SOMETHING_ELSE = {
     "devices/cuda_tools.py", "engine/dispatches/sanitizing.py", "observers/torch_profiler.py",
     "verification/references/cache.py",
     "domain/target.py", "specs/model.py", "specs/schema.py", "specs/yaml_text.py",  # null
-    "kernel_names/other_gemm.py", "kernel_names/words.py",  # families of kernels
+    "kernel_names/nvidia_gemm.py", "kernel_names/other_gemm.py",  # families of kernels
+    "kernel_names/words.py",
     "traces/operators/gemms.py", "traces/operators/launchers.py",
     "training/manifest.py", "training/workload/__main__.py",  # libraries
     "training/workload/facts.py",

@@ -145,7 +145,8 @@ def _full_record():
     )  # fmt: skip
     facts = BuildFacts(
         registers=96, spill_bytes=0, shared_memory_bytes=1024, matrix_instruction="wgmma",
-        compiled_for="sm_90", default_configuration="tile", compile_ns=5, compile_command="c",
+        compiled_for="sm_90", default_configuration="tile",
+        algorithms_tried=8, workspace_bytes=1024, compile_ns=5, compile_command="c",
         run_command="r", declared=(Trait.FLUSHES_SUBNORMALS,),
     )  # fmt: skip
     counters = CounterFacts(folder="counters/x", metric_set="gemm", verdict="tensor_roof",

@@ -46,7 +46,7 @@ OPERATIONS = (
     "matmul_37x29x41_f32t_f32t_f32t",
     "matmul_1x208x176_bf16t_bf16n_bf16t",
     "batch_matmul_3x48x80x64_bf16t_bf16n_bf16t",
-    "batch_matmul_3x48x80x64_f32n_f32t_f32n_bias",
+    "batch_matmul_3x48x80x64_f32n_f32t_f32t_bias",
 )
 FP8 = (
     f"{PLAIN}_e4m3t_e4m3n_bf16t",
@@ -168,7 +168,7 @@ def test_names_parse_back_to_the_same_algorithm(cuda: Target, name: str) -> None
     if reason := _provider().supports(operation, cuda):
         pytest.skip(reason)
     problem = problem_of(operation)
-    matmul = described(problem, open_device(cuda))
+    matmul = described(problem, cuda, open_device(cuda))
     proposals = selecting.proposed(matmul, operation, 16)
     same = []
     for result in proposals:

@@ -22,7 +22,7 @@ from gemmetry.domain.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from gemmetry.providers.cublaslt_provider.problem import Compute, Matrix, Problem
+from gemmetry.providers.cublaslt_provider.problem import Compute, GemmProblem, Matrix
 
 MODULE = "nvmath.bindings.cublasLt"
 
@@ -131,7 +131,7 @@ def handle(device_index: int) -> int:
 class Matmul:
     """A problem as the library's descriptors. The device that `handle` belongs to is current."""
 
-    def __init__(self, problem: Problem, lt_handle: int, workspace_bytes: int) -> None:
+    def __init__(self, problem: GemmProblem, lt_handle: int, workspace_bytes: int) -> None:
         """
         Args:
             workspace_bytes: what an algorithm may use at most.
@@ -343,7 +343,7 @@ def _copied(result: Result) -> Result:
     return Result.from_buffer_copy(result)
 
 
-def _scalar(value: float, problem: Problem) -> Any:
+def _scalar(value: float, problem: GemmProblem) -> Any:
     """alpha or beta in host memory, in the format that the computation takes it in."""
     if problem.compute == Compute.F16:
         return ctypes.c_uint16(int(np.float16(value).view(np.uint16)))

@@ -15,18 +15,20 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
+from gemmetry.domain.target import Target
 from gemmetry.providers.cublaslt_provider import bindings
 from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
 from gemmetry.providers.cublaslt_provider.bindings import Matmul, Result
 from gemmetry.providers.cublaslt_provider.executable import CublasLtExecutable
-from gemmetry.providers.cublaslt_provider.problem import Problem, problem_of
+from gemmetry.providers.cublaslt_provider.problem import GemmProblem, problem_of
 from gemmetry.providers.cublaslt_provider.selecting import algorithm_of, proposed, result_of
+from gemmetry.providers.cublaslt_provider.support import capability
 from gemmetry.providers.cublaslt_provider.trial import medians_ns
 from gemmetry.providers.files import output_folder, write_atomically
 
 _WORKSPACE_BYTES = 32 * 2**20
 _EARLIER_WORKSPACE_BYTES = 4 * 2**20
-_FIRST_LARGE = 9
+_FIRST_LARGE = 90
 """Workspaces that the cuBLAS documentation recommends (``cublasSetWorkspace``): 32 MiB on Hopper
 and later, 4 MiB before."""
 
@@ -39,16 +41,15 @@ class _Choice:
     tried: int | None = None
 
 
-def described(problem: Problem, device: TorchDevice) -> Matmul:
-    """The problem in the library's descriptors, on a device.
+def described(problem: GemmProblem, target: Target, device: TorchDevice) -> Matmul:
+    """The problem in the library's descriptors, on the device of a target.
 
     Raises:
         UnsupportedError: the library rejects the description. LaunchError: it cannot be used.
     """
-    with device.errors("opening cuBLASLt"):
-        torch.cuda.synchronize(device.index)  # Makes torch's context the current one.
-        major, _ = torch.cuda.get_device_capability(device.index)
-    limit = _WORKSPACE_BYTES if major >= _FIRST_LARGE else _EARLIER_WORKSPACE_BYTES
+    device.synchronize()  # Makes torch's context the current one.
+    is_large = capability(target) >= _FIRST_LARGE
+    limit = _WORKSPACE_BYTES if is_large else _EARLIER_WORKSPACE_BYTES
     return Matmul(problem, bindings.handle(device.index), limit)
 
 
@@ -66,7 +67,7 @@ def load(
             not fit.
     """
     operation, problem = dispatch.operation, problem_of(dispatch.operation)
-    matmul = described(problem, device)
+    matmul = described(problem, dispatch.target, device)
     try:
         # The heuristic sees that there are such tensors; each launch sets their addresses.
         dummy = torch.empty(1, dtype=torch.float64, device=device.torch_device)

@@ -75,7 +75,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class GemmProblem:
     """Everything that cuBLASLt has to know of an operation."""
 
     a: Matrix
@@ -100,7 +100,7 @@ class Problem:
     """Schemes that keep partial sums in the accumulator's format."""
 
 
-def problem_of(operation: Operation) -> Problem:
+def problem_of(operation: Operation) -> GemmProblem:
     """The problem that computes `operation`, which the provider supports."""
     s = operation.signature
     by_role = {spec.role: spec for spec in (*operation.inputs, operation.output)}
@@ -116,7 +116,7 @@ def problem_of(operation: Operation) -> Problem:
         scale_modes = (modes[first], modes[second])
     factors = {"lhs": "scale_a", "rhs": "scale_b"}
     is_exact = s.result is s.accumulator
-    return Problem(
+    return GemmProblem(
         a=matrices[first],
         b=matrices[second],
         d=matrices["result"],

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
-from gemmetry.domain.errors import DispatchError, RequestError, UnsupportedError
+from gemmetry.domain.errors import (
+    DispatchError,
+    RequestError,
+    UnsupportedError,
+    alternatives,
+)
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
@@ -43,7 +48,7 @@ class CublasLtProvider(BaseProvider):
         if self._listed not in _ALGORITHMS:
             raise RequestError(
                 f"the provider cublaslt lists no algorithms called {self._listed!r}",
-                hint=f"Set its option algorithms to {', '.join(_ALGORITHMS[:-1])} or all.",
+                hint=f"Set its option algorithms to {alternatives(_ALGORITHMS)}.",
             )
         self._most = int(self.options.get("most", _MOST.get(self._listed, 0)))
 
@@ -116,8 +121,8 @@ class CublasLtProvider(BaseProvider):
         return ()
 
     def _algorithms(self, operation: Operation, target: Target) -> Iterator[Configuration]:
-        """Those that the library proposes or accepts on the device of `target`; none where it
-        cannot be asked."""
+        """Those that the library proposes or accepts on the device of `target`; none where it does
+        not work."""
         from gemmetry.devices.torch import open_device
         from gemmetry.providers.cublaslt_provider import selecting
         from gemmetry.providers.cublaslt_provider.choosing import described
@@ -127,7 +132,7 @@ class CublasLtProvider(BaseProvider):
             return
         problem = problem_of(operation)
         try:
-            matmul = described(problem, open_device(target))
+            matmul = described(problem, target, open_device(target))
         except DispatchError:
             return
         try:

@@ -10,7 +10,7 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.cublaslt_provider.algorithms import Algorithm
 from gemmetry.providers.cublaslt_provider.bindings import Matmul, Result
-from gemmetry.providers.cublaslt_provider.problem import Problem, Reduction
+from gemmetry.providers.cublaslt_provider.problem import GemmProblem, Reduction
 
 MOST_PROPOSALS = 256
 """Of the heuristic, which has far fewer."""
@@ -63,7 +63,7 @@ def algorithm_of(matmul: Matmul, result: Result) -> Algorithm:
 
 
 def result_of(
-    matmul: Matmul, problem: Problem, operation: Operation, algorithm: Algorithm
+    matmul: Matmul, problem: GemmProblem, operation: Operation, algorithm: Algorithm
 ) -> Result:
     """The algorithm, ready to launch.
 
@@ -95,7 +95,7 @@ def _configured(matmul: Matmul, algorithm: Algorithm) -> Result:
     return result
 
 
-def search(matmul: Matmul, problem: Problem, operation: Operation) -> Iterator[Algorithm]:
+def search(matmul: Matmul, problem: GemmProblem, operation: Operation) -> Iterator[Algorithm]:
     """All algorithms that the library accepts for an operation, those of the heuristic first: every
     identifier with every tile, stage count, custom option, swizzle and cluster that it declares,
     and with K split where it can be. :data:`MOST_CHECKED` combinations are tried at most.
@@ -131,7 +131,7 @@ def _is_legal(matmul: Matmul, algorithm: Algorithm) -> bool:
 
 
 def _combinations(
-    matmul: Matmul, problem: Problem, usual: Result, clusters: tuple[int, ...]
+    matmul: Matmul, problem: GemmProblem, usual: Result, clusters: tuple[int, ...]
 ) -> Iterator[Algorithm]:
     """What an algorithm declares that it can be set to."""
     base = algorithm_of(matmul, usual)

@@ -77,7 +77,6 @@ def _accumulator_reason(s: Signature) -> str | None:
 
 def _format_reason(operation: Operation, target: Target) -> str | None:
     s = operation.signature
-    capability = _capability(target)
     if s.lhs in (E4M3, E5M2) and s.rhs in (E4M3, E5M2):
         return _fp8_reason(operation, target)
     if s.scaling is not Scaling.NONE:
@@ -89,14 +88,14 @@ def _format_reason(operation: Operation, target: Target) -> str | None:
     if s.result not in _RESULTS[s.lhs]:
         known = " or ".join(map(str, _RESULTS[s.lhs]))
         return f"cuBLASLt's product of {s.lhs} returns {known}, not {s.result}"
-    if s.lhs in (TF32, BF16) and capability < _FIRST_BF16_CUDA:
+    if s.lhs in (TF32, BF16) and capability(target) < _FIRST_BF16_CUDA:
         return f"{target} has no {s.lhs} tensor cores (the first are those of sm_80)"
     return None
 
 
 def _fp8_reason(operation: Operation, target: Target) -> str | None:
-    s, capability = operation.signature, _capability(target)
-    if capability < _FIRST_FP8_CUDA:
+    s = operation.signature
+    if capability(target) < _FIRST_FP8_CUDA:
         return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
     if s.lhs is s.rhs is E5M2:
         return "cuBLASLt does not multiply two e5m2 matrices"
@@ -109,7 +108,7 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
         return f"cuBLASLt's fp8 product takes K and {name} in multiples of {_FP8_BYTES}"
     if s.scaling in (Scaling.NONE, Scaling.TENSOR):
         return None
-    if capability != _FINE_SCALES_CUDA:
+    if capability(target) != _FINE_SCALES_CUDA:
         return f"cuBLASLt takes f32 factors of rows and blocks on sm_90 only, not on {target}"
     if s.kind is not OperationKind.MATMUL:
         return "cuBLASLt takes factors of rows and blocks for single products, not for batches"
@@ -125,10 +124,7 @@ def _blocks_reason(operation: Operation) -> str | None:
         or blocks.depth != _BLOCK
         or (blocks.rows, blocks.columns) not in known
     ):
-        return (
-            f"on Hopper cuBLASLt takes f32 factors of 1x128 and 128x128, not both 128x128, and not "
-            f"{blocks}"
-        )
+        return f"cuBLASLt takes f32 factors of 1x128, or of 1x128 and 128x128, not {blocks}"
     if s.lhs is not E4M3 or s.rhs is not E4M3:
         return "cuBLASLt takes factors of blocks for e4m3 only"
     if s.result is F16:
@@ -179,6 +175,7 @@ def _epilogue_reason(operation: Operation) -> str | None:
     return None
 
 
-def _capability(target: Target) -> int:
+def capability(target: Target) -> int:
+    """The compute capability, 90 for ``sm_90``."""
     digits = target.architecture.removeprefix("sm_").rstrip("af")
     return int(digits) if digits.isdigit() else 0

@@ -1,0 +1,57 @@
+"""The provider on a pretended H200: cuBLASLt's calls go to a stand-in that computes on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gemmetry.domain.target import Target, TargetKind
+
+nvmath = pytest.importorskip("nvmath.bindings.cublasLt", reason="nvmath-python is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from gemmetry.devices.torch import TorchDevice  # noqa: E402
+from gemmetry.providers.cublaslt_provider import bindings  # noqa: E402
+
+H200 = Target(TargetKind.CUDA, "sm_90", 0, product="NVIDIA H200")
+
+
+class HostGpu(TorchDevice):
+    """Host memory that takes the time of the stand-in's pretended clock."""
+
+    def __init__(self, library: Any) -> None:
+        super().__init__("cpu")
+        self._library = library
+        self.last_level_cache_bytes = 1 << 16
+
+    def captured(
+        self, call: Callable[[], object], *, keeps_result: bool = False
+    ) -> Callable[[], object]:
+        return call
+
+    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+        durations = []
+        for call in calls:
+            before = self._library.clock_ns
+            call()
+            durations.append(self._library.clock_ns - before)
+        return durations, "simulated"
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, cublaslt_stand_in: ModuleType) -> Iterator[Any]:
+    """The stand-in, in place of the library; the host is ``cuda:0``, an H200."""
+    found = cublaslt_stand_in.StandIn(nvmath)
+    device = HostGpu(found)
+    bindings.handle.cache_clear()
+    monkeypatch.setattr(bindings, "library", lambda: found)
+    monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", lambda: [H200])
+    monkeypatch.setattr("gemmetry.devices.torch.open_device", lambda target, threads=0: device)
+    stream = SimpleNamespace(cuda_stream=77)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index=None: stream)
+    yield found
+    bindings.handle.cache_clear()
+    assert found.alive == {}, "descriptors were left"

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvmath", reason="nvmath-python is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import (
+    LaunchError,
+    OutOfMemoryError,
+    RequestError,
+    UnsupportedError,
+)
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.providers.cublaslt_provider.provider import PROVIDER
+from gemmetry.testing import ProviderConformance
+
+H200 = Target(TargetKind.CUDA, "sm_90", 0, product="NVIDIA H200")
+PLAIN = "matmul_48x80x64"
+BF16 = f"{PLAIN}_bf16t_bf16n_bf16t"
+
+OPERATIONS = (
+    *(f"{PLAIN}_bf16{a}_bf16{b}_bf16{c}" for a in "nt" for b in "nt" for c in "nt"),
+    "matmul_37x29x41_f32t_f32n_f32t",
+    "matmul_37x29x41_f64n_f64t_f64n",
+    f"{PLAIN}_tf32t_tf32n_f32t",
+    f"{PLAIN}_f16t_f16n_f16t_accf16",
+    f"{PLAIN}_f16t_f16n_f32n",
+    f"{PLAIN}_s8t_s8n_s32t_beta1",
+    "batch_matmul_3x17x5x19_f32n_f32t_f32t_bias",
+    f"{PLAIN}_bf16t_bf16n_bf16t_alpha2_beta1_bias_relu",
+    f"{PLAIN}_f16t_f16n_f16t_residual_relu",
+    f"{PLAIN}_e4m3t_e5m2n_bf16t",
+    f"{PLAIN}_e4m3t_e4m3n_f32n_scaletensor_alpha0p5",
+    f"{PLAIN}_e4m3t_e4m3n_bf16t_scalerow",
+    f"{PLAIN}_e4m3t_e4m3n_bf16n_scalerow",
+    "matmul_48x272x512_e4m3t_e4m3n_bf16t_vs1x128",
+    "matmul_48x272x512_e4m3t_e4m3n_f32t_vs1x128_vs128x128",
+    "matmul_144x48x512_e4m3t_e4m3n_bf16t_vs128x128_vs1x128",
+)
+REFUSED = (
+    "matmul_splitk_16x8x60_f32t_f32n_f32n_slices5",
+    "conv2d_2x9x11x5_3x2x7_stride2x1_pad1x2_f32nhwc_f32hwcf_f32nhwc",
+    f"{PLAIN}_bf16t_bf16n_bf16t_gelu",
+    f"{PLAIN}_bf16t_bf16n_bf16n_bias",
+)
+
+
+@pytest.mark.usefixtures("library")
+class TestConformance(ProviderConformance):
+    provider_class = PROVIDER
+    target = H200
+    operations = (BF16, f"{PLAIN}_e4m3t_e4m3n_bf16t_scaletensor")
+    refused = REFUSED
+    level = "quick"
+
+
+def _dispatch(name: str, configuration: str) -> Dispatch:
+    operation = parse_operation(name)
+    found = PROVIDER({}).parse_configuration(configuration, operation, H200)
+    assert found is not None
+    return Dispatch(operation, found, "cublaslt", H200)
+
+
+def _build(name: str, configuration: str, folder: Path, **options: Any) -> Any:
+    workspace = Workspace(generated=folder / "generated")
+    return PROVIDER(options).build(_dispatch(name, configuration), workspace)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_is_computed(library: Any, launch: Any, name: str) -> None:
+    """From the addresses alone, in the current stream."""
+    launched = launch(PROVIDER({}), name, "default", H200)
+    result = launched.operation.signature.result
+    assert launched.worst_error() <= 1.01 * result.unit_roundoff
+    assert library.streams == [77]
+    launched.executable.close()
+
+
+@pytest.mark.usefixtures("library")
+def test_each_launch_reads_its_own_factors_and_bias(launch: Any, build: Any) -> None:
+    """The descriptor holds their addresses, and a run rotates through several sets of buffers."""
+    name = f"{PLAIN}_e4m3t_e4m3n_bf16t_scaletensor_bias"
+    launched = launch(PROVIDER({}), name, "default", H200)
+    device, executable = launched.executable.device, launched.executable
+    first = launched.host_result.copy()
+    others = [device.clone(one) for one in launched.buffers]
+    others[2].mul_(2)  # scale_a
+    second = device.allocate(launched.operation.output)
+    executable.run(others, second)
+    executable.run(launched.buffers, launched.output)
+    assert not device.same_bytes(second, launched.output)
+    assert (launched.host_result == first).all()
+    executable.close()
+
+
+def test_default_is_the_first_proposal(library: Any, tmp_path: Path) -> None:
+    executable = _build(BF16, "default", tmp_path)
+    facts = executable.facts
+    assert facts.default_configuration == "algo66_tile128x128_stages64xauto_cluster1x2x1"
+    assert (facts.algorithms_tried, facts.workspace_bytes) == (None, 0)
+    assert not library.launched
+    executable.close()
+
+
+def test_best_is_the_fastest_in_a_trial(library: Any, tmp_path: Path) -> None:
+    """All proposals are timed, in rounds, and the choice is recorded."""
+    fast = (21, 15, 11, 3, 2, 0, 0, 0, 0)
+    library.times_ns[fast] = 150_000.0
+    executable = _build(BF16, "best", tmp_path)
+    facts = executable.facts
+    assert facts.default_configuration == "algo21_tile64x64_stages32x5_splitk3_reducecompute"
+    assert facts.algorithms_tried == len(set(library.launched)) == 7
+    assert facts.workspace_bytes == executable.workspace_bytes == 48 * 80 * 3 * 4
+    counts = {key: library.launched.count(key) for key in set(library.launched)}
+    assert len({count for key, count in counts.items() if key[:2] != (66, 20)}) == 1
+    executable.close()
+
+
+@pytest.mark.usefixtures("library")
+def test_best_of_n_has_its_number_in_its_name(tmp_path: Path) -> None:
+    executable = _build(BF16, "best3", tmp_path)
+    assert executable.facts.algorithms_tried == 3
+    executable.close()
+    provider, operation = PROVIDER({}), parse_operation(BF16)
+    for name in ("best8", "best1", "best0", "best999", "best08", "worst"):
+        assert provider.parse_configuration(name, operation, H200) is None
+
+
+def test_the_choice_is_the_same_for_all_processes(library: Any, tmp_path: Path) -> None:
+    first = _build(BF16, "best", tmp_path)
+    launches = len(library.launched)
+    library.times_ns = {(66, 24, 35, 1, 0, 0, 0, 0, 5): 1.0}
+    again = _build(BF16, "best", tmp_path)
+    assert again.facts == first.facts
+    assert len(library.launched) == launches
+    (path,) = tmp_path.rglob("best.json")
+    kept = json.loads(path.read_text())
+    assert kept["algorithm"] == first.facts.default_configuration
+    assert kept["trial"][0]["algorithm"] == kept["algorithm"]
+    for executable in (first, again):
+        executable.close()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"cublaslt": "13.2.2"}', None])
+def test_a_choice_of_another_library_or_none_is_made_anew(
+    library: Any, tmp_path: Path, content: str | None
+) -> None:
+    _build(BF16, "best", tmp_path).close()
+    (path,) = tmp_path.rglob("best.json")
+    document = json.loads(path.read_text())
+    path.write_text(content or json.dumps({**document, "cublaslt": "12.9.1"}))
+    library.times_ns = {(66, 24, 35, 1, 0, 0, 0, 0, 5): 1.0}
+    executable = _build(BF16, "best", tmp_path)
+    assert executable.facts.default_configuration.startswith("algo66_tile256x128")
+    assert json.loads(path.read_text())["cublaslt"] == "13.2.2"
+    executable.close()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_named_algorithm_is_set_up_from_its_name(tmp_path: Path) -> None:
+    """Every proposal: the same for the library, byte by byte."""
+    provider = PROVIDER({"algorithms": "proposals", "most": 20})
+    operation = parse_operation(BF16)
+    names = [one.name for one in provider.configurations(operation, H200)]
+    assert names[:2] == ["default", "best"] and len(names) == 2 + 7
+    for name in names[2:]:
+        executable = _build(BF16, name, tmp_path)
+        assert executable.facts.default_configuration is None
+        executable.close()
+
+
+def test_named_algorithms_compute(library: Any, launch: Any) -> None:
+    name = "algo21_tile128x128_stages64x4_splitk2_reducecompute_swizzle1_custom1"
+    launched = launch(PROVIDER({}), BF16, name, H200)
+    assert library.launched == [(21, 20, 16, 2, 2, 1, 1, 0, 0)]
+    assert launched.executable.workspace_bytes == 48 * 80 * 2 * 4
+    assert launched.worst_error() <= 2**-8
+    launched.executable.close()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "reason"),
+    [
+        ("algo21_tile64x64_stages32x5_splitk2_reduceoutput", "rounds partial sums to bf16"),
+        ("algo21_tile64x64_stages32x5_splitk2_reduceinplace", "rounds partial sums to bf16"),
+        ("algo66_tile64x64_stages64xauto", "rejects algo66_tile64x64_stages64xauto"),
+        ("algo90_tile8x8_stages16x1", "no algorithm 90 for these formats"),
+        ("algo5", "no algorithm 5"),
+    ],
+)
+@pytest.mark.usefixtures("library")
+def test_what_an_algorithm_does_not_compute_is_refused(
+    tmp_path: Path, configuration: str, reason: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        _build(BF16, configuration, tmp_path)
+
+
+@pytest.mark.usefixtures("library")
+def test_partial_sums_in_the_result_are_exact_where_it_is_the_accumulator(tmp_path: Path) -> None:
+    name = f"{PLAIN}_bf16t_bf16n_f32t"
+    _build(name, "algo21_tile64x64_stages32x5_splitk2_reduceinplace", tmp_path).close()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_search_lists_every_legal_algorithm_once() -> None:
+    operation = parse_operation(BF16)
+    found = list(PROVIDER({"algorithms": "all"}).configurations(operation, H200))
+    names = [one.name for one in found]
+    assert len(set(names)) == len(names)
+    # 3 tiles x 2 stages x 3 clusters; 2 tiles x 2 stages x 2 options x 2 swizzles x (1 + 8 splits)
+    assert len(names) == 2 + 18 + 144
+    bounded = PROVIDER({"algorithms": "all", "most": 30}).configurations(operation, H200)
+    assert [one.name for one in bounded] == names[:32]
+
+
+def test_nothing_is_listed_where_the_library_fails(
+    library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan is made all the same, and its dispatches end with the reason."""
+
+    def fail() -> int:
+        raise RuntimeError("CUDA driver is not found")
+
+    monkeypatch.setattr(library, "create", fail)
+    listed = PROVIDER({"algorithms": "all"}).configurations(parse_operation(BF16), H200)
+    assert [one.name for one in listed] == ["default", "best"]
+
+
+def test_no_algorithm_at_all_is_unsupported(library: Any, tmp_path: Path) -> None:
+    library.kernels = {}
+    with pytest.raises(UnsupportedError, match="no algorithm for matmul_48x80x64"):
+        _build(BF16, "default", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ("NOT_SUPPORTED", UnsupportedError),
+        ("ALLOC_FAILED", OutOfMemoryError),
+        ("EXECUTION_FAILED", LaunchError),
+    ],
+)
+def test_failed_launches_name_the_library_and_the_status(
+    library: Any, launch: Any, status: str, error: type[Exception]
+) -> None:
+    launched = launch(PROVIDER({}), BF16, "default", H200)
+    library.fails = status
+    with pytest.raises(error, match=f"cuBLASLt failed while launching.*{status}"):
+        launched.executable.run(launched.buffers, launched.output)
+    launched.executable.close()
+
+
+def test_an_unknown_list_of_algorithms_is_refused() -> None:
+    with pytest.raises(RequestError, match="'some'") as caught:
+        PROVIDER({"algorithms": "some"})
+    assert "chosen, proposals or all" in caught.value.hint
+
+
+def test_it_is_unavailable_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "nvmath" else found(name)
+    )
+    provider = PROVIDER({})
+    assert (
+        provider.available() == "nvmath-python is not installed; pip install 'gemmetry[cublaslt]'"
+    )
+    assert (provider.targets(), provider.versions(), provider.doctor_notes()) == ((), {}, ())
+    assert provider.parse_configuration("algo66", parse_operation(BF16), H200) is None
+
+
+def test_versions_are_those_of_the_library(library: Any) -> None:
+    assert PROVIDER({}).versions()["cublaslt"] == "13.2.2"
