@@ -274,6 +274,9 @@ class ProviderTraits:
     baseline_rank: int | None = None
     """Place among the vendor libraries (cuBLAS, hipBLASLt, MKL, OpenBLAS), the best first, which
     are what readers compare a kernel with; None: it is not such a library."""
+    best_configuration: str = ""
+    """The configuration that is the fastest of several algorithms of that library: a stricter
+    baseline than the algorithm that the library takes by itself."""
     records_traces: bool = False
     """``trace record`` takes it where a request names no provider."""
     spec_keys: tuple[str, ...] = ()

@@ -47,6 +47,13 @@ def baseline_names(names: Iterable[str]) -> list[str]:
     return [name for _, name in sorted(ranked)]
 
 
+def best_baseline() -> str:
+    """``provider:configuration`` of the fastest of a vendor library's algorithms."""
+    return next(
+        f"{name}:{best}" for name in builtin_names() if (best := traits_of(name).best_configuration)
+    )
+
+
 def kernel_provider() -> str:
     """The provider that runs the functions of ``--kernel``."""
     return next(name for name in builtin_names() if traits_of(name).takes_kernels)

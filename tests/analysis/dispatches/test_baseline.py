@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.analysis.dispatches.baseline import (
+    baseline_label,
     default_baseline,
     fastest,
     fastest_per_provider,
@@ -16,6 +17,7 @@ from gemmetry.analysis.dispatches.baseline import (
 )
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.record import BuildFacts
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
 ODD = "matmul_257x129x65_f32t_f32t_f32t"
@@ -112,3 +114,19 @@ def test_a_configuration_as_baseline_is_compared_with_its_own_provider_too(make_
     assert (relative.means["torch"].problems, relative.means["torch"].marked) == (1, 1)
     with pytest.raises(UnknownNameError, match="default"):
         speedups(records, "iree:defaut")
+
+
+def test_a_baseline_that_was_chosen_of_several_is_named_with_their_number(make_record):
+    def best(tried, name=SQUARE):
+        return make_record(
+            name, "best", provider="cublaslt", facts=BuildFacts(algorithms_tried=tried)
+        )
+
+    default = make_record(SQUARE, "default", provider="cublaslt")
+    assert baseline_label([default, best(8)], "cublaslt:best") == "cublaslt:best (best of 8)"
+    both = [best(8), best(3, ODD)]
+    assert baseline_label(both, "cublaslt:best") == "cublaslt:best (best of up to 8)"
+    assert baseline_label([best(None)], "cublaslt:best") == "cublaslt:best"
+    assert baseline_label([default, best(8)], "cublaslt:default") == "cublaslt:default"
+    # The fastest dispatch of a provider need not be the one that was chosen of several.
+    assert baseline_label([default, best(8)], "cublaslt") == "cublaslt"

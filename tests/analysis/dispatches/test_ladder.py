@@ -13,11 +13,12 @@ from gemmetry.analysis.dispatches.ladder import (
     build_ladder,
 )
 from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import ResultSet
+from gemmetry.domain.record import BuildFacts, ResultSet
 from gemmetry.statistics.comparison import Difference
 
 SMALL = "matmul_512x512x512_bf16t_bf16n_bf16t"
 LARGE = "matmul_4096x4096x4096_bf16t_bf16n_bf16t"
+PROVIDERS = {"default": "torch", "cublaslt": "torch", "best": "cublaslt"}
 STEPS = tuple(
     LadderStep(number, f"r{number:02d}_step", "more", "cuda", f"r{number:02d}")
     for number in range(5)
@@ -45,13 +46,14 @@ def ladder(make_record):
         records = [
             make_record(
                 operation, configuration, gflops=gflops, target="cuda-sm_90", device="cuda:0",
-                provider="torch" if configuration in ("default", "cublaslt") else "cuda",
+                provider=PROVIDERS.get(configuration, "cuda"),
+                facts=BuildFacts(algorithms_tried=8 if configuration == "best" else None),
             )
             for operation, found in speeds.items()
             for configuration, gflops in found.items()
         ]  # fmt: skip
         result_set = ResultSet(title="x", records=[*records, *others], rounds=rounds)
-        return build_ladder(result_set, STEPS, PHASES, "torch")
+        return build_ladder(result_set, STEPS, PHASES, "torch", "cublaslt:best")
 
     return build
 
@@ -75,6 +77,23 @@ def test_a_gain_is_over_the_rung_before_on_the_same_problem(ladder):
     }
     assert [one.step.number for one in found.rungs] == [0, 1, 2, 2, 3]
     assert all(one.gain.verdict is Difference.FASTER for one in found.rungs if one.gain)
+
+
+def test_a_rung_is_compared_with_the_best_of_the_librarys_algorithms_too(ladder):
+    """Each baseline on its own problem, and both are judged together with the gains."""
+    found = ladder(
+        {
+            SMALL: {"r00": 20.0, "default": 40.0},
+            LARGE: {"r02": 60.0, "default": 80.0, "best": 100.0},
+        }
+    )
+    small, large = found.rungs
+    assert small.of_best is None and small.of_library.ratio == pytest.approx(0.5, rel=0.01)
+    assert large.of_library.ratio == pytest.approx(0.75, rel=0.01)
+    assert large.of_best.ratio == pytest.approx(0.6, rel=0.01)
+    assert large.of_best.over == "cublaslt:best (best of 8)"
+    assert large.of_best.verdict is Difference.SLOWER
+    assert (set(found.libraries), set(found.bests)) == ({SMALL, LARGE}, {LARGE})
 
 
 def test_interval_and_verdict_agree(ladder):

@@ -116,7 +116,7 @@ def test_files_are_tables_or_a_picture(cli, rungs, experiment, tmp_path):
     assert "4 best" in svg and "TFLOP/s" in svg
 
 
-def test_rungs_and_configurations_can_be_chosen(rungs):
+def test_rungs_and_configurations_can_be_chosen(rungs, monkeypatch):
     def names(**values):
         plan = api.prepare_ladder(sizes=(16, 64), **values).plan
         return [(one.operation.matmul_shape.m, one.configuration) for one in plan.named]
@@ -126,6 +126,8 @@ def test_rungs_and_configurations_can_be_chosen(rungs):
         (64, "default"), (64, "default"), (64, "fast"),
     ]  # fmt: skip
     assert names(rungs=[4]) == [(64, "fast"), (64, "default"), (64, "fast")]
+    monkeypatch.setattr(api, "best_baseline", lambda: "null:noisy_2")
+    assert names(rungs=[4]) == [(64, "fast"), (64, "default"), (64, "fast"), (64, "noisy_2")]
     first, second = (api.prepare_ladder(sizes=(16,), dtype=name).plan for name in ("bf16", "f16"))
     assert first.hash != second.hash
     assert first.settings.verification_level == "standard"

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from gemmetry.analysis.dispatches.within import compare_with_baseline
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import ResultSet, Verdict
+from gemmetry.domain.record import BuildFacts, ResultSet, Verdict
 from gemmetry.reports.dispatches.console import print_table
+from gemmetry.reports.dispatches.html import render_html
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 
@@ -211,6 +213,20 @@ def test_a_configuration_is_a_baseline(small_result_set, make_record, console_te
     assert "Speed relative to iree:default, geometric mean (operations): iree 1.95× (1)" in text
     with pytest.raises(UnknownNameError, match="configuration of iree"):
         console_text(lambda c: print_table(results, c, baseline="iree:nope"))
+
+
+def test_the_best_of_several_algorithms_is_named_so(small_result_set, make_record, console_text):
+    name = "matmul_3456x1024x2048_f16t_f16t_f16t"
+    best = make_record(
+        name, "best", provider="cublaslt", gflops=1e5, facts=BuildFacts(algorithms_tried=8)
+    )
+    results = dataclasses.replace(small_result_set, records=[*small_result_set.records, best])
+    text = console_text(lambda c: print_table(results, c, baseline="cublaslt:best"))
+    assert "Speed relative to cublaslt:best (best of 8), geometric mean" in text
+    page = render_html(results, baseline="cublaslt:best")
+    assert "geometric mean vs cublaslt:best (best of 8)" in page
+    comparison = compare_with_baseline(results, "cublaslt:best")
+    assert comparison.title == "cublaslt:best (best of 8) of the same problem"
 
 
 def test_a_reason_does_not_repeat_the_name(make_record, console_text):

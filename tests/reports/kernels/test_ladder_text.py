@@ -19,13 +19,13 @@ FACTS = BuildFacts(registers=168, spill_bytes=0, shared_memory_bytes=230464)
 
 
 @pytest.fixture
-def text(make_record):
-    """A whole ladder on a GPU, as printed in 80 columns."""
+def printed(make_record):
+    """printed(other records) -> a whole ladder on a GPU, as printed in 80 columns."""
 
-    def record(operation, configuration, provider, gflops):
+    def record(operation, configuration, provider, gflops, facts=FACTS):
         made = make_record(
             operation, configuration, provider=provider, gflops=gflops, target="cuda-sm_90",
-            device="cuda:0", facts=FACTS, roofline_fraction=0.77,
+            device="cuda:0", facts=facts, roofline_fraction=0.77,
         )  # fmt: skip
         state = Telemetry(sm_clock_hz=1.45e9, power_w=698.0)
         return dataclasses.replace(
@@ -43,10 +43,21 @@ def text(make_record):
         if step.number in numbers
     ]
     records += [record(SMALL, "cublaslt", "torch", 90e3), record(LARGE, "default", "torch", 740e3)]
-    stream = io.StringIO()
-    result_set = ResultSet(title="x", records=records, rounds=rounds)
-    print_ladder(ladder_of(result_set), Console(file=stream, width=80))
-    return stream.getvalue()
+
+    def text(*others):
+        stream = io.StringIO()
+        added = [record(*values) for values in others]
+        result_set = ResultSet(title="x", records=[*records, *added], rounds=rounds)
+        print_ladder(ladder_of(result_set), Console(file=stream, width=80))
+        return stream.getvalue()
+
+    return text
+
+
+@pytest.fixture
+def text(printed):
+    """Next to torch alone."""
+    return printed()
 
 
 def test_each_rung_is_a_line_of_each_table(text):
@@ -72,3 +83,16 @@ def test_planned_gains_stand_next_to_the_measured_ones(text):
     planned = text.partition("Planned gains")[2]
     for part in ("100–200×", "5–10×", "2–3×", "1.5–2×", "more", "less", "0 → 2", "6 → 8"):
         assert part in planned
+
+
+def test_the_best_of_the_librarys_algorithms_is_a_second_baseline(printed):
+    best = dataclasses.replace(FACTS, algorithms_tried=8)
+    text = printed((LARGE, "best", "cublaslt", 790e3, best))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "cublaslt:best (best of 8): 790 TFLOP/s" in text
+    shares = [line for line in text.splitlines() if line.startswith("11 best") and "%" in line]
+    (both,) = (line for line in shares if line.count("% [") == 2)
+    assert "103% [" in both and "96.8% [" in both
+    small, _, large = text.partition("16384")
+    assert "of the best of its algorithms" in large
+    assert "of the best of its algorithms" not in small

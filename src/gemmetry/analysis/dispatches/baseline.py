@@ -132,6 +132,20 @@ def is_of_baseline(record: Record, baseline: str) -> bool:
     return record.provider == provider and (not colon or record.configuration == configuration)
 
 
+def baseline_label(records: Iterable[Record], baseline: str) -> str:
+    """The baseline as texts name it: ``cublaslt:best (best of 8)`` where its provider timed so many
+    algorithms to choose one, which a reader has to know of a baseline."""
+    tried = {
+        record.facts.algorithms_tried
+        for record in records
+        if ":" in baseline and is_of_baseline(record, baseline)
+    } - {None}
+    if not tried:
+        return baseline
+    most = max(filter(None, tried))
+    return f"{baseline} (best of {'' if len(tried) == 1 else 'up to '}{most})"
+
+
 def check_baseline(records: Iterable[Record], baseline: str) -> None:
     """Refuse a baseline to which none of `records` belongs.
 

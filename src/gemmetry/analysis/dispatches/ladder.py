@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gemmetry.analysis.dispatches.baseline import Problem, fastest, group_by_problem
+from gemmetry.analysis.dispatches.baseline import (
+    Problem,
+    baseline_label,
+    fastest,
+    group_by_problem,
+    is_of_baseline,
+)
 from gemmetry.analysis.dispatches.evidence import evidence_of, judge_together
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, ResultSet
@@ -69,6 +75,8 @@ class Rung:
     """Over the highest rung below that was measured on the same problem."""
     of_library: Gain | None = None
     """Relative to the vendor library's fastest dispatch of the problem."""
+    of_best: Gain | None = None
+    """Relative to the fastest of the library's algorithms, where they were timed."""
 
     @property
     def tflops(self) -> float | None:
@@ -123,6 +131,8 @@ class Ladder:
     """By problem in the order of the results, and by number."""
     libraries: dict[str, Record]
     """Operation -> the vendor library's fastest dispatch."""
+    bests: dict[str, Record]
+    """Operation -> the fastest of the library's algorithms."""
     phases: tuple[PhaseResult, ...]
 
 
@@ -140,30 +150,38 @@ def build_ladder(
     steps: Sequence[LadderStep],
     phases: Sequence[LadderPhase],
     library: str,
+    best_of_library: str = "",
 ) -> Ladder:
     """The ladder that stored results show. Rungs are only compared on a problem that both ran, and
     all comparisons are judged together.
 
     Args:
         library: the provider of the vendor library.
+        best_of_library: ``provider:configuration`` that is the fastest of the library's algorithms.
     """
     best = {
         problem: dict(_best_of(group, steps))
         for problem, group in group_by_problem(result_set.records).items()
     }
-    libraries = _libraries(result_set.records, library)
-    gains = _Gains(result_set, list(_pairs(best, libraries, phases, library)))
+    baselines = [
+        _baselines(result_set.records, name) for name in (library, best_of_library) if name
+    ]
+    libraries, bests = (*baselines, {})[:2]
+    gains = _Gains(result_set, list(_pairs(best, baselines, phases)))
     rungs = []
     for problem, found in best.items():
         for step in sorted(found, key=lambda one: one.number):
             record = found[step]
-            below, base = _below(found, step), libraries.get(problem)
+            below, base, stricter = (
+                _below(found, step), libraries.get(problem), bests.get(problem),
+            )  # fmt: skip
             rungs.append(
                 Rung(
                     step,
                     record,
                     gains.of(found[below], record) if below else None,
                     gains.of(base, record) if base else None,
+                    gains.of(stricter, record) if stricter else None,
                 )
             )
     measured_phases = (
@@ -172,8 +190,16 @@ def build_ladder(
         for problem, found in best.items()
         if (ends := _ends(found, phase)) and (gain := gains.of(*ends))
     )
-    shown = {problem[2]: record for problem, record in libraries.items() if best.get(problem)}
-    return Ladder(tuple(rungs), shown, tuple(measured_phases))
+    shown, shown_bests = (
+        {problem[2]: record for problem, record in found.items() if best.get(problem)}
+        for found in (libraries, bests)
+    )
+    return Ladder(tuple(rungs), shown, shown_bests, tuple(measured_phases))
+
+
+def library_label(record: Record) -> str:
+    """``torch:default``, ``cublaslt:best (best of 8)``."""
+    return baseline_label([record], f"{record.provider}:{record.configuration}")
 
 
 _Best = dict[LadderStep, Record]
@@ -192,10 +218,10 @@ def _is_measured(record: Record) -> bool:
     return record.outcome is Outcome.OK and record.measurement is not None
 
 
-def _libraries(records: Iterable[Record], library: str) -> dict[Problem, Record]:
+def _baselines(records: Iterable[Record], name: str) -> dict[Problem, Record]:
     found = {}
     for problem, group in group_by_problem(records).items():
-        own = fastest(r for r in group if r.provider == library and _is_measured(r))
+        own = fastest(r for r in group if is_of_baseline(r, name) and _is_measured(r))
         if own is not None:
             found[problem] = own
     return found
@@ -217,19 +243,19 @@ def _ends(found: _Best, phase: LadderPhase) -> tuple[Record, Record] | None:
 
 def _pairs(
     best: dict[Problem, _Best],
-    libraries: dict[Problem, Record],
+    baselines: Sequence[dict[Problem, Record]],
     phases: Sequence[LadderPhase],
-    library: str,
 ) -> Iterator[_Compared]:
     for problem, found in best.items():
         for step, record in found.items():
             if not _is_measured(record):
                 continue
-            below, base = _below(found, step), libraries.get(problem)
+            below = _below(found, step)
             if below is not None:
                 yield _Compared(found[below], record, below.name)
-            if base is not None:
-                yield _Compared(base, record, f"{library}:{base.configuration}")
+            for bases in baselines:
+                if base := bases.get(problem):
+                    yield _Compared(base, record, library_label(base))
         for phase in phases:
             if ends := _ends(found, phase):
                 name = next(one.name for one in found if one.number == phase.first)

@@ -8,6 +8,7 @@ from functools import cache
 
 from gemmetry.analysis.dispatches.baseline import (
     Speedups,
+    baseline_label,
     check_baseline,
     fastest,
     group_by_problem,
@@ -63,7 +64,7 @@ def compare_with_baseline(
         input_differences=(),
     )
     return ExperimentComparison(
-        title=f"{baseline} of the same problem",
+        title=f"{baseline_label(result_set.records, baseline)} of the same problem",
         candidates=(candidate,),
         threshold=max(thresholds, default=threshold or 0.0),
         confidence=confidence,

@@ -23,7 +23,7 @@ from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.providers.registry import load_provider
-from gemmetry.providers.traits import baseline_names, builtin_names
+from gemmetry.providers.traits import baseline_names, best_baseline, builtin_names
 from gemmetry.store.places import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def prepare_ladder(
     regime: str = "sustained",
     experiment: str | PathLike[str] | None = None,
 ) -> LadderRun:
-    """The plan of a ladder with the vendor library next to it; nothing runs.
+    """The plan of a ladder with the vendor library next to it, and the fastest of the library's
+    algorithms where their provider works; nothing runs.
 
     Args:
         sizes: M = N = K; up to 512 for the slow rungs 0 and 1 and the first one above, larger for
@@ -131,6 +132,9 @@ def prepare_ladder(
         raise UnknownNameError("regime", regime, REGIMES)
     target = _hopper(device)
     library = baseline_names(builtin_names())[0]
+    best_library, _, best = best_baseline().partition(":")
+    best_provider = load_provider(best_library)
+    has_best = best_provider.available() is None
     wanted = None if rungs is None else frozenset(rungs)
     named: list[NamedDispatch] = []
     for size in dict.fromkeys(sizes):
@@ -141,12 +145,18 @@ def prepare_ladder(
             found = load_provider(library).configurations(operation, target)
             named += [NamedDispatch(operation=operation, configuration=one.name, provider=library)
                       for one in found]  # fmt: skip
+            if has_best and best_provider.supports(operation, target) is None:
+                named.append(
+                    NamedDispatch(operation=operation, configuration=best, provider=best_library)
+                )
     if not named:
         raise EmptySelectionError(
             "no rung runs on these sizes",
             hint=f"Rungs 0 and 1 run up to {_SMALL}, those from 3 on above.",
         )
-    plan = _plan(named, (library, PROVIDER.name), target, regime)
+    used = {one.provider for one in named}
+    order = (library, best_library, PROVIDER.name)
+    plan = _plan(named, [name for name in order if name in used], target, regime)
     folder = Path(experiment) if experiment else DEFAULT_FOLDER / f"{plan.name}-{plan.hash}"
     return LadderRun(plan, folder)
 
@@ -175,7 +185,8 @@ def ladder_of(result_set: ResultSet) -> Ladder:
         RequestError: no record is of a rung.
     """
     steps = ladder_steps()
-    found = build_ladder(result_set, steps, PHASES, baseline_names(builtin_names())[0])
+    library = baseline_names(builtin_names())[0]
+    found = build_ladder(result_set, steps, PHASES, library, best_baseline())
     if not found.rungs:
         raise RequestError(
             f"{result_set.path or result_set.title} has no result of a rung of the ladder",

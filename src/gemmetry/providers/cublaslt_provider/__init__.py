@@ -8,4 +8,6 @@ that its heuristic proposes, a stricter baseline than torch's default. Start at 
 
 from gemmetry.domain.contracts import ProviderTraits
 
-TRAITS = ProviderTraits(baseline_rank=2, support_targets=("cuda-sm_90:0",), colour=9)
+TRAITS = ProviderTraits(
+    baseline_rank=2, best_configuration="best", support_targets=("cuda-sm_90:0",), colour=9
+)

@@ -19,6 +19,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.cublaslt_provider import TRAITS
 from gemmetry.providers.cublaslt_provider.support import reason_against
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ PROPOSALS = 8
 _MOST_PROPOSALS = 256
 _MOST = {"proposals": PROPOSALS, "all": 1000}
 """How many algorithms are listed by default."""
-_BEST = "best"
+_BEST = TRAITS.best_configuration
 _BEST_OF = re.compile(r"best([1-9][0-9]{0,2})", re.ASCII)
 _ALGORITHMS = ("chosen", "proposals", "all")
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from gemmetry.analysis.dispatches.baseline import (
     Speedups,
+    baseline_label,
     default_baseline,
     fastest,
     group_by_problem,
@@ -271,8 +272,9 @@ def _print_footer(
             for provider, mean in sorted(relative.means.items())
         )
         best = "" if ":" in relative.baseline else "best "
+        label = baseline_label(records, relative.baseline)
         console.print(Text(
-            f"Speed relative to {best}{relative.baseline}, geometric mean (operations): {means}"
+            f"Speed relative to {best}{label}, geometric mean (operations): {means}"
         ))  # fmt: skip
     for line in run_state_lines(marks):
         print_line(Text(line), console)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from gemmetry.analysis.dispatches.baseline import (
     MeanSpeedup,
     Speedups,
+    baseline_label,
     default_baseline,
     fastest,
     group_by_problem,
@@ -95,7 +96,7 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
         plotly=Markup(plotly.get_plotlyjs()),
         data=Markup(embed_json(_data(result_set, relative, marks))),
-        baseline=name or "",
+        baseline=baseline_label(records, name) if name else "",
     )
 
 

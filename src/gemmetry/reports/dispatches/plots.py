@@ -7,7 +7,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gemmetry.analysis.dispatches.baseline import MeanSpeedup, default_baseline, speedups
+from gemmetry.analysis.dispatches.baseline import (
+    MeanSpeedup,
+    baseline_label,
+    default_baseline,
+    speedups,
+)
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Record, ResultSet
@@ -81,9 +86,10 @@ def _title(result_set: ResultSet, baseline: str | None) -> str:
         return result_set.title
     means = speedups(result_set.records, name).means
     listed = ", ".join(f"{provider} {_mean(mean)}" for provider, mean in means.items())
+    label = baseline_label(result_set.records, name)
     lines = [
         result_set.title,
-        f"geometric mean relative to {name} (operations): {listed}" if listed else "",
+        f"geometric mean relative to {label} (operations): {listed}" if listed else "",
     ]
     return "\n".join("\n".join(textwrap.wrap(line, _TITLE_WIDTH)) for line in lines if line)
 

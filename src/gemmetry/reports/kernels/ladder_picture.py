@@ -6,7 +6,7 @@ import io
 from itertools import groupby
 from typing import Any
 
-from gemmetry.analysis.dispatches.ladder import Ladder
+from gemmetry.analysis.dispatches.ladder import Ladder, library_label
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.reports.extras import require
@@ -17,7 +17,8 @@ SUFFIXES = (".png", ".svg")
 
 
 def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
-    """A line for each problem over the rungs, with the library's speed as a dashed line, as ``png``
+    """A line for each problem over the rungs, with the library's speed as a dashed line
+    and that of the fastest of its algorithms as a dotted one, as ``png``
     or ``svg``.
 
     Raises:
@@ -69,13 +70,13 @@ def _draw(axes: Any, ladder: Ladder, plain_numbers: Any) -> None:
             markersize=4,
             label=title,
         )
-        library = ladder.libraries.get(operation)
-        if library is not None and library.gflops:
-            name = f"{library.provider}:{library.configuration}"
-            axes.plot(
-                [numbers[0], numbers[-1]], [library.gflops / 1e3] * 2, color=colour,
-                linestyle="--", linewidth=1, label=f"{name}, {title}",
-            )  # fmt: skip
+        for style, libraries in (("--", ladder.libraries), (":", ladder.bests)):
+            library = libraries.get(operation)
+            if library is not None and library.gflops:
+                axes.plot(
+                    [numbers[0], numbers[-1]], [library.gflops / 1e3] * 2, color=colour,
+                    linestyle=style, linewidth=1, label=f"{library_label(library)}, {title}",
+                )  # fmt: skip
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(plain_numbers)
     axes.set_ylabel("TFLOP/s")

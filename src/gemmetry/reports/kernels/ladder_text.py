@@ -10,7 +10,13 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.analysis.dispatches.ladder import Gain, Ladder, PhaseResult, Rung
+from gemmetry.analysis.dispatches.ladder import (
+    Gain,
+    Ladder,
+    PhaseResult,
+    Rung,
+    library_label,
+)
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.units import format_bytes, format_percent
 from gemmetry.reports.labels import (
@@ -36,7 +42,9 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
         console.print()
     if ladder.phases:
         _print_phases(ladder.phases, console)
-    gains = [gain for one in ladder.rungs for gain in (one.gain, one.of_library) if gain]
+    gains = [
+        gain for one in ladder.rungs for gain in (one.gain, one.of_library, one.of_best) if gain
+    ]
     for sign, meaning in difference_legend(gain.verdict for gain in gains):
         console.print(Text(f"{sign} {meaning}", "dim"))
     console.print(
@@ -50,15 +58,19 @@ def print_ladder(ladder: Ladder, console: Console) -> None:
 def _print_problem(operation: str, rungs: Sequence[Rung], ladder: Ladder, console: Console) -> None:
     title = operation_title(parse_operation(operation))
     console.print(Text(title, "bold"))
-    library = ladder.libraries.get(operation)
-    if library is not None and library.measurement is not None:
-        speed = _three((library.gflops or 0.0) / 1e3)
-        half = format_half_width(library.measurement)
-        name = f"{library.provider}:{library.configuration}"
-        console.print(Text(f"  {name}: {speed} TFLOP/s {half}", "dim"))
+    for library in (ladder.libraries.get(operation), ladder.bests.get(operation)):
+        if library is not None and library.measurement is not None:
+            speed = _three((library.gflops or 0.0) / 1e3)
+            half = format_half_width(library.measurement)
+            console.print(Text(f"  {library_label(library)}: {speed} TFLOP/s {half}", "dim"))
     measured = [one for one in rungs if one.tflops is not None]
     if measured:
-        _print_table(_SPEED, measured, console)
+        if operation in ladder.bests:
+            _print_table(_SPEED[:-1], measured, console)
+            console.print()
+            _print_table(_SHARES, measured, console)
+        else:
+            _print_table(_SPEED, measured, console)
         console.print()
         _print_table(_USES, measured, console)
     for one in rungs:
@@ -144,6 +156,13 @@ _SPEED: tuple[tuple[str, _Cell], ...] = (
     ("over the one before", lambda one: _gain(one.gain)),
     ("of the library", lambda one: _share(one.of_library)),
 )
+_SHARES: tuple[tuple[str, _Cell], ...] = (
+    _SPEED[0],
+    _SPEED[-1],
+    ("of the best of its algorithms", lambda one: _share(one.of_best)),
+)
+"""Instead of the last column, where there are two baselines: four columns of intervals are wider
+than a terminal."""
 _USES: tuple[tuple[str, _Cell], ...] = (
     ("rung", _name),
     ("roof", lambda one: format_percent(one.record.roofline_fraction)),
