@@ -13,6 +13,7 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.settings import DISTRIBUTIONS
+from gemmetry.numerics import inputs
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs, zero_share
 from gemmetry.numerics.storage import numpy_dtype, to_float64
 
@@ -50,6 +51,26 @@ def test_bits_never_change(formats, distribution):
     operation = parse_operation(f"{SMALL}_{formats}")
     arrays = make_inputs(operation, distribution=distribution, seed=42)
     assert digest(arrays) == GOLDEN[formats, distribution]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_parts_have_the_same_bits_in_whatever_order_they_are_drawn(name, distribution, monkeypatch):
+    operation = parse_operation(name)
+    whole = make_inputs(operation, distribution=distribution, seed=7)
+    monkeypatch.setattr(inputs, "_CHUNK", 256)
+    monkeypatch.setattr(inputs, "_FEWEST_FOR_THREADS", 0)
+    counts = []
+
+    def backwards(function, items):
+        counts.append(len(items))
+        return map(function, reversed(items))
+
+    monkeypatch.setattr(inputs, "in_order", backwards)
+    parts = make_inputs(operation, distribution=distribution, seed=7)
+    assert digest(parts) == digest(whole)
+    is_even = distribution in ("offset_uniform", "uniform", "uniform_signed")
+    assert (counts[0] > len(operation.inputs)) == (is_even and "s8" not in name)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -23,8 +23,9 @@ float32 (float64 for f64) and rounded to the format, so bf16's largest of [0.1, 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from gemmetry.numerics.storage import (
     smallest_normal,
     smallest_subnormal,
 )
+from gemmetry.numerics.threads import in_order
 
 GENERATOR_VERSION = 1
 """Incremented whenever the same arguments give other bits; part of a cached reference's key."""
@@ -50,7 +52,15 @@ _SCALE_RANGE = (-2, 1)
 """Smallest and largest power of two of a scale factor."""
 
 _CHUNK = 1 << 22
-"""Elements drawn at a time: bounds the float32 intermediate at 16 MiB."""
+"""Elements drawn at a time: bounds the float32 intermediate of a thread at 16 MiB."""
+
+_FEWEST_FOR_THREADS = 1 << 18
+"""Fewer elements are drawn by the calling thread: they take about a millisecond, and starting
+threads takes a tenth of that."""
+
+_EVEN_DISTRIBUTIONS = frozenset({"offset_uniform", "uniform", "uniform_signed"})
+"""Distributions of floats whose numbers all take the same part of the stream: 64 bits for two in
+float32, or for one in float64. Normal numbers and integers may reject what they draw."""
 
 
 def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[Array, ...]:
@@ -65,9 +75,11 @@ def make_inputs(operation: Operation, *, distribution: str, seed: int) -> tuple[
     if distribution not in DISTRIBUTIONS:
         raise UnknownNameError("distribution", distribution, DISTRIBUTIONS)
     limit = integer_limit(operation, distribution)
-    return tuple(
-        _make_tensor(operation, spec, distribution, limit, seed) for spec in operation.inputs
-    )
+    made = [_DrawnTensor(operation, spec, distribution, limit, seed) for spec in operation.inputs]
+    parts = [part for tensor in made for part in tensor.parts()]
+    is_large = sum(part.flat.size for part in parts) > _FEWEST_FOR_THREADS
+    deque((in_order if is_large else map)(_DrawnPart.draw, parts), maxlen=0)
+    return tuple(tensor.array for tensor in made)
 
 
 def zero_share(arrays: Iterable[Array]) -> float:
@@ -128,21 +140,59 @@ def exact_integer_limit(operation: Operation) -> int:
     return limit
 
 
-def _make_tensor(
-    operation: Operation, spec: TensorSpec, distribution: str, limit: int, seed: int
-) -> Array:
-    entropy = [seed % 2**64, _ROLES.index(spec.role), *spec.shape]
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-    shape = spec.storage_shape
-    if spec.role in ("scale_a", "scale_b"):
-        return _scales(rng, operation, spec)
-    result = np.empty(shape, dtype=numpy_dtype(spec.dtype))
-    flat = result.reshape(-1)
-    draw = _draw_integers if spec.dtype.is_integer else _draw_floats
-    for start in range(0, flat.size, _CHUNK):
-        part = flat[start : start + _CHUNK]
-        part[...] = draw(rng, part.size, spec.dtype, distribution, limit)
-    return cast(Array, result)
+class _DrawnTensor:
+    """One tensor, drawn in parts."""
+
+    def __init__(
+        self, operation: Operation, spec: TensorSpec, distribution: str, limit: int, seed: int
+    ) -> None:
+        self._spec, self._distribution, self._limit = spec, distribution, limit
+        self._entropy = [seed % 2**64, _ROLES.index(spec.role), *spec.shape]
+        if spec.role in ("scale_a", "scale_b"):
+            self.array = _scales(self._rng(0), operation, spec)
+        else:
+            self.array = np.empty(spec.storage_shape, dtype=numpy_dtype(spec.dtype))
+
+    def parts(self) -> list[_DrawnPart]:
+        """Parts that may be drawn at the same time: pieces where each number takes the same part of
+        the stream, otherwise the whole tensor."""
+        if self._spec.role in ("scale_a", "scale_b"):
+            return []
+        flat = self.array.reshape(-1)
+        if self._spec.dtype.is_integer or self._distribution not in _EVEN_DISTRIBUTIONS:
+            return [self._part(flat, 0)]
+        per_draw = 1 if self._spec.dtype is F64 else 2
+        return [
+            self._part(flat[start : start + _CHUNK], start // per_draw)
+            for start in range(0, flat.size, _CHUNK)
+        ]
+
+    def _part(self, flat: Array, skipped: int) -> _DrawnPart:
+        return _DrawnPart(
+            self._rng(skipped), flat, self._spec.dtype, self._distribution, self._limit
+        )
+
+    def _rng(self, skipped: int) -> np.random.Generator:
+        """The tensor's stream after `skipped` numbers of 64 bits."""
+        bits = np.random.PCG64(np.random.SeedSequence(self._entropy))
+        return np.random.Generator(bits.advance(skipped) if skipped else bits)
+
+
+class _DrawnPart(NamedTuple):
+    """Part of a tensor, and the place in its stream where the part begins."""
+
+    rng: np.random.Generator
+    flat: Array
+    dtype: DType
+    distribution: str
+    limit: int
+
+    def draw(self) -> None:
+        """Fill the part."""
+        draw = _draw_integers if self.dtype.is_integer else _draw_floats
+        for start in range(0, self.flat.size, _CHUNK):
+            piece = self.flat[start : start + _CHUNK]
+            piece[...] = draw(self.rng, piece.size, self.dtype, self.distribution, self.limit)
 
 
 def _draw_floats(
