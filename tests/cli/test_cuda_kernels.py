@@ -66,3 +66,35 @@ def test_mistakes_of_the_request_end_it_before_anything_runs(cli, entry, manifes
     assert message in ended.stderr
     assert "hint:" in ended.stderr
     assert not Path("gemmetry-out").exists()
+
+
+def test_a_folder_of_machine_code_is_listed_with_what_it_needs(cli):
+    ended = cli(*AHEAD, "--kernel", str(EXAMPLES / "cubins"), "--shapes", "64x48x40,128x64x64",
+                *FORMATS)  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    records = json.loads(ended.stdout)["records"]
+    assert [(one["m"], one["configuration"], one["registers"]) for one in records] == [
+        (64, "nvcc_default", 168),
+        (128, "cute_default", 64),
+        (128, "nvcc_default", 168),
+    ]
+    assert {one["compiled_for"] for one in records} == {"sm_90a"}
+
+
+def test_machine_code_for_another_architecture_is_unsupported(cli):
+    command = [word.replace("sm_90", "sm_100") for word in AHEAD]
+    ended = cli(*command, "--kernel", str(EXAMPLES / "cubins" / "nvcc_gemm.cubin"),
+                "--shapes", "64x48x40", *FORMATS)  # fmt: skip
+    [record] = json.loads(ended.stdout)["records"]
+    assert record["outcome"] == "unsupported"
+    assert "machine code for sm_90a, which sm_100 does not run" in record["reason"]
+
+
+def test_machine_code_that_is_cut_off_ends_the_request(cli):
+    data = (EXAMPLES / "cubins" / "nvcc_gemm.cubin").read_bytes()
+    Path("nvcc_gemm.cubin").write_bytes(data[: len(data) // 2])
+    shutil.copy(EXAMPLES / "cubins" / "nvcc_gemm.toml", "nvcc_gemm.toml")
+    ended = cli(*AHEAD, "--kernel", "nvcc_gemm.cubin", "--shapes", "64x48x40", *FORMATS)
+    assert ended.status == 2
+    assert "nvcc_gemm.cubin is not machine code for NVIDIA GPUs: it is damaged" in ended.stderr
+    assert "hint:" in ended.stderr

@@ -144,6 +144,19 @@ def test_an_edited_kernel_is_another_plan(laptop, tmp_path, monkeypatch):
     assert plan_of(laptop, kernel="my.py:f").hash != first.hash
 
 
+def test_a_file_with_a_manifest_or_a_folder_may_stand_alone(laptop, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "k.cubin").write_bytes(b"1")
+    for given in ("kernels", "kernels/k.cubin"):
+        first = plan_of(laptop, kernel=given)
+        (user,) = [p for p in first.providers if p.name == "user"]
+        assert user.options["kernel"] == str(tmp_path / given)
+        (folder / "k.cubin").write_bytes(first.hash.encode())
+        assert plan_of(laptop, kernel=given).hash != first.hash
+
+
 def test_kernel_paths_may_hold_spaces_and_commas(laptop, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("we ird", "a,b"):

@@ -139,9 +139,9 @@ class Tiles:
         return ADDRESS_ALIGNMENT
 
 
-Argument = Pointer | Tiles | int | float | tuple[int, ...] | None
-"""A buffer; a number, which is passed as a 32-bit int or float; the ints of a struct; or a pointer
-that is null."""
+Argument = Pointer | Tiles | int | float | tuple[int, ...] | bytes | None
+"""A buffer; a number, which is passed as a 32-bit int or float; the ints of a struct, or its bytes;
+or a pointer that is null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,6 +139,8 @@ def _initial(argument: Argument) -> Any:
     """The ctypes object of an argument; those of buffers are set later."""
     if isinstance(argument, tuple):
         return (ctypes.c_int * len(argument))(*argument)
+    if isinstance(argument, bytes):
+        return ctypes.create_string_buffer(argument, len(argument))
     if isinstance(argument, int):
         return ctypes.c_int(argument)
     return ctypes.c_float(argument) if isinstance(argument, float) else ctypes.c_void_p()

@@ -65,7 +65,8 @@ _ROWS = (
         unset="2, 4"),
     Key("providers", WHO, _L, "Providers: torch, numpy, iree, triton, cuda, gluon, null, user. "
         "Default: all that work on the device.", ("provider",), metavar="NAMES"),
-    Key("kernel", WHO, _L, "Your own kernels, as file.py:function or file.cu:kernel.",
+    Key("kernel", WHO, _L, "Your own kernels, as file.py:function or "
+        "file.cu:kernel; or a file of machine code (.cubin), or a folder of them.",
         metavar="FILE:FUNCTION", unset="none"),
     Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
         "first GPU, or the CPU if there is none.", ("devices", "iree_hal_target_backends"),

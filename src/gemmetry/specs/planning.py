@@ -181,9 +181,17 @@ def _requests(
     return requests
 
 
+_WITH_MANIFEST = (".cu", ".cubin")
+"""Suffixes of files whose manifest lists their kernels."""
+
+
 def _kernel(text: str, base: Path | None) -> str:
-    """``file.py:function`` with the file's full path, because workers run in other folders."""
+    """``file.py:function`` with the file's full path, because workers run in other folders; a file
+    with a manifest or a folder may stand alone, for all of its kernels."""
     hint = "Write --kernel file.py:function."
+    alone = (base / text if base is not None else Path(text)).resolve()
+    if alone.is_dir() or (alone.is_file() and alone.suffix in _WITH_MANIFEST):
+        return str(alone)
     path, colon, function = text.rpartition(":")
     if not colon or not path or not function:
         raise RequestError(f"the kernel {text!r} does not name a function", hint=hint)
@@ -277,7 +285,15 @@ def _provider_document(request: ProviderRequest) -> dict[str, Any]:
     digests = {}
     for kernel in [kernels] if isinstance(kernels, str) else kernels:
         # An edited kernel is another plan, as its old results must not be taken for new ones.
-        file = Path(str(kernel).rpartition(":")[0])
-        if file.is_file():
+        for file in _files_of(str(kernel)):
             digests[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return {**document, "kernel_sha256": digests} if digests else document
+
+
+def _files_of(kernel: str) -> list[Path]:
+    """The files of ``file:function``, or of a file or a folder that stands alone."""
+    alone = Path(kernel)
+    if alone.is_dir():
+        return sorted(file for file in alone.iterdir() if file.suffix in _WITH_MANIFEST)
+    file = alone if alone.is_file() else Path(kernel.rpartition(":")[0])
+    return [file] if file.is_file() else []

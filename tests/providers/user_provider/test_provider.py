@@ -455,3 +455,15 @@ def test_cuda_and_python_kernels_stand_side_by_side(workspace):
     python = Dispatch(parse_operation(NAME), Configuration("blocked_tile32"), "user", H200)
     [compiled] = provider.compile([python], workspace)
     assert compiled.error is None
+
+
+def test_a_folder_of_machine_code_is_compiled_for_its_architecture(workspace):
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    provider = UserProvider({"kernel": str(EXAMPLES / "cubins")})
+    operation = parse_operation("matmul_128x64x64_bf16t_bf16n_bf16t")
+    configurations = list(provider.configurations(operation, H200))
+    assert [one.name for one in configurations] == ["cute_default", "nvcc_default"]
+    dispatches = [Dispatch(operation, one, "user", H200) for one in configurations]
+    assert [one.error for one in provider.compile(dispatches, workspace)] == [None, None]
+    other = Target(TargetKind.CUDA, "sm_100", None)
+    assert "sm_100 does not run" in (provider.supports(operation, other) or "")

@@ -1,5 +1,5 @@
 """A user's own kernel, straight from a file: any Python function on numpy or torch arrays, or a
-kernel in CUDA C++ with a manifest.
+kernel with a manifest, in CUDA C++ or compiled elsewhere.
 
 How to write one: docs/my-kernel.md.
 """
@@ -35,7 +35,13 @@ from gemmetry.domain.operation import (
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.user_provider.cuda.launch import why_not
-from gemmetry.providers.user_provider.cuda.manifest import CudaManifest, load_manifest
+from gemmetry.providers.user_provider.cuda.manifest import (
+    MACHINE_CODE,
+    SOURCE,
+    CudaManifest,
+    kernels_of,
+    load_manifest,
+)
 from gemmetry.providers.user_provider.executable import UserExecutable, scalar_names
 from gemmetry.providers.user_provider.kernel import KernelFacts, UserKernel, load_kernel
 from gemmetry.providers.user_provider.probe import inspect_kernels
@@ -48,7 +54,8 @@ other one that NVRTC has can be requested with ``--device``."""
 class UserProvider(BaseProvider):
     """Options:
 
-    ``kernel``: ``file.py:function`` or ``file.cu:kernel``, or a list of several;
+    ``kernel``: ``file.py:function``, ``file.cu:kernel`` or ``file.cubin:kernel``, a file with a
+    manifest or a folder of machine code for all of their kernels, or a list of several;
     ``configurations``: a list of keyword values or macros, else the module's ``CONFIGURATIONS`` or
     the manifest's;
     ``arrays``: ``numpy`` or ``torch``, where the module does not specify it;
@@ -103,7 +110,7 @@ class UserProvider(BaseProvider):
         return target.kind is TargetKind.CUDA and bool(self._cuda_kernels)
 
     def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
-        """Compile the dispatches of CUDA C++ kernels; those of Python functions need none."""
+        """Compile the dispatches of CUDA kernels; those of Python functions need none."""
         kernels = _kernel_of(self._cuda_kernels)
 
         def one(dispatch: Dispatch) -> Compiled:
@@ -166,22 +173,24 @@ class UserProvider(BaseProvider):
         given = self.options.get("kernel") or []
         return [given] if isinstance(given, str) else [str(text) for text in given]
 
+    @cached_property
     def _given_texts(self) -> list[str]:
+        """The kernels, each as ``file:function``."""
         texts = self._kernel_texts()
         if not texts:
             raise RequestError(
                 "the provider user has no kernel", hint="Add --kernel file.py:function."
             )
-        return texts
+        return [one for text in texts for one in _all_of(text)]
 
     def _texts(self, *, cuda: bool) -> list[str]:
-        """The given kernels in CUDA C++, or the others."""
-        return [text for text in self._given_texts() if _is_cuda(text) == cuda]
+        """The given CUDA kernels, or the others."""
+        return [text for text in self._given_texts if _is_cuda(text) == cuda]
 
     @property
     def _prefixes(self) -> bool:
         """Whether names of configurations begin with the kernel's."""
-        return len(self._given_texts()) > 1
+        return len(self._given_texts) > 1
 
     @cached_property
     def _kernels(self) -> list[KernelFacts]:
@@ -256,8 +265,14 @@ _AnyKernel = TypeVar("_AnyKernel", bound=KernelFacts | CudaManifest)
 
 
 def _is_cuda(text: str) -> bool:
-    """Whether ``file:function`` names a kernel in CUDA C++."""
-    return Path(text.rpartition(":")[0]).suffix == ".cu"
+    """Whether ``file:function`` names a kernel with a manifest."""
+    return Path(text.rpartition(":")[0]).suffix in (SOURCE, MACHINE_CODE)
+
+
+def _all_of(text: str) -> list[str]:
+    """The kernels that `text` stands for, each as ``file:function``."""
+    path = Path(text)
+    return kernels_of(path) if path.is_dir() or path.is_file() else [text]
 
 
 def _has_torch() -> bool:

@@ -111,3 +111,32 @@ def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
     found, plan, compiled, device = given
     assert (found, device) == (dispatch, "device cuda-sm_90")
     assert [launch.compilation for launch in plan.launches] == list(compiled.code)
+
+
+@pytest.mark.parametrize(("name", "instruction"), [("nvcc", "wgmma"), ("cute", "mma.sync")])
+def test_machine_code_is_taken_as_it_is(tmp_path, monkeypatch, name, instruction) -> None:
+    names = {"wgmma": {"HGMMA.64x256x16.F32.BF16"}, "mma.sync": {"HMMA.16816.F32.BF16", "LDG.E"}}
+    monkeypatch.setattr(compiling, "instructions_of", lambda data: names[instruction])
+    path = EXAMPLES / "cubins" / f"{name}_gemm.cubin"
+    kernel = load_manifest(f"{path}:{name}")
+    operation = parse_operation("matmul_128x64x64_bf16t_bf16n_bf16t")
+    generated = tmp_path / "generated"
+    plan, compiled = compiling.compile_kernel(kernel, _dispatch(operation=operation), {}, generated)
+    (launch,) = plan.launches
+    assert compiled.code[launch.compilation].code == path.read_bytes()
+    facts = compiled.facts
+    assert kernel.machine_code is not None
+    assert facts.registers == kernel.machine_code.registers
+    assert facts.shared_memory_bytes == launch.grid.dynamic_bytes
+    assert (facts.matrix_instruction, facts.compiled_for) == (instruction, "sm_90a")
+    assert (tmp_path / str(facts.binary_path)).read_bytes() == path.read_bytes()
+
+
+def test_instructions_that_no_tool_shows_are_unknown(monkeypatch) -> None:
+    def none(data):
+        raise compiling.NoDisassemblerError("nvdisasm is not here")
+
+    monkeypatch.setattr(compiling, "instructions_of", none)
+    assert compiling._disassembled_instruction(b"") is None
+    monkeypatch.setattr(compiling, "instructions_of", lambda data: {"FFMA"})
+    assert compiling._disassembled_instruction(b"") == "none"

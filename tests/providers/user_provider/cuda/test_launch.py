@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from gemmetry.devices.cuda_plans import Grid, Pointer
@@ -95,3 +98,84 @@ def test_other_devices_are_refused_with_the_command_that_compiles(kernel) -> Non
 def test_missing_bindings_are_named(kernel, monkeypatch) -> None:
     monkeypatch.setattr(launch, "_has_bindings", lambda: False)
     assert "pip install 'gemmetry[cuda]'" in (why_not(kernel(), OPERATION, VALUES, H200) or "")
+
+
+CUBINS = Path(__file__).parents[4] / "examples" / "cubins"
+PRODUCT = parse_operation("matmul_512x768x1024_bf16t_bf16n_bf16t")
+
+
+@pytest.fixture
+def machine_code(tmp_path, monkeypatch):
+    """The machine code of an example with a changed manifest."""
+    monkeypatch.setattr(launch, "_has_bindings", lambda: True)
+
+    def made(name, *changes):
+        shutil.copy(CUBINS / f"{name}_gemm.cubin", tmp_path)
+        text = (CUBINS / f"{name}_gemm.toml").read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / f"{name}_gemm.toml").write_text(text)
+        return load_manifest(f"{tmp_path / name}_gemm.cubin:{name}")
+
+    return made
+
+
+def test_machine_code_is_launched_as_its_source_is(machine_code) -> None:
+    """The example is compiled from a kernel of the provider cuda."""
+    from gemmetry.providers.cuda_provider.launching.tiling import Tiling
+    from gemmetry.providers.cuda_provider.rungs_hopper import _plan_middle
+
+    plan = _plan_middle("r07_warp_specialised", Tiling(128, 256))
+    (expected,) = plan(PRODUCT, None, 132).launches
+    (found,) = plan_of(machine_code("nvcc"), PRODUCT, {}).launches
+    assert found.grid == expected.grid
+    *maps, result, _sizes = expected.arguments
+    for ours, theirs in zip(found.arguments, maps, strict=False):
+        assert (ours.buffer, ours.boxes.box, ours.boxes.extents, ours.boxes.all_strides) == (
+            theirs.buffer, theirs.boxes.box, theirs.boxes.extents, theirs.boxes.all_strides
+        )  # fmt: skip
+        assert ours.boxes.swizzle_bytes == theirs.boxes.swizzle_bytes == 128
+    assert found.arguments[2] == result
+    assert found.arguments[3] == b"".join(size.to_bytes(4, "little") for size in (512, 768, 1024))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "target", "reason"),
+    [
+        ("nvcc", (), H200, None),
+        ("nvcc", (), Target(TargetKind.CUDA, "sm_100", 0), "for sm_90a, which sm_100 does not run"),
+        ("nvcc", (), Target(TargetKind.CPU), "machine code for sm_90a of NVIDIA"),
+        ("nvcc", ("block = [384]", "block = [512]"), H200, "more than the code's 384 threads"),
+        ("cute", ("block = [128]", "block = [64]"), H200, "and the code requires 128 × 1 × 1"),
+        ("nvcc", ('"1024 + 4', '"65536 + 4'), H200, "need 262208 bytes of shared memory"),
+    ],
+)
+def test_machine_code_that_cannot_be_launched_is_refused(
+    machine_code, name, change, target, reason
+) -> None:
+    found = why_not(machine_code(name, *((change,) if change else ())), PRODUCT, {}, target)
+    assert found is None if reason is None else reason in (found or "")
+
+
+def test_rows_that_the_copy_engine_cannot_fetch_are_refused(machine_code) -> None:
+    odd = parse_operation("matmul_512x768x1023_bf16t_bf16n_bf16t")
+    assert "rows of a multiple of 16 bytes" in (why_not(machine_code("nvcc"), odd, {}, H200) or "")
+
+
+def test_clusters_that_code_was_compiled_for_need_not_be_stated(tmp_path) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gemmetry.devices.cuda_compiler import compile_file
+
+    (tmp_path / "s.cu").write_text('extern "C" __global__ void __cluster_dims__(2, 1, 1) f() {}')
+    (tmp_path / "k.cubin").write_bytes(compile_file(tmp_path, "s", (), "sm_90a").code)
+    text = '[f]\noperations = ["f32t_f32n_f32t"]\narguments = []\nblock = [32]\n'
+    cases = {"grid = [4]": None, "grid = [3]": "whole clusters", "grid = [4]\ncluster = [4]":
+             "its cluster is 4 × 1 × 1, and the code requires 2 × 1 × 1"}  # fmt: skip
+    for grid, reason in cases.items():
+        (tmp_path / "k.toml").write_text(text + grid)
+        own = load_manifest(f"{tmp_path / 'k.cubin'}:f")
+        found = why_not(own, OPERATION, {}, H200)
+        assert found is None if reason is None else reason in (found or "")
+        if reason is None:
+            assert plan_of(own, OPERATION, {}).launches[0].grid.cluster == (2, 1, 1)

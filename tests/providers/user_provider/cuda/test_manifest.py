@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.providers.user_provider.cuda.manifest import entries_of, load_manifest
+from gemmetry.providers.user_provider.cuda.manifest import entries_of, kernels_of, load_manifest
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 
@@ -165,3 +166,81 @@ def test_a_manifest_that_cannot_be_read_is_named(write, tmp_path, monkeypatch) -
     monkeypatch.setattr(Path, "read_text", refused)
     with pytest.raises(RequestError, match=r"cannot read .*k\.toml: Permission denied"):
         load_manifest(text)
+
+
+CUBINS = EXAMPLES / "cubins"
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the machine code of nvcc with a changed manifest; returns the text of --kernel."""
+
+    def made(*changes):
+        shutil.copy(CUBINS / "nvcc_gemm.cubin", tmp_path)
+        text = (CUBINS / "nvcc_gemm.toml").read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "nvcc_gemm.toml").write_text(text)
+        return f"{tmp_path / 'nvcc_gemm.cubin'}:nvcc"
+
+    return made
+
+
+@pytest.mark.parametrize("name", ["cute", "nvcc"])
+def test_the_examples_of_machine_code_match_their_manifests(name) -> None:
+    kernel = load_manifest(f"{CUBINS / name}_gemm.cubin:{name}")
+    assert kernel.machine_code is not None
+    assert str(kernel) == f"{name}_gemm.cubin:{name}"
+    assert kernel.computes(parse_operation("matmul_64x64x64_bf16t_bf16n_bf16t").signature)
+
+
+def test_a_file_or_a_folder_stands_for_all_of_its_kernels(tmp_path) -> None:
+    cute, nvcc = (f"{CUBINS / name}_gemm.cubin:{name}" for name in ("cute", "nvcc"))
+    assert kernels_of(CUBINS) == [cute, nvcc]
+    assert kernels_of(CUBINS / "cute_gemm.cubin") == [cute]
+    assert kernels_of(EXAMPLES / "my_gemm.cu") == [f"{EXAMPLES / 'my_gemm.cu'}:tiled"]
+    with pytest.raises(RequestError, match=r"contains no \.cubin files"):
+        kernels_of(tmp_path)
+    (tmp_path / "k.cubin").touch()
+    with pytest.raises(RequestError, match=r"no k\.toml next to it"):
+        kernels_of(tmp_path)
+    (tmp_path / "k.toml").touch()
+    with pytest.raises(RequestError, match="lists no kernel"):
+        kernels_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('entry = "gemm"', 'entry = "gem"'), r"unknown kernel 'gem' in nvcc_gemm\.cubin"),
+        (('entry = "gemm"', "entry = 3"), "entry: 3 is not a text"),
+        (
+            ('    "C",\n', ""),
+            "takes 4 arguments of 128, 128, 8 and 12 bytes, and the manifest lists 3 arguments of "
+            "128, 128 and 12 bytes",
+        ),
+        (('["M", "N", "K"]', '["M", "N", {int64 = "K"}]'), "lists 4 .* 128, 128, 8 and 16 bytes"),
+        (('["M", "N", "K"]', "[]"), "the struct is empty"),
+        (('{struct = ["M", "N", "K"]}', "{}"), "neither a struct nor an int64"),
+        (("{struct =", "{structs ="), "unknown key 'structs' in arguments of"),
+        (("swizzle = 128, promotion = 128},\n    {", "swizle = 128},\n    {"), "key 'swizle'"),
+        (("swizzle = 128", "swizzle = 96"), "swizzle: 96 is none of 0, 32, 64, 128"),
+        (('map = "A"', 'map = "D"'), "unknown tensor 'D'"),
+        (("box = [64, 128]", "box = []"), "box: it has one to five numbers"),
+        (("box = [64, 128]", "box = [64, 'P']"), "unknown size or macro 'P' in box"),
+    ],
+)
+def test_mistakes_about_machine_code_are_named(copied, change, message) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        load_manifest(copied(change))
+    assert caught.value.hint
+
+
+def test_a_file_that_is_no_machine_code_is_named(copied, tmp_path) -> None:
+    text = copied()
+    data = (tmp_path / "nvcc_gemm.cubin").read_bytes()
+    for content, reason in ((data[:5000], "damaged or cut off"), (b"PTX" * 99, "not an ELF file")):
+        (tmp_path / "nvcc_gemm.cubin").write_bytes(content)
+        with pytest.raises(RequestError, match=rf"nvcc_gemm\.cubin is not machine code.*{reason}"):
+            load_manifest(text)

@@ -1,4 +1,5 @@
-"""Compiles a user's CUDA C++ kernel, on machines without a GPU too, and loads it."""
+"""Compiles a user's CUDA C++ kernel, on machines without a GPU too, or takes its machine code as it
+is, and loads it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmetry.devices.cuda_compiler import Cubin, compile_file
+from gemmetry.devices.cuda_elf import CubinContents
 from gemmetry.devices.cuda_plans import LaunchPlan
+from gemmetry.devices.cuda_tools import NoDisassemblerError, instructions_of
 from gemmetry.devices.ptxas import performance_notes
 from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import Dispatch, Parameter
@@ -22,11 +25,19 @@ from gemmetry.providers.cuda_provider.launching.compiling import (
 )
 from gemmetry.providers.files import output_folder, write_atomically
 from gemmetry.providers.user_provider.cuda.launch import plan_of
-from gemmetry.providers.user_provider.cuda.manifest import CudaManifest, entries_of
+from gemmetry.providers.user_provider.cuda.manifest import MACHINE_CODE, CudaManifest, entries_of
 
 _FIRST_WITH_VARIANT = 90
 """From sm_90 on, instructions such as wgmma exist only in the variant with an ``a``, whose code
 runs on this architecture alone (CUDA C++ Programming Guide, architecture-specific features)."""
+
+_MATRIX_INSTRUCTIONS = {
+    "wgmma": ("HGMMA", "QGMMA", "IGMMA"),
+    "tcgen05": ("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
+    "mma.sync": ("HMMA", "QMMA", "IMMA", "OMMA", "DMMA"),
+}
+"""Reported name -> beginnings of names in machine code (CUDA Binary Utilities, instruction sets of
+Hopper and Blackwell)."""
 
 
 def compile_kernel(
@@ -39,14 +50,17 @@ def compile_kernel(
 ) -> tuple[LaunchPlan, CompiledPlan]:
     """The launch, its machine code for the dispatch's architecture, and the facts from building it.
 
-    Machine code is kept below `generated`, and found again for the same source, headers and macros.
+    What is compiled is kept below `generated`, and found again for the same source, headers and
+    macros.
 
     Raises:
         CompileError: NVRTC is missing or rejected the source, or the source has no such kernel.
         StorageError: the compiler's output cannot be written.
     """
-    architecture = code_architecture(dispatch.target.architecture)
     plan = plan_of(kernel, dispatch.operation, values)
+    if kernel.cubin is not None:
+        return plan, _taken(kernel, kernel.cubin, plan, dispatch, generated)
+    architecture = code_architecture(dispatch.target.architecture)
     (launch,) = plan.launches
     before = time.perf_counter_ns()
     cubin = compile_file(
@@ -62,7 +76,7 @@ def compile_kernel(
     code = {launch.compilation: cubin}
     usage = next(iter(usage_of(plan, code)), None)
     if usage is None:
-        name = kernel.function_name
+        name = kernel.entry
         known = ", ".join(entries_of(kernel.path)) or "none"
         raise CompileError(
             f'{kernel.path.name} has no extern "C" __global__ function {name}; it has {known}',
@@ -83,10 +97,56 @@ def compile_kernel(
     return plan, CompiledPlan(code, facts)
 
 
+def _taken(
+    kernel: CudaManifest,
+    contents: CubinContents,
+    plan: LaunchPlan,
+    dispatch: Dispatch,
+    generated: Path,
+) -> CompiledPlan:
+    """Machine code that was compiled elsewhere, and what it states about itself.
+
+    Raises:
+        CompileError: the file cannot be read any more.
+    """
+    (launch,) = plan.launches
+    try:
+        data = kernel.path.read_bytes()
+    except OSError as error:
+        raise CompileError(f"cannot read {kernel.path}: {error.strerror}") from None
+    stated = contents.kernels[kernel.entry]
+    path = output_folder(generated, dispatch) / f"{dispatch.configuration.name}{MACHINE_CODE}"
+    facts = BuildFacts(
+        registers=stated.registers,
+        spill_bytes=stated.stack_bytes,
+        shared_memory_bytes=stated.shared_bytes + launch.grid.dynamic_bytes,
+        matrix_instruction=_disassembled_instruction(data),
+        compiled_for=contents.architecture,
+        declared=kernel.declared,
+        notes=(f"{kernel} is machine code, as it was given",),
+        binary_path=str(write_atomically(path, data).relative_to(generated.parent)),
+    )
+    return CompiledPlan({launch.compilation: Cubin(data, "")}, facts)
+
+
+def _disassembled_instruction(data: bytes) -> str | None:
+    """The matrix instruction of machine code, ``none`` without one; None where no tool shows it."""
+    try:
+        names = instructions_of(data)
+    except NoDisassemblerError:
+        return None
+    found = (
+        reported
+        for reported, prefixes in _MATRIX_INSTRUCTIONS.items()
+        if any(name.startswith(prefixes) for name in names)
+    )
+    return next(found, "none")
+
+
 def build_kernel(
     kernel: CudaManifest, dispatch: Dispatch, values: Mapping[str, Parameter], workspace: Workspace
 ) -> Executable:
-    """Compile `kernel` or find its machine code, and load it onto the dispatch's device.
+    """Compile `kernel` or take its machine code, and load it onto the dispatch's device.
 
     Raises:
         CompileError: it cannot be compiled. LaunchError: the driver refused it.

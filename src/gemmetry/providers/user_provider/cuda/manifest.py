@@ -1,4 +1,5 @@
-"""The manifest of a CUDA C++ file: ``my.toml`` next to ``my.cu``, one table for each kernel.
+"""The manifest of a file with CUDA kernels: ``my.toml`` next to ``my.cu`` or ``my.cubin``, one
+table for each kernel.
 
 What a manifest contains: docs/my-kernel.md.
 """
@@ -14,30 +15,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gemmetry.devices.cuda_elf import CubinContents, CubinError, CubinKernel, read_cubin
 from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Signature
 from gemmetry.domain.record import Trait
+from gemmetry.domain.units import counted
+from gemmetry.providers.user_provider.cuda.arguments import (
+    FACTORS,
+    MAP_KEYS,
+    PROMOTIONS,
+    SWIZZLES,
+    TENSORS,
+    MapArgument,
+    StructArgument,
+    UserArgument,
+    argument_bytes,
+)
 from gemmetry.providers.user_provider.cuda.expressions import Expression, parse_expression
 from gemmetry.providers.user_provider.kernel import name_configurations
 
 SIZES = ("M", "N", "K", "BATCH", "SLICES")
 """Names of an operation's sizes in expressions."""
 
-TENSORS = {
-    "A": "lhs", "B": "rhs", "C": "result", "addend": "addend", "scale_a": "scale_a",
-    "scale_b": "scale_b", "bias": "bias", "residual": "residual",
-}  # fmt: skip
-"""Argument -> role of the tensor whose address it is; null where the operation does not have it."""
-
-FACTORS = ("alpha", "beta")
-"""Arguments that are f32 numbers."""
+SOURCE, MACHINE_CODE = ".cu", ".cubin"
+"""Suffixes of the files that have a manifest."""
 
 _KEYS = {
-    "operations", "arguments", "grid", "block", "cluster", "shared_bytes", "requires",
+    "entry", "operations", "arguments", "grid", "block", "cluster", "shared_bytes", "requires",
     "configurations", "declares",
 }  # fmt: skip
+_STRUCT_KEYS = ("struct", "int64")
 _REQUIRED = ("operations", "arguments", "grid", "block")
 _SMALLEST = "128x128x128"
 """A shape with which every signature is valid; the manifest states none."""
@@ -49,17 +58,20 @@ _EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class CudaManifest:
-    """A kernel of a CUDA C++ file, and how it is launched."""
+    """A kernel of a file in CUDA C++ or with machine code, and how it is launched."""
 
     path: Path
-    """The source."""
+    """The source, or the machine code."""
     function_name: str
+    """The name of its table."""
+    entry: str
+    """Its name in the file."""
     configurations: Mapping[str, Mapping[str, Parameter]]
-    """Configuration's name -> macros."""
+    """Configuration's name -> macros of a source, or values for expressions."""
     signatures: tuple[Signature, ...]
     """What it computes, where alpha is 1 if it is an argument, and beta too."""
-    arguments: tuple[str | Expression, ...]
-    """In the kernel's order: names of :data:`TENSORS` and :data:`FACTORS`, and integers."""
+    arguments: tuple[UserArgument, ...]
+    """In the kernel's order."""
     grid: tuple[Expression, ...]
     """Blocks along x, y and z."""
     block: tuple[Expression, ...]
@@ -71,15 +83,24 @@ class CudaManifest:
     requires: tuple[Expression, ...] = ()
     """What must hold for an operation to be supported."""
     declared: tuple[Trait, ...] = ()
+    cubin: CubinContents | None = None
+    """What the machine code states; None for a source."""
+
+    @property
+    def machine_code(self) -> CubinKernel | None:
+        """What the machine code states about this kernel; None for a source."""
+        return None if self.cubin is None else self.cubin.kernels[self.entry]
 
     def __str__(self) -> str:
         return f"{self.path.name}:{self.function_name}"
 
     @cached_property
     def digest(self) -> str:
-        """Twelve hex digits over the source, its manifest and the headers in its folder."""
+        """Twelve hex digits over the file, its manifest, and the headers that a source can
+        include."""
         digest = hashlib.sha256()
-        for path in (self.path, manifest_path(self.path), *headers_of(self.path)):
+        headers = headers_of(self.path) if self.cubin is None else []
+        for path in (self.path, manifest_path(self.path), *headers):
             digest.update(path.read_bytes())
         return digest.hexdigest()[:12]
 
@@ -94,7 +115,7 @@ class CudaManifest:
 
 
 def manifest_path(source: Path) -> Path:
-    """``my.toml`` for ``my.cu``."""
+    """``my.toml`` for ``my.cu`` and ``my.cubin``."""
     return source.with_suffix(".toml")
 
 
@@ -103,8 +124,30 @@ def headers_of(source: Path) -> list[Path]:
     return sorted(source.parent.glob("*.cuh"))
 
 
+def kernels_of(path: Path) -> list[str]:
+    """Every kernel that a manifest lists, as ``file:kernel``: those of a file, or of all the
+    machine code in a folder.
+
+    Raises:
+        RequestError: there is none, or a manifest is missing or has a mistake.
+    """
+    files = sorted(path.glob(f"*{MACHINE_CODE}")) if path.is_dir() else [path]
+    if not files:
+        raise RequestError(
+            f"the folder {path} contains no {MACHINE_CODE} files",
+            hint="Name a folder with machine code, or a file.",
+        )
+    found = [f"{file}:{name}" for file in files for name in _tables(file, "kernel")]
+    if not found:
+        raise RequestError(
+            f"{manifest_path(files[0]).name} lists no kernel",
+            hint=f"Write a table [kernel]: {_EXAMPLE}.",
+        )
+    return found
+
+
 def load_manifest(text: str, *, configurations: Any = None, prefix: bool = False) -> CudaManifest:
-    """The kernel ``path/file.cu:entry``, without compiling it.
+    """The kernel ``path/file.cu:kernel`` or ``path/file.cubin:kernel``, without compiling it.
 
     Args:
         text: file and kernel; a relative path starts at the current directory.
@@ -122,11 +165,14 @@ def load_manifest(text: str, *, configurations: Any = None, prefix: bool = False
             f"there is no kernel file {file_text!r}",
             hint="The path is relative to the directory in which gemmetry was started.",
         )
-    table = _table(source, entry)
-    return _Reader(source, entry).read(table, configurations, prefix)
+    tables = _tables(source, entry)
+    if entry not in tables:
+        raise UnknownNameError("kernel", entry, tables, where=manifest_path(source).name)
+    return _Reader(source, entry).read(tables[entry], configurations, prefix)
 
 
-def _table(source: Path, entry: str) -> dict[str, Any]:
+def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
+    """The tables of the manifest; `entry` is the one that an error proposes."""
     path = manifest_path(source)
     if not path.is_file():
         raise RequestError(
@@ -135,27 +181,51 @@ def _table(source: Path, entry: str) -> dict[str, Any]:
         )
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        source_text = source.read_text(encoding="utf-8", errors="replace")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(
             f"the manifest {path} is not valid TOML: {error}", hint="See docs/my-kernel.md."
         ) from None
     except OSError as error:
-        raise RequestError(
-            f"cannot read {error.filename}: {error.strerror}", hint="Check its permissions."
-        ) from None
+        raise _unreadable(error) from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     if stray := [name for name in document if name not in tables]:
         raise RequestError(
             f"{path.name}: {stray[0]!r} stands outside of a kernel's table",
             hint=f"Write [{entry}] above it.",
         )
-    if entry not in tables:
-        raise UnknownNameError("kernel", entry, tables, where=path.name)
+    return tables
+
+
+def _unreadable(error: OSError) -> RequestError:
+    return RequestError(
+        f"cannot read {error.filename}: {error.strerror}", hint="Check its permissions."
+    )
+
+
+def _contents(source: Path, entry: str) -> CubinContents | None:
+    """What the machine code states; None for a source.
+
+    Raises:
+        RequestError: the file cannot be read, or is not machine code.
+        UnknownNameError: it has no such kernel.
+    """
+    try:
+        data = source.read_bytes()
+        contents = read_cubin(data) if source.suffix == MACHINE_CODE else None
+    except OSError as error:
+        raise _unreadable(error) from None
+    except CubinError as error:
+        raise RequestError(
+            f"{source.name} is not machine code for NVIDIA GPUs: {error}",
+            hint="Compile it again: nvcc -cubin -arch sm_90a -o my.cubin my.cu.",
+        ) from None
+    if contents is not None:
+        if entry not in contents.kernels:
+            raise UnknownNameError("kernel", entry, contents.kernels, where=source.name)
     # Macros may compose names, which only the compiler sees.
-    if not re.search(rf"\b{re.escape(entry)}\b|##", source_text):
+    elif not re.search(rf"\b{re.escape(entry)}\b|##", data.decode(errors="replace")):
         raise UnknownNameError("kernel", entry, entries_of(source), where=source.name)
-    return tables[entry]
+    return contents
 
 
 def entries_of(source: Path) -> list[str]:
@@ -194,9 +264,14 @@ class _Reader:
             *({key for key, v in values.items() if isinstance(v, int)} for values in named.values())
         )
         self._known = {*SIZES, *macros}
-        return CudaManifest(
+        entry = table.get("entry", self._entry)
+        if not isinstance(entry, str):
+            raise self._mistake("entry", f"{entry!r} is not a text")
+        kernel = CudaManifest(
             path=self._source,
             function_name=self._entry,
+            entry=entry,
+            cubin=_contents(self._source, entry),
             configurations=named,
             signatures=tuple(self._signature(text) for text in self._texts(table, "operations")),
             arguments=tuple(self._argument(item) for item in self._list(table, "arguments")),
@@ -208,6 +283,23 @@ class _Reader:
                 self._expression("requires", item) for item in self._list(table, "requires")
             ),
             declared=tuple(self._trait(text) for text in self._texts(table, "declares")),
+        )
+        self._check_parameters(kernel)
+        return kernel
+
+    def _check_parameters(self, kernel: CudaManifest) -> None:
+        """Raises:
+        RequestError: the machine code takes other arguments than the manifest lists.
+        """
+        machine_code = kernel.machine_code
+        taken = None if machine_code is None else machine_code.parameter_bytes
+        listed = tuple(argument_bytes(one) for one in kernel.arguments)
+        if taken is None or taken == listed:
+            return
+        raise self._mistake(
+            "arguments",
+            f"the kernel {kernel.entry} of {kernel.path.name} takes {_sizes(taken)}, and the "
+            f"manifest lists {_sizes(listed)}",
         )
 
     def _list(self, table: dict[str, Any], key: str) -> list[Any]:
@@ -236,13 +328,56 @@ class _Reader:
             raise UnknownNameError("size or macro", name, self._known, where=where)
         return expression
 
-    def _argument(self, item: Any) -> str | Expression:
+    def _argument(self, item: Any) -> UserArgument:
+        if isinstance(item, dict):
+            return self._map(item) if "map" in item else self._struct(item)
         if item in TENSORS or item in FACTORS:
             return str(item)
         if isinstance(item, str) and item.isidentifier() and item not in self._known:
             known = (*TENSORS, *FACTORS, *self._known)
             raise UnknownNameError("argument", item, known, where=self._where)
         return self._expression("arguments", item)
+
+    def _map(self, item: dict[str, Any]) -> MapArgument:
+        self._keys(item, MAP_KEYS)
+        tensor = item["map"]
+        if tensor not in TENSORS:
+            raise UnknownNameError("tensor", str(tensor), TENSORS, where=self._where)
+        box = self._list(item, "box")
+        if not 1 <= len(box) <= 5:
+            raise self._mistake("box", "it has one to five numbers, the contiguous axis first")
+        sizes = {"swizzle": SWIZZLES, "promotion": PROMOTIONS}
+        for key, possible in sizes.items():
+            if item.get(key, 0) not in possible:
+                raise self._mistake(
+                    key, f"{item[key]!r} is none of {', '.join(map(str, possible))}"
+                )
+        return MapArgument(
+            tensor, tuple(self._expression("box", one) for one in box),
+            item.get("swizzle", 0), item.get("promotion", 0),
+        )  # fmt: skip
+
+    def _struct(self, item: dict[str, Any]) -> StructArgument:
+        self._keys(item, _STRUCT_KEYS)
+        if len(item) != 1:
+            raise self._mistake("arguments", f"{item!r} is neither a struct nor an int64")
+        if "int64" in item:
+            return StructArgument((("int64", self._expression("arguments", item["int64"])),))
+        members: list[tuple[str, Expression]] = []
+        for member in self._list(item, "struct"):
+            if isinstance(member, dict):
+                members += self._struct(member).members
+            else:
+                members.append(("int", self._expression("arguments", member)))
+        if not members:
+            raise self._mistake("arguments", "the struct is empty")
+        return StructArgument(tuple(members))
+
+    def _keys(self, item: dict[str, Any], known: Iterable[str]) -> None:
+        for key in item:
+            if key not in known:
+                where = f"arguments of {self._where}"
+                raise UnknownNameError("key", key, (*known, "map", *_STRUCT_KEYS), where=where)
 
     def _signature(self, text: str) -> Signature:
         batched = text.removeprefix("batch_matmul_")
@@ -264,3 +399,10 @@ class _Reader:
 
     def _mistake(self, key: str, problem: str) -> RequestError:
         return RequestError(f"{self._where}: {key}: {problem}", hint="See docs/my-kernel.md.")
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    """``2 arguments of 8 and 4 bytes``."""
+    *first, last = map(str, sizes) if sizes else ("0",)
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"{counted(len(sizes), 'argument')} of {listed} bytes"

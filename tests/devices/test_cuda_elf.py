@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from gemmetry.devices.cuda_elf import CubinContents, CubinError, CubinKernel, read_cubin
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "cubins"
+NVCC, CUTE = (EXAMPLES / f"{name}_gemm.cubin" for name in ("nvcc", "cute"))
+
+
+def test_a_kernel_compiled_by_nvcc_states_what_it_takes() -> None:
+    contents = read_cubin(NVCC.read_bytes())
+    assert contents.architecture == "sm_90a"
+    assert contents.kernels == {
+        "gemm": CubinKernel(
+            parameter_bytes=(128, 128, 8, 12), registers=168, stack_bytes=0, max_threads=384
+        )
+    }
+
+
+def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi() -> None:
+    data = CUTE.read_bytes()
+    assert data[8] != NVCC.read_bytes()[8]
+    contents = read_cubin(data)
+    assert contents.architecture == "sm_90a"
+    ((name, kernel),) = contents.kernels.items()
+    assert name.startswith("kernel_cutlass_gemm_")
+    assert kernel.parameter_bytes == (8, 8, 8, 4, 4, 4)
+    assert kernel.required_threads == (128, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stated", "variant"),
+    [("sm_80", "sm_80", False), ("sm_90", "sm_90", False), ("sm_90a", "sm_90a", True)],
+)
+def test_what_is_read_is_what_the_compiler_reports(tmp_path, architecture, stated, variant) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gemmetry.devices.cuda_compiler import compile_file
+    from gemmetry.devices.ptxas import ptxas_usage
+
+    (tmp_path / "k.cu").write_text(
+        """
+        struct Sizes { int m; long long n; };
+        extern "C" __global__ void __launch_bounds__(128)
+            f(const float* a, int n, Sizes s, char c) {
+          __shared__ float memory[64];
+          memory[threadIdx.x % 64] = a[n];
+          __syncthreads();
+          ((float*)a)[s.m + s.n] = memory[c];
+        }
+        __global__ void g(double) {}
+        """
+    )
+    cubin = compile_file(tmp_path, "k", (), architecture)
+    contents = read_cubin(cubin.code)
+    assert (contents.architecture, contents.is_specific) == (stated, variant)
+    usage = ptxas_usage(cubin.log)["f"]
+    kernel = contents.kernels["f"]
+    assert kernel.parameter_bytes == (8, 4, 16, 1)
+    assert kernel.registers == usage.registers
+    assert kernel.shared_bytes == usage.shared_bytes == 256
+    assert kernel.stack_bytes == 0
+    assert kernel.max_threads == 128
+    assert [one.parameter_bytes for name, one in contents.kernels.items() if name != "f"] == [(8,)]
+
+
+def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
+    data = NVCC.read_bytes()
+    for end in (*range(200), *range(200, len(data), 97), len(data) - 1):
+        with pytest.raises(CubinError):
+            read_cubin(data[:end])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "is empty"),
+        (b"#!/bin/sh\n" * 20, "not an ELF file"),
+        (b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", 62) + bytes(100), "machine 62"),
+    ],
+)
+def test_other_files_are_named(data, reason) -> None:
+    with pytest.raises(CubinError, match=reason):
+        read_cubin(data)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_specific", "runs", "runs_not"),
+    [
+        (80, False, ["sm_80", "sm_86"], ["sm_75", "sm_90"]),
+        (86, False, ["sm_86", "sm_89"], ["sm_80"]),
+        (90, True, ["sm_90"], ["sm_100", "sm_80"]),
+        (100, False, ["sm_100", "sm_103"], ["sm_90", "sm_120"]),
+        (100, True, ["sm_100"], ["sm_103"]),
+    ],
+)
+def test_code_runs_on_later_devices_of_its_generation(number, is_specific, runs, runs_not) -> None:
+    contents = CubinContents(number=number, is_specific=is_specific, kernels={})
+    assert all(contents.runs_on(one) for one in runs)
+    assert not any(contents.runs_on(one) for one in runs_not)
