@@ -136,7 +136,12 @@ def _expert_parallel(symbol: Symbol) -> KernelName | None:
     )
 
 
-_NVSHMEM = pattern(r"\A(?P<operation>[a-z]+)_on_stream_kernel(?:_threadgroup)?\Z")
+_NVSHMEM = pattern(
+    r"\A(?P<operation>[a-z]+)(?:_all|\d+|_(?P<format>[a-z0-9]+)_[a-z]+)?_on_stream_kernel"
+    r"(?:_(?:threadgroup|warp|block))?\Z"
+)
+"""In early versions also ``barrier_all_on_stream_kernel_warp``, ``broadcast32_on_stream_kernel``,
+``rdxn_float_sum_on_stream_kernel``."""
 _NVSHMEM_OPERATIONS = {
     "alltoall": "all_to_all",
     "broadcast": "broadcast",
@@ -156,7 +161,10 @@ def _nvshmem(symbol: Symbol) -> KernelName | None:
     if not found or found["operation"] not in _NVSHMEM_OPERATIONS:
         return None
     operation = _NVSHMEM_OPERATIONS[found["operation"]]
-    formats = format_arguments(symbol.text[len(symbol.function) : HEAD_CHARACTERS])
+    named = number_format(found["format"] or "")
+    formats = [named] if named else format_arguments(
+        symbol.text[len(symbol.function) : HEAD_CHARACTERS]
+    )  # fmt: skip
     return KernelName(
         kind=KernelKind.COLLECTIVE,
         family="nvshmem",

@@ -116,6 +116,17 @@ def test_a_missing_tool_and_a_missing_program_are_named(cli, nvidia, monkeypatch
     assert ended.status == 3 and "ncu is not installed" in ended.stderr
 
 
+@pytest.mark.parametrize("tool", ["ncu", "rocprofv3"])
+def test_a_dry_run_needs_no_profiler(cli, monkeypatch, tool):
+    _gpus(monkeypatch)
+    monkeypatch.setattr("gemmetry.counters.collecting.collector.find_profiler", lambda name: None)
+    ended = cli("counters", "collect", "--dry-run", "--tool", tool, "-o", "out", "--", "echo", "x")
+    assert ended.status == 0
+    command = ended.stdout.splitlines()[-1]
+    assert command.startswith(f"{tool} -") and command.endswith(" echo x")
+    assert f"note: {tool} is not installed" in ended.stderr
+
+
 def test_on_amd_the_command_runs_once_per_pass(cli, tmp_path, monkeypatch, rocprofv3):
     program = rocprofv3.install(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")

@@ -20,6 +20,8 @@ def test_both_verdicts_and_differences_at_80_columns(cli, monkeypatch):
     assert duration.split()[1:3] == ["181", "µs"]
     assert duration.endswith("%  undecided")
     assert any(line.startswith("verdict  tensor_roof") for line in lines)
+    before, _, after = "".join(lines).partition("details: The")
+    assert ("(high confidence)" in before, "(high confidence)" in after) == (True, True)
 
 
 def test_json_has_both_rooflines_and_further_metrics(cli):

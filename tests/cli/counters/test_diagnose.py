@@ -37,6 +37,27 @@ def test_brief_has_a_fixed_size(cli, monkeypatch):
     assert "tensor_roof" in lines[2]
 
 
+def test_brief_and_the_checklist_do_not_fit_on_a_terminal(cli, tmp_path):
+    ended = cli("counters", "diagnose", RAW, "--brief", "--beside")
+    assert (ended.status, ended.stdout) == (2, "")
+    assert "--brief and --beside" in ended.stderr and "-o diagnosis.html" in ended.stderr
+    place = tmp_path / "all.json"
+    assert cli("counters", "diagnose", RAW, "--brief", "--beside", "-o", str(place)).status == 0
+    assert "side_by_side" in json.loads(place.read_text())["launches"][0]
+
+
+def test_products_of_other_sizes_than_the_one_given_are_noted(cli):
+    gemms = str(DATA / "planted_h200" / "gemms.csv.gz")
+    note = "the GEMMs did different work"
+    ended = cli("counters", "diagnose", gemms, "--kernel", "matmul_kernel", *SHAPE, "--json")
+    (problem,) = json.loads(ended.stdout)["problems"]
+    assert note in problem and "4096x4096x4096" in problem
+    assert f"warning: {problem}" in ended.stderr
+    for others in (("--kernel", "matmul_kernel"), ("--kernel", "_tst_256x128_64x4", *SHAPE)):
+        ended = cli("counters", "diagnose", gemms, *others, "--brief")
+        assert (ended.status, note in ended.stderr) == (0, False)
+
+
 def test_json(cli):
     document = json.loads(cli("counters", "diagnose", RAW, *SHAPE, "--json").stdout)
     assert document["schema_version"] == 1

@@ -55,6 +55,14 @@ def test_matrix_units_at_their_limit(launch):
     assert found.verdict.claim == "The matrix unit is at 88.0 % of its peak rate"
 
 
+def test_a_grid_consists_of_workgroups_for_compute_units(launch):
+    found = diagnose(launch(cu_count=1000.0, SQ_BUSY_CU_CYCLES=0.1 * CYCLES * UNITS / 4))
+    (few,) = (one for one in found.findings if one.id == "grid_too_small")
+    assert few.claim == "The grid has 256 workgroups for 1,000 compute units"
+    assert few.evidence[0].unit == "workgroup"
+    assert "more workgroups" in few.remedy
+
+
 def test_the_memory_at_its_limit(launch):
     found = diagnose(launch(FETCH_SIZE=900e6 / 1024), WORK)
     assert (found.verdict.id, found.findings[0].id) == ("dram_roof", "l2_reuse")

@@ -12,6 +12,7 @@ from gemmetry.counters.roofline import roofline_of
 from gemmetry.reports.counters.text import (
     DiagnosedLaunch,
     brief_lines,
+    grid_text,
     print_brief,
     print_diagnoses,
 )
@@ -36,6 +37,19 @@ def _text(show, launches, width=80):
     console = Console(file=io.StringIO(), width=width, highlight=False)
     show(launches, console)
     return console.file.getvalue()
+
+
+def test_the_heading_has_the_grid_in_blocks_and_on_amd_in_workgroups(counter_launches):
+    texts = {}
+    for tool in ("ncu", "rocprofv3"):
+        launch = counter_launches.launch(counter_launches.metrics(), tool=tool, grid=(16, 8, 1))
+        assert grid_text(launch).startswith("grid 16x8x1")
+        texts[tool] = _text(print_brief, [
+            DiagnosedLaunch(diagnosis=diagnose(launch), grid=grid_text(launch))
+        ]).splitlines()[1]  # fmt: skip
+    assert texts["ncu"].endswith(", grid 16x8x1")
+    assert texts["rocprofv3"].endswith(", grid 16x8x1 workgroups")
+    assert grid_text(counter_launches.launch({})) == ""
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

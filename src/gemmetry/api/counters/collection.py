@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -67,15 +68,21 @@ def chip_here() -> str:
 
 
 def plan_counters(
-    request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None
-) -> collector.Collection:
+    request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None,
+    is_shown_only: bool = False,
+) -> collector.Collection:  # fmt: skip
     """Plan a collection; see :func:`gemmetry.counters.collecting.collector.plan`.
 
     Args:
         output: None: a folder with the time in its name.
+        is_shown_only: the plan is not carried out: the profiler may be missing, which a note says.
     """
     place = output or Path(f"counters_{datetime.now():%Y%m%d_%H%M%S}")
-    return collector.plan(request, place, tool=tool)
+    if not is_shown_only:
+        return collector.plan(request, place, tool=tool)
+    found, notes = collector.find_tool_or_name(tool)
+    planned = collector.plan(request, place, tool=found)
+    return replace(planned, notes=(*notes, *planned.notes))
 
 
 def collect_counters(

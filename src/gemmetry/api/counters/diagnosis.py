@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from gemmetry.analysis.counters.matching import SAME_WORK
 from gemmetry.counters.diagnosis.checklist import side_by_side
 from gemmetry.counters.diagnosis.document import (
     brief_document,
@@ -20,7 +21,7 @@ from gemmetry.counters.diagnosis.document import (
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
 from gemmetry.counters.diagnosis.model import LaunchDiagnosis
-from gemmetry.counters.diagnosis.work import GemmWork, gemm_work
+from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, gemm_work
 from gemmetry.counters.reading import read_counters
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.domain.dtypes import DTYPES
@@ -28,7 +29,7 @@ from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape
 from gemmetry.formats.counters.launches import ProfiledLaunch
-from gemmetry.reports.counters.text import DiagnosedLaunch
+from gemmetry.reports.counters.text import DiagnosedLaunch, grid_text, operations_text
 from gemmetry.specs.fields import canonical_dtypes
 from gemmetry.specs.operations.shapes import parse_shape
 
@@ -43,7 +44,7 @@ class CounterDiagnosis:
     launches: Sequence[ProfiledLaunch]
     diagnoses: Sequence[LaunchDiagnosis]
     problems: Sequence[str]
-    """What could not be read."""
+    """What could not be read, and why the work check may not apply."""
     work: GemmWork | None = None
 
     def document(self, *, brief: bool = False, checklists: bool = False) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class CounterDiagnosis:
             launch, found = self.launches[middle], self.diagnoses[middle]
             shown.append(DiagnosedLaunch(
                 diagnosis=found, count=len(places), roofline=roofline_of(launch),
-                stalls=Facts(launch).stalls,
+                stalls=Facts(launch).stalls, grid=grid_text(launch),
                 checklists=side_by_side(launch, found, self.work) if checklists else None,
             ))  # fmt: skip
         return shown
@@ -154,9 +155,23 @@ def diagnose(
         launches.extend(one for one in table if pattern is None or pattern.search(one.name))
     if not launches:
         raise _nothing(kernel, list(names), problems)
-    return CounterDiagnosis(
-        launches, [diagnose_launch(one, work) for one in launches], problems, work
-    )
+    diagnoses = [diagnose_launch(one, work) for one in launches]
+    if work is not None:
+        problems.extend(_differing_work(diagnoses, work))
+    return CounterDiagnosis(launches, diagnoses, problems, work)
+
+
+def _differing_work(diagnoses: Sequence[LaunchDiagnosis], work: GemmWork) -> Iterator[str]:
+    """That launches are compared with one shape, although they counted different operations."""
+    counts = [one.measured for found in diagnoses for one in found.work_check
+              if one.quantity == OPERATIONS and one.measured]  # fmt: skip
+    if counts and max(counts) - min(counts) > SAME_WORK * max(counts):
+        fewest, most = (operations_text(one) for one in (min(counts), max(counts)))
+        yield (
+            f"the GEMMs did different work, from {fewest} to {most}, and all are compared with "
+            f"{work.m}x{work.n}x{work.k}: select those of this shape by their name (--kernel), or "
+            "collect them alone"
+        )
 
 
 def _nothing(

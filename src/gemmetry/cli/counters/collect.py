@@ -137,7 +137,7 @@ def collect(
         cache_control=cache_control,
         replay_mode=replay_mode,
     )
-    planned = plan_counters(request, output, tool=tool)
+    planned = plan_counters(request, output, tool=tool, is_shown_only=dry_run)
     if dry_run:
         _show_plan(planned)
         return

@@ -67,10 +67,17 @@ def diagnose(
     from gemmetry.api.counters.diagnosis import diagnose as run
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.tables import check_outputs
+    from gemmetry.domain.errors import RequestError
     from gemmetry.reports.extras import PICTURES
     from gemmetry.reports.tables.writing import FORMATS
 
     check_outputs(output or (), (*FORMATS, *PICTURES), draws=True)
+    if brief and checklist and not (json or output):
+        raise RequestError(
+            "--brief and --beside cannot be shown together: the checklist takes more than the "
+            "lines of --brief",
+            hint="Leave one of them out, or write the checklist to a file: -o diagnosis.html.",
+        )
     found = run(*reports, kernel=kernel, shape=shape, dtype=dtype, operation=operation)
     for problem in found.problems:
         note(f"warning: {problem}")

@@ -39,6 +39,10 @@ SCHEMA_VERSION = 1
 Runner = Callable[[tuple[str, ...], Mapping[str, str], Path], int]
 """Runs a command with additional variables and its output in a file; returns the exit status."""
 
+_INSTALL: Mapping[ToolName, str] = {
+    "ncu": "Install NVIDIA Nsight Compute.", "rocprofv3": "Install ROCm's rocprofiler-sdk.",
+}  # fmt: skip
+
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 """So that the application's log is complete where it is ended."""
 
@@ -98,11 +102,20 @@ def find_tool(name: ToolName | None = None) -> Tool:
     profiler = find_profiler(chosen)
     if profiler is None:
         raise EnvironmentFailure(
-            f"{chosen} is not installed, or not on PATH",
-            hint="Install NVIDIA Nsight Compute." if chosen == "ncu" else
-            "Install ROCm's rocprofiler-sdk.",
-        )  # fmt: skip
+            f"{chosen} is not installed, or not on PATH", hint=_INSTALL[chosen]
+        )
     return Tool(profiler, gpu, _sections(profiler.path) if chosen == "ncu" else None)
+
+
+def find_tool_or_name(name: ToolName | None = None) -> tuple[Tool, tuple[str, ...]]:
+    """:func:`find_tool`; where the profiler is missing, one that has its name only, for a command
+    line that can be shown, and a note that it is missing."""
+    try:
+        return find_tool(name), ()
+    except EnvironmentFailure as error:
+        chosen, gpu = _tool(name)
+        note = f"{error.message}: the command line is the one that would run. {error.hint}"
+        return Tool(Profiler(chosen, chosen, ""), gpu, None), (note,)
 
 
 def plan(

@@ -133,6 +133,11 @@ class Facts:
         return "compute unit" if self.is_amd else "multiprocessor"
 
     @cached_property
+    def block(self) -> str:
+        """What a block of threads is called."""
+        return "workgroup" if self.is_amd else "block"
+
+    @cached_property
     def warps(self) -> str:
         """What warps are called."""
         return "Waves" if self.is_amd else "Warps"

@@ -25,6 +25,9 @@ TOLERANCE = 0.01
 tiles) agree with the model to the last digit on an H200; those of instructions come from other
 passes than the time they are scaled by, and differ by a tenth of a percent."""
 
+OPERATIONS = "operations"
+"""The quantity that identifies the work."""
+
 MISMATCHES = ("less_work", "more_work", "recompute", "other_path")
 """Verdicts about operations after which the counters belong to other work than described."""
 
@@ -115,11 +118,11 @@ def check_work(facts: Facts, work: GemmWork | None) -> Iterator[WorkCheck]:
     kind = facts.kernel.kind
     is_helper = kind is KernelKind.GEMM_REDUCTION or kind not in (*GEMM_KINDS, KernelKind.OTHER)
     if is_helper:
-        yield _skipped("operations", f"the name shows another kind of kernel: {kind}")
+        yield _skipped(OPERATIONS, f"the name shows another kind of kernel: {kind}")
         return
     if work is None:
         yield _skipped(
-            "operations",
+            OPERATIONS,
             "neither the request nor the kernel's name gives the shape: use --shape MxNxK",
         )
         return
@@ -165,7 +168,7 @@ def main_path(paths: dict[str, float]) -> str | None:
 
 
 def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
-    quantity, expected = "operations", work.operations
+    quantity, expected = OPERATIONS, work.operations
     paths = operations_by_path(facts)
     path = main_path(paths)
     if path is None or not math.isfinite(paths[path]):

@@ -15,6 +15,7 @@ from gemmetry.analysis.counters.comparison import (
 )
 from gemmetry.analysis.counters.matching import Variant
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
+from gemmetry.reports.counters.text import grid_text
 from gemmetry.reports.texts import cut, elide
 
 if TYPE_CHECKING:
@@ -58,15 +59,15 @@ def kernel_lines(first: str, one: KernelComparison) -> list[Text]:
         lines.append(Text(f"  with {elide(cut(one.second.name, 4000), _WIDTH - 7)}", "bold"))
     for label, side in ((first, one.first), (one.label, one.second)):
         info = side.launches[0].info
-        grid = "" if info.grid is None else f", grid {'x'.join(map(str, info.grid))}"
         launches = counted(len(side.launches), "launch", "launches")
-        lines.append(Text(cut(f"{label}: {info.device or 'unknown GPU'}, {launches}{grid}",
-                              _WIDTH), "dim"))  # fmt: skip
+        where = [info.device or "unknown GPU", launches, grid_text(side.launches[0])]
+        lines.append(Text(cut(f"{label}: {', '.join(filter(None, where))}", _WIDTH), "dim"))
     before, after = one.first.diagnosis.verdict, one.second.diagnosis.verdict
     verdict = before.id if before.id == after.id else f"{before.id} → {after.id}"
     lines.append(Text.assemble(("verdict  ", "dim"), (verdict, "bold")))
     for label, found in ((first, before), (one.label, after)):
-        text = wrap(cut(f"{label}: {found.claim}", 2000), _WIDTH - 9)
+        claim = f"{label}: {found.claim} ({found.confidence} confidence)"
+        text = wrap(cut(claim, 2000), _WIDTH - 9)
         lines.extend(Text(f"         {line}") for line in text)
     for heading, ids in (("gone", one.gone), ("new", one.new)):
         if ids:

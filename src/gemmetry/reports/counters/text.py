@@ -15,6 +15,7 @@ from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDi
 from gemmetry.counters.diagnosis.stalls import StallShares
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
+from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide, printable
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class DiagnosedLaunch:
 
     diagnosis: LaunchDiagnosis
     count: int = 1
+    grid: str = ""
+    """Of :func:`grid_text`."""
     roofline: LaunchRoofline | None = None
     stalls: StallShares | None = None
     checklists: SideBySide | None = None
@@ -93,9 +96,20 @@ def _where(launch: DiagnosedLaunch) -> str:
     parts = [f"compute capability {device}" if is_version else device]
     if found.duration_ns is not None:
         parts.append(format_ns(found.duration_ns))
+    if launch.grid:
+        parts.append(launch.grid)
     if launch.count > 1:
         parts.append(f"one of {counted(launch.count, 'launch', 'launches')} alike")
     return ", ".join(parts)
+
+
+def grid_text(launch: ProfiledLaunch) -> str:
+    """The blocks of a launch by dimension, on AMD the workgroups (its tools count work-items); ""
+    where they are not known."""
+    if launch.info.grid is None:
+        return ""
+    unit = "" if launch.table.tool == "ncu" else " workgroups"
+    return f"grid {'x'.join(map(str, launch.info.grid))}{unit}"
 
 
 class _Printer:
@@ -197,7 +211,12 @@ def amount_text(check: WorkCheck, value: float | None) -> str:
         return ""
     if "bytes" in check.quantity:
         return format_bytes(value)
-    return format_gflops(value / 1e9).removesuffix("/s")
+    return operations_text(value)
+
+
+def operations_text(count: float) -> str:
+    """A number of operations: ``137 GFLOP``."""
+    return format_gflops(count / 1e9).removesuffix("/s")
 
 
 def evidence_text(evidence: CounterEvidence) -> str:

@@ -29,12 +29,12 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         idle = 1 - blocks.value / count.value
         yield Claim(
             id="grid_too_small",
-            claim=f"The grid has {counted(int(blocks.value), 'block')} for "
+            claim=f"The grid has {counted(int(blocks.value), facts.block)} for "
             f"{counted(int(count.value), facts.processor)}",
             evidence=[blocks, count],
             weight=idle,
             confidence=Confidence.HIGH,
-            remedy="Split the work into more blocks: smaller tiles, or slices of K.",
+            remedy=f"Split the work into more {facts.block}s: smaller tiles, or slices of K.",
             ceiling=facts.at_most(count.value / blocks.value),
             voids=frozenset({Gate.LATENCY}),
             because=f"few {facts.processor}s have work at all; what they wait for comes second",
@@ -97,19 +97,21 @@ def _idle_claim(
             evidence=evidence,
             weight=idle,
             confidence=Confidence.HIGH if is_whole else confidence,
-            remedy="Choose a block size or a tile with which the waves are whole, or persistent "
-            "blocks that share the rest.",
+            remedy=f"Choose a {facts.block} size or a tile with which the waves are whole, or "
+            f"persistent {facts.block}s that share the rest.",
             ceiling=ceiling,
         )
     return Claim(
         id="block_imbalance",
-        claim=f"Blocks take differently long: {without_work}"
+        claim=f"{facts.block.capitalize()}s take differently long: {without_work}"
         if longest is not None
-        else f"{without_work.capitalize()}: blocks take differently long, or starting takes long",
+        else f"{without_work.capitalize()}: {facts.block}s take differently long, or starting "
+        "takes long",
         evidence=evidence,
         weight=idle,
         confidence=confidence,
-        remedy="Give each block the same work, or let idle blocks take work from a queue.",
+        remedy=f"Give each {facts.block} the same work, or let idle {facts.block}s take work from "
+        "a queue.",
         ceiling=ceiling,
     )
 
@@ -117,7 +119,9 @@ def _idle_claim(
 def _blocks(facts: Facts) -> CounterEvidence | None:
     found = facts.get("blocks")
     if found is None and facts.launch.info.grid is not None:
-        return CounterEvidence("grid", float(math.prod(facts.launch.info.grid)), "block", COUNTER)
+        return CounterEvidence(
+            "grid", float(math.prod(facts.launch.info.grid)), facts.block, COUNTER
+        )
     return found
 
 
