@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from gemmetry.domain.dispatch import NamedDispatch, ProviderRequest
 from gemmetry.domain.errors import (
+    DeviceLostError,
     EmptySelectionError,
     PlanMismatchError,
     RequestError,
@@ -22,7 +24,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run, session
-from gemmetry.engine.device import opening, results
+from gemmetry.engine.device import grouping, opening, results
+from gemmetry.engine.device.results import PendingResults
 from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches import launch_budget
 from gemmetry.engine.workers.process import WorkerProcess
@@ -499,3 +502,78 @@ def test_commands_are_kept_on_request(make_plan, run_plan, tmp_path):
     text = (folder / "matmul_8x8x8_f32t_f32t_f32t_crash.txt").read_text()
     assert "gemmetry profile --set 'providers=" in text
     assert "SIGSEGV" in text
+
+
+def _null_pool(*devices: str, **settings):
+    return {"options": {"devices": 4}, "devices": devices, **settings}
+
+
+def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, monkeypatch):
+    both = threading.Barrier(2, timeout=60)
+    original = DeviceSession._measure_group
+    met = threading.local()
+
+    def measure_group(self, group):
+        if not hasattr(met, "once"):
+            met.once = both.wait()  # until the other device has a group too
+        original(self, group)
+
+    monkeypatch.setattr(DeviceSession, "_measure_group", measure_group)
+    monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)  # so that none shares a group
+    plan = make_plan(("slow_1",), sizes=(8, 16, 24, 32), **_null_pool("null:1", "null:3"))
+    ran = run_plan(plan)
+    assert ran.summary.outcomes == {Outcome.OK: 12}
+    devices = {}
+    for record in ran.records:
+        devices.setdefault(record.operation, set()).add((record.device, record.device_ids))
+    assert all(len(found) == 1 for found in devices.values()), "an operation stays on one device"
+    assert {device for found in devices.values() for device, _ in found} == {"null:1", "null:3"}
+    assert {ids[0].partition("/")[2] for found in devices.values() for _, ids in found} == {
+        "null:1", "null:3",
+    }  # fmt: skip
+
+
+def test_the_work_of_a_lost_device_goes_to_another(make_plan, run_plan, monkeypatch):
+    original = DeviceSession._measure_group
+    lost = threading.Event()
+
+    def measure_group(self, group):
+        if self._slot.target.index == 1:
+            lost.set()
+            raise DeviceLostError("the device null:1 is gone")
+        lost.wait(60)
+        original(self, group)
+
+    monkeypatch.setattr(DeviceSession, "_measure_group", measure_group)
+    monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)
+    plan = make_plan(sizes=(8, 16), **_null_pool("null:0", "null:1"))
+    ran = run_plan(plan)
+    assert ran.summary.exit_status == 0
+    assert {record.device for record in ran.records} == {"null:0"}
+    texts = [event.text for event in ran.of(Message)]
+    assert any("null:1 is gone. Other devices continue" in text for text in texts)
+
+
+def test_a_group_that_another_device_began_is_taken_again_whole(make_plan, run_plan, monkeypatch):
+    plan = make_plan(("fast",), repetitions=40, **_null_pool("null:1"))
+    original = PendingResults.store
+
+    def interrupt(self):
+        has_rounds = bool(self._rounds)
+        original(self)
+        if has_rounds:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PendingResults, "store", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_plan(plan)
+    other = dataclasses.replace(
+        plan, settings=dataclasses.replace(plan.settings, devices=("null:2",))
+    )
+    ran = run_plan(other)
+    assert {record.device for record in ran.records} == {"null:2"}
+    assert {len(ids) for ids in (record.device_ids for record in ran.records)} == {1}
+    assert {record.measurement.sample_count for record in ran.records} == {40}
+    texts = [event.text for event in ran.of(Message)]
+    assert any("come from another device" in text for text in texts)

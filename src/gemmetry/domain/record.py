@@ -239,6 +239,10 @@ class Record:
     """The command that reproduces this dispatch."""
     tags: Mapping[str, str] = field(default_factory=dict)
     environment_id: str = ""
+    device_ids: tuple[str, ...] = ()
+    """The devices that it ran on, which differ even where names and models agree: the driver's
+    identifier of a GPU, or ``host/device``. One run never splits a dispatch over devices; empty
+    where nothing ran."""
 
     def __post_init__(self) -> None:
         if (self.measurement is not None) and not self.outcome.may_have_time:

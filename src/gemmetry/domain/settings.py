@@ -297,6 +297,10 @@ class RunSettings:
         limits=_NOT_NEGATIVE)
     threads: int = setting(
         0, "CPU threads of a provider; 0: all.", metavar="COUNT", limits=_NOT_NEGATIVE)
+    devices: tuple[str, ...] = setting(
+        (), "Devices of this machine among which the dispatches are distributed, as in "
+        "cuda:0,cuda:1, or all. Without --device the first one names the plan's device.",
+        metavar="DEVICES", unset="the one of --device", effect=_NOTHING, resume=_SAME)
     jobs: int = setting(
         0, "Parallel compilations; 0 or -1: one per processor.", aliases=("num_cpu",), short="-j",
         metavar="COUNT", limits={"ge": -1}, effect=_NOTHING, resume=_SAME)

@@ -200,13 +200,13 @@ class Measuring(Job):
         from gemmetry.engine.dispatches.candidate import restored
         from gemmetry.measurement.stopping import StopPolicy
 
-        targets = {lane.place: lane.target for lane in store.lanes()}
+        targets = {lane.place[:2]: lane.target for lane in store.lanes()}
 
         def lacks(number: int, record: Record) -> bool:
             if record.measurement is None or not store.is_alike(record):
                 return False
             rounds = restored(store.rounds([number]).get(number, ()))
-            target = targets[record.provider, record.target, record.device]
+            target = targets[record.provider, record.target]
             spent = sum(taken.seconds for taken in rounds)
             return bool(rounds and StopPolicy(self.settings, target).next_count(rounds, spent))
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Plan
@@ -22,6 +23,7 @@ from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.compiling import CompilePool, Failed, collect
+from gemmetry.engine.device.grouping import Budget
 from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.candidates import Resolver
@@ -31,6 +33,9 @@ from gemmetry.engine.growth import obstacles, wanted_again, with_known_configura
 from gemmetry.engine.jobs import Job, Outputs, job_of
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
+from gemmetry.engine.slots.local import serving_devices
+from gemmetry.engine.slots.queue import Group, GroupQueue, unfinished
+from gemmetry.engine.slots.slot import Slot, device_id
 from gemmetry.engine.summary import RunSummary, summarize_run
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.engine.workers.variables import thread_variables
@@ -78,6 +83,7 @@ def run(
         check_counters(plan)
     job = job_of(plan.settings)
     lanes = make_lanes(plan, load_provider)
+    devices = serving_devices(plan.settings.devices, lanes)
     environment = _environment(plan, lanes)
     written = (generated or experiment / "artifacts" / "generated").resolve()
     records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
@@ -109,7 +115,8 @@ def run(
         bandwidth = _host_bandwidth(lanes, store) if job.samples else None
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
-            failure = _Run(lanes, context, journal, records, outputs).work()
+            work = _Run(lanes, context, journal, records, outputs, devices, environment)
+            failure = work.work()
             if counters is not None and not failure:
                 failure = _count(counters, context, journal, lanes)
         except OSError as error:
@@ -224,6 +231,15 @@ def _announce(
     return kept, samples_kept
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """The work of one target of the plan, and what the devices that do it share."""
+
+    target: Target
+    queue: GroupQueue
+    budget: Budget
+
+
 class _Run:
     def __init__(
         self,
@@ -232,6 +248,8 @@ class _Run:
         journal: Journal,
         records: RecordMaker,
         outputs: Outputs,
+        devices: Sequence[Target],
+        environment: Environment,
     ) -> None:
         self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
         self._outputs = outputs
@@ -240,60 +258,92 @@ class _Run:
         self._records = records
         self._job = context.job
         self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
+        self._devices = devices
+        self._environment = environment
 
     def work(self) -> str:
         """Do all the work. Returns why it ended early; "" if it did not."""
         pool = CompilePool(self._context)
         try:
-            if len(self._targets) == 1:
-                return self._work_on(self._targets[0], pool)
-            return self._work_on_all(self._targets, pool)
+            served = [
+                (slot, work) for work in map(partial(self._work_on, pool), self._targets)
+                for slot in self._slots(work)
+            ]  # fmt: skip
+            failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)
+            # Nothing waits for a device that was lost twice at the last dispatch, or whose work
+            # another one has done.
+            remains = any(self._remains(target) for target in self._targets)
+            return "; ".join(filter(None, failures)) if remains else ""
         finally:
             self._context.stop.set()
             pool.close()
 
-    def _work_on_all(self, targets: Sequence[Target], pool: CompilePool) -> str:
+    def _work_on(self, pool: CompilePool, target: Target) -> _Work:
+        budget = Budget(target, self._job, self._job.process_count(target))
+        groups = self._groups(target, pool, budget)
+        return _Work(target, GroupQueue(groups, self._context.stop), budget)
+
+    def _slots(self, work: _Work) -> Iterator[Slot]:
+        """The devices of this machine that do `work`."""
+        devices = self._devices or [work.target]
+        for device in devices:
+            yield Slot(
+                device, device_id(device, self._environment), self._environment.id, self._context,
+                self._journal.experiment.alike, is_only=len(devices) == 1,
+            )  # fmt: skip
+
+    def _serve_all(self, served: Sequence[tuple[Slot, _Work]]) -> list[str]:
         """Run a thread for each device; the loss of one does not hold up the others."""
-        with ThreadPoolExecutor(len(targets), thread_name_prefix="device") as threads:
-            running = {threads.submit(self._work_on, target, pool) for target in targets}
+        with ThreadPoolExecutor(len(served), thread_name_prefix="device") as threads:
+            running = {threads.submit(self._serve, *one) for one in served}
             failures: list[str] = []
             try:
                 while running:
                     done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                    failures += [failure for one in done if (failure := one.result())]
+                    failures += [one.result() for one in done]
             except BaseException:
                 self._context.stop.set()
                 raise
-        return "; ".join(failures)
+        return failures
 
-    def _work_on(self, target: Target, pool: CompilePool) -> str:
-        session = DeviceSession(target, self._context, self._journal, self._records)
+    def _serve(self, slot: Slot, work: _Work) -> str:
+        """Measure groups on one device until none is left. Returns why it ended early."""
+        session = DeviceSession(slot, work.budget, self._journal, self._records)
+        key = slot.device_id
         try:
-            for chunk in self._compiled_chunks(target, pool, session):
-                session.measure(chunk)
+            if self._job.uses_device and slot.target.is_gpu and slot.target.index is not None:
+                # While the first of them compile.
+                session.start(islice(self._candidates(work.target), CHUNK))
+            session.measure(iter(partial(work.queue.take, key), None))
         except DeviceLostError as lost:
             session.kill()
-            if next(self._candidates(target), None) is None:
-                # It was lost twice at the last dispatch, which has a record by now, so nothing
-                # waits for the device.
-                self._journal.warn(lost.message)
-                return ""
-            self._journal.warn(str(lost))
-            return f"{target.device or target.name}: {lost.message}"
+            goes_on = work.queue.leave(key, partial(unfinished, self._journal.experiment))
+            name = slot.target.device or slot.target.name
+            if goes_on:
+                self._journal.warn(f"{name}: {lost.message}. Other devices continue its work.")
+            else:
+                self._journal.warn(str(lost) if self._remains(work.target) else lost.message)
+            return f"{name}: {lost.message}"
         except BaseException:
             session.kill()
             raise
         session.close()
         return ""
 
-    def _compiled_chunks(
-        self, target: Target, pool: CompilePool, session: DeviceSession
-    ) -> Iterator[list[Candidate]]:
+    def _remains(self, target: Target) -> bool:
+        """Whether a dispatch of `target` has no record yet."""
+        return next(self._candidates(target), None) is not None
+
+    def _groups(self, target: Target, pool: CompilePool, budget: Budget) -> Iterator[Group]:
+        for chunk in self._compiled_chunks(target, pool):
+            yield from self._job.groups(chunk, budget)
+
+    def _compiled_chunks(self, target: Target, pool: CompilePool) -> Iterator[list[Candidate]]:
         """Yield candidates of `target` that are ready to be built, chunk by chunk.
 
-        On a GPU the next chunk compiles while one is measured, and workers start while the first
-        one compiles; on a CPU that would disturb the measurement. If nothing is run, the pool also
-        continues without a pause at the end of a chunk.
+        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb the
+        measurement. If nothing is run, the pool also continues without a pause at the end of a
+        chunk.
         """
         waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
         for chunk in _chunks(self._candidates(target), CHUNK):
@@ -303,8 +353,6 @@ class _Run:
                 continue
             if waiting is not None:
                 yield self._compiled(*waiting)
-            elif self._job.uses_device and target.index is not None:
-                session.start(chunk)
             waiting = started
         if waiting is not None:
             yield self._compiled(*waiting)

@@ -48,6 +48,9 @@ class Round:
     """Why launches that should have been timed as graphs could not be captured."""
     turn: int = 0
     """Set by the engine: rounds of one turn were interleaved. 0: not known."""
+    device_id: str = ""
+    """Set by the engine: the device that ran the round, see
+    :attr:`gemmetry.domain.record.Record.device_ids`. "": not known."""
     process: int = 0
     """Set by the engine: when the process that ran the round was started, in ns since 1970. 0: not
     known."""

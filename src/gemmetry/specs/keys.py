@@ -69,7 +69,7 @@ _ROWS = (
         "file.cu:kernel; or a file of machine code (.cubin), or a folder of them.",
         metavar="FILE:FUNCTION", unset="none"),
     Key("device", WHO, _L, "Devices: cpu, cuda, cuda:1; cuda-sm_80 only compiles. Default: the "
-        "first GPU, or the CPU if there is none.", ("devices", "iree_hal_target_backends"),
+        "first GPU, or the CPU if there is none.", ("iree_hal_target_backends",),
         metavar="DEVICE"),
     Key("cuda_arch", WHO, _T, "Architecture to compile for, in generate and compile, and with "
         "--device cuda on a machine without such a device.",

@@ -29,7 +29,7 @@ def resolve_targets(
     Raises:
         RequestError: a device is not here, or no provider works here.
     """
-    names = list(spec.device)
+    names = list(spec.device) or _named_by_devices(spec)
     chosen = []
     if not names and spec.cuda_arch:
         names = ["cuda"]
@@ -56,6 +56,15 @@ def resolve_targets(
     devices = [target for target in devices if target.kind in kinds] or devices
     best = min(devices, key=lambda target: (_BEST_FIRST.index(target.kind), target.index or 0))
     return [best], [f"device: {best.device} (--device picks another)"]
+
+
+def _named_by_devices(spec: ProfileSpec) -> list[str]:
+    """What ``--devices`` alone makes the targets: the first device, which the others join, or
+    architectures, which have no device to distribute anything over."""
+    serving = list(getattr(spec, "devices", ()))  # a key of a run, which has no static type
+    if any(name != "all" and parse_target(name).index is None for name in serving):
+        return serving
+    return [name for name in serving[:1] if name != "all"]
 
 
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:

@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -168,7 +168,7 @@ class Experiment(StoredResults):
             (
                 one.dispatch,
                 one.round,
-                self._environment_id,
+                one.environment or self._environment_id,
                 one.seconds,
                 np.ascontiguousarray(one.samples, dtype=np.float64).tobytes(),
                 msgspec.json.encode(one.document),
@@ -178,6 +178,24 @@ class Experiment(StoredResults):
         with self._transaction() as connection:
             connection.executemany("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", rows)
             connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
+
+    def drop_rounds(self, dispatches: Collection[int]) -> int:
+        """Delete rounds and verdicts of unfinished dispatches, which start again. Returns the
+        number of deleted samples."""
+        keys = tuple(dispatches)
+        where = f"dispatch IN ({question_marks(keys)})"
+        with self._transaction() as connection:
+            dropped = connection.execute(
+                f"SELECT coalesce(sum(length(samples)), 0) / 8 FROM rounds WHERE {where}", keys
+            ).fetchone()[0]
+            connection.execute(f"DELETE FROM rounds WHERE {where}", keys)
+            connection.execute(f"DELETE FROM verdicts WHERE {where}", keys)
+        return int(dropped)
+
+    @property
+    def alike(self) -> Sequence[str]:
+        """The ids of environments that agree with this writer's."""
+        return self._alike
 
     def is_alike(self, record: Record) -> bool:
         """Whether `record` comes from this writer's environment, disregarding packages that only

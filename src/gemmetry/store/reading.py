@@ -126,6 +126,14 @@ class StoredResults:
         of_lanes = "" if lanes is None else f"AND p.lane IN ({','.join(map(str, lanes))})"
         return self._plan_rows(f"r.id IS NULL {of_lanes}")
 
+    def without_record(self, dispatches: Collection[int]) -> set[int]:
+        """Those of `dispatches`, given by number, that have no record yet."""
+        rows = self._query(
+            f"SELECT id FROM records WHERE id IN ({question_marks(dispatches)})",
+            tuple(dispatches),
+        )
+        return set(dispatches) - {number for (number,) in rows}
+
     def planned(self) -> Iterator[PlannedDispatch]:
         """All dispatches of the plan, in plan order, read page by page."""
         return self._plan_rows("TRUE")
@@ -145,16 +153,22 @@ class StoredResults:
         found: dict[int, list[StoredRound]] = {}
         for dispatch in dispatches:
             rows = self._query(
-                "SELECT round, samples, seconds, document FROM rounds WHERE dispatch = ?"
+                "SELECT round, samples, seconds, document, environment FROM rounds"
+                " WHERE dispatch = ?"
                 " ORDER BY round",
                 (dispatch,),
             )
             if rows:
                 found[dispatch] = [
                     StoredRound(
-                        dispatch, number, np.frombuffer(blob), seconds, msgspec.json.decode(text)
+                        dispatch,
+                        number,
+                        np.frombuffer(blob),
+                        seconds,
+                        msgspec.json.decode(text),
+                        environment,
                     )
-                    for number, blob, seconds, text in rows
+                    for number, blob, seconds, text, environment in rows
                 ]
         return found
 

@@ -73,3 +73,5 @@ class StoredRound:
     """Total time of the round; counts against the dispatch's budget."""
     document: Mapping[str, Any]
     """The round's other fields, as defined by measurement, as JSON values."""
+    environment: str = ""
+    """The id of the environment in which it was taken; "": that of the writer."""

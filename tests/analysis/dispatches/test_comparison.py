@@ -132,6 +132,15 @@ def test_several_devices_are_joined_separately(make_record):
     assert [change.ratio for change in changes] == pytest.approx([1.0, 1.0])
 
 
+def test_runs_distributed_over_devices_are_joined_whatever_each_chose(make_record):
+    def on(device, dispatch):
+        return make_record(dispatch, target="cuda-sm_90", device=device)
+
+    before = _experiment("a", [on("cuda:0", SQUARE), on("cuda:1", ODD)])
+    after = _experiment("b", [on("cuda:1", SQUARE), on("cuda:0", ODD)])
+    assert len(compare([before, after]).candidates[0].changes) == 2
+
+
 def test_one_experiment_or_nothing_in_common_is_refused(make_record):
     first = _experiment("a", [make_record(SQUARE)])
     with pytest.raises(RequestError, match="nothing to compare"):

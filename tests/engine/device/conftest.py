@@ -9,8 +9,10 @@ from gemmetry.domain.events import DispatchFinished
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.device.grouping import Budget
 from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine.slots.slot import Slot
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.store.rows import Lane
 
@@ -79,7 +81,9 @@ def measure(tmp_path, memory_workers, make_candidate):
         )
         journal = MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
-        session = DeviceSession(TARGET, context, journal, records)
+        slot = Slot(TARGET, "device", "env", context, ["env"])
+        budget = Budget(TARGET, context.job)
+        session = DeviceSession(slot, budget, journal, records)
         candidates = [
             make_candidate(number, configuration, number % lanes)
             for number, configuration in enumerate(configurations)
@@ -87,7 +91,7 @@ def measure(tmp_path, memory_workers, make_candidate):
         for candidate in candidates:
             candidate.trace_folder = str(trace_folder)
         try:
-            session.measure(candidates)
+            session.measure(context.job.groups(candidates, budget))
         finally:
             session.close()
         return journal

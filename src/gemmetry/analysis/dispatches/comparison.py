@@ -248,9 +248,11 @@ def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:
 
 
 def _uses_several_devices(result_set: ResultSet) -> bool:
-    devices: dict[str, set[str]] = {}
+    """Whether a dispatch was measured on several devices. A run that distributes its dispatches
+    over devices measures each on one of them, which another run need not choose."""
+    devices: dict[tuple[str, str, str], set[str]] = {}
     for record in result_set.records:
-        devices.setdefault(record.target, set()).add(record.device)
+        devices.setdefault(record.key, set()).add(record.device)
     return any(len(names) > 1 for names in devices.values())
 
 

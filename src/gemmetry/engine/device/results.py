@@ -39,6 +39,7 @@ class PendingResults:
         self._journal = journal
         self._records = records
         self._policy = policy
+        self.device_id, self.environment_id = records.device_id, records.environment_id
         self._finished: dict[int, Record] = {}
         self._rounds: list[StoredRound] = []
         self._verdicts: dict[int, Verdict] = {}

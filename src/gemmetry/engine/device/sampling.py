@@ -108,5 +108,13 @@ class RoundRobin:
             self._standing.stale[candidate.id] = candidate
             self._standing.blame(candidate, ending_of(sampled.failure, worker.output_tail()))
         elif sampled.round is not None:
-            taken = dataclasses.replace(sampled.round, turn=self._turn, process=worker.started_ns)
-            self._results.add_round(candidate.add_round(taken))
+            taken = dataclasses.replace(
+                sampled.round,
+                turn=self._turn,
+                process=worker.started_ns,
+                device_id=self._results.device_id,
+            )
+            stored = candidate.add_round(taken)
+            self._results.add_round(
+                dataclasses.replace(stored, environment=self._results.environment_id)
+            )

@@ -97,6 +97,15 @@ class Candidate:
         for taken in restored(stored):
             self._count(taken)
 
+    def afresh(self, *, alone: bool) -> Candidate:
+        """The same dispatch before anything ran, for another device; `alone`: in a group of its
+        own."""
+        return Candidate(
+            self.id, self.lane, self.operation, self.operation_name, self.configuration,
+            self.facts, trace_folder=self.trace_folder, trace_kept=self.trace_kept,
+            runs_alone=alone,
+        )  # fmt: skip
+
     def _count(self, taken: Round) -> None:
         self.rounds.append(taken)
         self.seconds_spent += taken.seconds
@@ -120,6 +129,8 @@ class RecordMaker:
     """The experiment's folder, absolute."""
     generated: Path | None = None
     """The folder to which providers write, absolute."""
+    device_id: str = ""
+    """The device on which dispatches run; "" where nothing runs."""
     host_bytes_per_s: float | None = None
     """The memory bandwidth of the host, if it was measured for the roofline of CPU targets."""
 
@@ -189,6 +200,7 @@ class RecordMaker:
             reproduce=reproduction_command(lane, candidate.name, settings, verify_only=was_wrong),
             tags=settings.tags,
             environment_id=self.environment_id,
+            device_ids=(self.device_id,) if self.device_id else (),
             **fields,
         )
 
