@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from gemmetry.devices.host_stress import busy_processors, spoiled_heap
+from gemmetry.devices.torch_parts.comparing import TorchComparer, needed_bytes
 from gemmetry.devices.torch_parts.order import same_bits, unordered_on_host, unordered_on_stream
 from gemmetry.devices.torch_parts.storage import (
     BY_STORAGE,
@@ -43,6 +44,9 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_bytes
+from gemmetry.numerics.bounds import BoundRule
+from gemmetry.numerics.error_sums import ErrorSums
+from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import to_float32
 
 TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
@@ -332,6 +336,23 @@ class TorchDevice:
             return wall_ns, wall_ns
         with self.errors("checking the clock"):
             return self._stream_timer.stream_and_wall_ns(calls)
+
+    def upload_reference(self, reference: Reference) -> TorchComparer | None:
+        """See :class:`gemmetry.verification.on_device.ComparingDevice`; None on a CPU, where numpy
+        is just as good."""
+        if not self.is_gpu or reference.value.dtype != np.float64:
+            return None
+        if self.free_memory_bytes() < 2 * needed_bytes(reference):
+            return None
+        with self.errors("uploading a reference"):
+            return TorchComparer(reference, self.torch_device)
+
+    def error_sums(
+        self, result: Buffer, spec: TensorSpec, reference: TorchComparer, rule: BoundRule
+    ) -> ErrorSums | None:
+        """See :class:`gemmetry.verification.on_device.ComparingDevice`."""
+        with self.errors("comparing a result"):
+            return reference.error_sums(result, spec, rule)
 
     def float64_matmul(self) -> Callable[[HostArray, HostArray], HostArray] | None:
         """``f(A, B)`` for (…, M, K) and (…, K, N) arrays, split into tiles that fit the device;

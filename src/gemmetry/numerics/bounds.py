@@ -25,7 +25,7 @@ Each declaration of an executable (:mod:`gemmetry.domain.record`) widens one ter
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,14 @@ from gemmetry.numerics.storage import (
 )
 
 
+def scaled_exponent(values: Float64Array, factor: float) -> Float64Array:
+    """factor·2**e for magnitudes in [2**e, 2**(e + 1))."""
+    exponent_bits = values.view(np.uint64) & np.uint64(0x7FF0_0000_0000_0000)
+    power: Float64Array = exponent_bits.view(np.float64)
+    power *= factor
+    return power
+
+
 @dataclass(frozen=True, slots=True)
 class BoundRule:
     """The bounds of one operation, for any piece of its reference. For floats only: integer results
@@ -60,6 +68,9 @@ class BoundRule:
     """Whether the warn tier also allows an epilogue's intermediates to be rounded."""
     extra: float
     """Unit roundoff of such intermediates."""
+    scaled_exponent: Callable[[Float64Array, float], Float64Array] = scaled_exponent
+    """:func:`scaled_exponent` for the arrays of the pieces; all else is arithmetic that every kind
+    of array has, so that a device applies the same rule to its own."""
 
     def warn(self, piece: Reference, size: Float64Array | None = None) -> Float64Array:
         """The warn tier for `piece`; `size` is |reference|, if the caller has already computed
@@ -83,7 +94,7 @@ class BoundRule:
         drift: Float64Array = relative * piece.magnitude
         if size is None:
             size = np.abs(to_float64(piece.value))
-        bound = scaled_exponent(size + drift, self.rounding)
+        bound = self.scaled_exponent(size + drift, self.rounding)
         bound += drift
         bound += absolute
         return bound
@@ -150,14 +161,6 @@ def half_ulp(values: Float64Array, dtype: DType) -> Float64Array:
     """Half the distance between neighbours of `dtype` at each of `values`: 2**(e - p) for
     magnitudes in [2**e, 2**(e + 1)); 0 below float64's normal numbers."""
     return scaled_exponent(values, dtype.unit_roundoff)
-
-
-def scaled_exponent(values: Float64Array, factor: float) -> Float64Array:
-    """factor·2**e for magnitudes in [2**e, 2**(e + 1))."""
-    exponent_bits = values.view(np.uint64) & np.uint64(0x7FF0_0000_0000_0000)
-    power: Float64Array = exponent_bits.view(np.float64)
-    power *= factor
-    return power
 
 
 def underflow_cost(operation: Operation, *, flushed: bool) -> float:

@@ -14,6 +14,7 @@ from gemmetry.domain.contracts import Executable
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Trait
+from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import Matmul, Reference, compute_reference, to_logical
 from gemmetry.numerics.storage import Array, same_bytes
 from gemmetry.verification.checks.results import (
@@ -31,6 +32,7 @@ from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.inputs.case_cache import CaseCache
 from gemmetry.verification.inputs.exact import ExactCase, ExactInputs, case_of
 from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed, sentinel_mask
+from gemmetry.verification.on_device import ReferenceOnDevice
 from gemmetry.verification.references.freivalds import FreivaldsResult, freivalds
 
 HOST_PRODUCT_FLOPS = 1e10
@@ -83,6 +85,7 @@ class Context:
     """Whether checks with a short and a long form use the long one."""
     evidence: dict[str, Evidence] = field(default_factory=dict)
     """Evidence by check, for failed checks with arrays to save."""
+    on_device: ReferenceOnDevice = field(default_factory=ReferenceOnDevice)
     _exact: dict[str, ExactRun | None] = field(default_factory=dict)
     _other: Placed | None = None
 
@@ -169,7 +172,7 @@ class Context:
         """Errors of the first launch; without a reference, those of its sampled elements."""
         if self.reference is None:
             return self.first_sums.statistics
-        return self.compare(self.first.output, self.reference)
+        return self.compare(self.first, self.reference)
 
     @cached_property
     def first_sums(self) -> FreivaldsResult:
@@ -192,10 +195,19 @@ class Context:
         matmul = None if self.matmul is np.matmul else self.matmul
         return compute_reference(self.operation, inputs, matmul=matmul)
 
-    def compare(self, output: Array, reference: Reference) -> ErrorStatistics:
+    def compare(self, launch: Launch, reference: Reference) -> ErrorStatistics:
         """Like :func:`gemmetry.verification.comparison.compare`, with the executable's
-        declarations."""
-        return compare(self.operation, output, reference, declared=self.declared)
+        declarations; on the device if it can, and all elements are within their warn bounds."""
+        operation = self.operation
+        is_plain = Trait.STOCHASTIC_ROUNDING not in self.declared
+        if is_plain and not operation.signature.lhs.is_integer and not launch.returned_type:
+            rule = bound_rule(operation, reference, declared=self.declared)
+            found = self.on_device.statistics(
+                self.launcher.device, launch.result, operation.output, reference, rule
+            )
+            if found is not None:
+                return found
+        return compare(operation, launch.output, reference, declared=self.declared)
 
     def freivalds(self, launch: Launch) -> FreivaldsResult:
         """Like :func:`gemmetry.verification.references.freivalds.freivalds`, with the executable's
@@ -381,7 +393,7 @@ class Context:
         if problem:
             return failed(name, problem)
         if reference is not None:
-            errors = self.compare(launch.output, reference)
+            errors = self.compare(launch, reference)
             return self.judge(name, launch, reference.value, errors)
         return self.judge_sums(name, launch, self.freivalds(launch))
 

@@ -52,6 +52,7 @@ from gemmetry.verification.context import Context
 from gemmetry.verification.diagnosis.error_map import error_map
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.launching import Launcher
+from gemmetry.verification.on_device import ReferenceOnDevice
 from gemmetry.verification.rivals import judge
 
 
@@ -158,6 +159,7 @@ def verify(
     level: str = "standard",
     seed: int = 42,
     companions: Companions | None = None,
+    on_device: ReferenceOnDevice | None = None,
     judge_rivals: bool = False,
     on_failure: Callable[[Evidence], str | None] | None = None,
     on_right: Callable[[Array], None] | None = None,
@@ -172,6 +174,7 @@ def verify(
         seed: seed of the inputs that checks create themselves.
         companions: builds the same configuration for other operations; None: checks that need it
             do not apply.
+        on_device: keeps `reference` on the device for the next dispatch of the operation.
         judge_rivals: also apply the checks of other harnesses to the first result.
         on_failure: called with the arrays of the first failed check that has any; returns the path
             of the saved arrays, for the verdict.
@@ -194,6 +197,7 @@ def verify(
         seed,
         companions,
         thorough=level == LEVELS[-1],
+        on_device=on_device or ReferenceOnDevice(),
     )
     results = [memory.check_form(context)]
     if not results[0].is_failure:

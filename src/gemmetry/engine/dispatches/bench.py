@@ -52,6 +52,7 @@ from gemmetry.verification.after_timing import digest, recheck
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.evidence import Evidence
+from gemmetry.verification.on_device import ReferenceOnDevice
 from gemmetry.verification.protocol import verify
 
 
@@ -79,6 +80,7 @@ class Bench:
         self._job = job_of(hello.settings)
         self._workspace = workspace
         self._known = InputsAndReferences(Path(hello.references), hello.settings)
+        self._on_device = ReferenceOnDevice()
         self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
         if hello.target.kind is TargetKind.CPU:
             pin_process(int(hello.options.get("threads", 0)))
@@ -101,6 +103,7 @@ class Bench:
                     for wire in request.dispatches:
                         self._answer(wire.id, self._open_one(wire))
                 case Sample():
+                    self._on_device.clear()  # memory of the device is for what is measured
                     for dispatch_id, count in request.requests:
                         self._answer(dispatch_id, self._sample_one(dispatch_id, count))
                 case Close():
@@ -209,6 +212,7 @@ class Bench:
             level=level,
             seed=settings.seed,
             companions=companions,
+            on_device=self._on_device,
             judge_rivals=settings.judge_rivals,
             on_failure=self._evidence.keeper(dispatch),
             on_right=note_right,
