@@ -24,6 +24,15 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("Your own kernel compared with torch:",
          "gemmetry profile --kernel my_gemm.py:function --shapes 512x512x512"),
     ),
+    "tune": (
+        ("The fastest Triton tiles of two shapes, as a table for the dispatcher:",
+         "gemmetry tune --provider triton --shapes 4096x4096x4096,16x14336x4096 \\\n"
+         "  --dtypes bf16 --layouts tn -o table.json"),
+        ("IREE's tiles on the CPU, as a tuning spec:",
+         "gemmetry tune --provider iree --device cpu --shapes 512x512x512 -o spec.mlir"),
+        ("How strategies would have done on a stored exhaustive search:",
+         "gemmetry tune --simulate gemmetry-out/tune-exhaustive"),
+    ),
     "generate": (
         ("The 109 dispatches of IREE's dispatch profiler:",
          "gemmetry generate --generated-dir here"),

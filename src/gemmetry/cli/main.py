@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate_command", "Write the sources of dispatches without compiling them."),
     "compile": ("compile_command", "Compile dispatches without running them."),
     "verify": ("verify_command", "Verify dispatches without timing them."),
+    "tune": ("tune_command", "Search for the fastest configurations of a provider."),
     "trace": ("trace.group", "Record and read traces."),
     "sweep": ("sweep.group", "Run, analyse and compare sweeps of training runs."),
     "counters": ("counters.group", "Collect, read and diagnose hardware counters."),

@@ -1,12 +1,9 @@
 """Predicts how a candidate's time compares with that of cuBLAS on a shape that was not measured.
 
-A simple model of the GPU ranks tiles: waves of tiles at the peak of the multiprocessors, what the
-tiles read through the L2 cache, and the compulsory traffic of the memory, the largest of which
-bounds the kernel; and fixed times of the launch, of each wave, and of adding up slices of K. It has
-the terms of DeepGEMM's heuristics (deepseek-ai/DeepGEMM, csrc/jit_kernels/heuristics/sm90.hpp). Its
-absolute times are unusable, so the table calibrates it: what the model misses at shapes that were
-measured, weighted by how near they are, is added to its prediction. A candidate that was measured
-at few of them borrows from the others of its provider.
+The model of :mod:`gemmetry.providers.launch_model` ranks tiles. Its absolute times are unusable, so
+the table calibrates it: what the model misses at shapes that were measured, weighted by how near
+they are, is added to its prediction. A candidate that was measured at few of them borrows from the
+others of its provider.
 """
 
 from __future__ import annotations
@@ -19,20 +16,9 @@ from dataclasses import dataclass
 from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, operation_of, parts_of
 from gemmetry.dispatcher.table import DispatchTable, TunedShape
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device, rate_class
+from gemmetry.hardware.devices import device_or_like
+from gemmetry.providers.launch_model import modelled_ns
 
-_PROCESSORS = 132
-"""Multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper). Other numbers change where
-waves end, which the calibration cannot correct: it ranks worse, never wrongly."""
-_L2_BYTES_PER_S = 10.8e12
-"""8,000,000 / 1,300 bytes per cycle (DeepGEMM, as above) at 1,755 MHz."""
-_LAUNCH_NS = 2_000.0
-"""Shortest kernels in a replayed graph on an H200 take 2 µs."""
-_WAVE_NS = 1_250.0
-"""Filling the pipeline and storing the results of a tile: 2,200 cycles, as fitted for our own
-kernels (``providers/cuda_provider/launching/tiling.py``)."""
-_SLICES_NS = 6_700.0
-"""Adding up slices of K: 11,700 cycles, likewise."""
 _OCTAVES = (1.0, 2.0, 2.0)
 """Distances along M, N and K at which a measured shape counts for 0.6 of one at the shape itself.
 How a kernel does depends on the number of rows first of all."""
@@ -70,9 +56,7 @@ class Predictor:
 
     def __init__(self, table: DispatchTable) -> None:
         self._table = table
-        device = find_device(table.device)
-        architecture = table.target.partition("-")[2]
-        self._device = device or next(iter(devices_of(architecture)), None)
+        self._device = device_or_like(table.device, table.target.partition("-")[2])
         self._missed: dict[MatmulProblem, dict[str, float]] = {}
         self._entries: dict[str, list[TunedShape]] = {}
         for entry in table.entries:
@@ -141,7 +125,9 @@ class Predictor:
         return self._missed[problem]
 
     def _ns(self, problem: MatmulProblem, configuration: Configuration) -> float:
-        return 1.0 if self._device is None else modelled_ns(problem, configuration, self._device)
+        if self._device is None:
+            return 1.0
+        return modelled_ns(operation_of(problem), configuration, self._device)
 
 
 _Weighted = Sequence[tuple[float, float]]
@@ -165,38 +151,3 @@ def _independent(values: _Weighted) -> float:
     """Number of equally weighted values that are worth as much (Kish's effective size)."""
     squares = sum(weight**2 for weight, _ in values)
     return sum(weight for weight, _ in values) ** 2 / squares if squares else 0.0
-
-
-def modelled_ns(problem: MatmulProblem, configuration: Configuration, device: DeviceSpec) -> float:
-    """The model's time of a launch in ns. Without a tile (cuBLAS, which chooses among many kernels)
-    it is that of the best of some usual tiles."""
-    if configuration.tile is None:
-        return min(modelled_ns(problem, one, device) for one in _USUAL)
-    operation = operation_of(problem)
-    lhs = operation.signature.lhs
-    peak = device.peaks.get(rate_class(lhs)) or max(device.peaks.values())
-    m, n, k = problem.shape
-    tile_m, tile_n, _ = configuration.tile
-    slices = _count(configuration, "splits")
-    # The blocks of a cluster share what they read.
-    rows, columns = (_count(configuration, f"cluster_{axis}") for axis in "mn")
-    fetched = tile_m / columns + tile_n / rows
-    tiles = -(-m // tile_m) * -(-n // tile_n)
-    waves = -(-tiles * slices // _PROCESSORS)
-    compute_s = waves * 2 * tile_m * tile_n * (k / slices) / (peak / _PROCESSORS)
-    l2_s = tiles * fetched * k * lhs.storage_bits / 8 / _L2_BYTES_PER_S
-    memory_s = operation.bytes / device.bandwidth_bytes_per_s
-    fixed_ns = _LAUNCH_NS + waves * _WAVE_NS + _SLICES_NS * (slices > 1)
-    return fixed_ns + 1e9 * max(compute_s, l2_s, memory_s)
-
-
-_USUAL = tuple(
-    Configuration("", {"tile_m": m, "tile_n": n, "tile_k": 64, "cluster_m": 2, "splits": splits})
-    for m, n in ((64, 64), (64, 128), (128, 128), (128, 192), (128, 256), (256, 128))
-    for splits in (1, 2, 4)
-)
-
-
-def _count(configuration: Configuration, name: str) -> int:
-    value = configuration.parameters.get(name, 1)
-    return value if isinstance(value, int) and value > 0 else 1

@@ -263,6 +263,26 @@ class Executable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TunedDispatch:
+    """A dispatch that a search found, or compared with what it found."""
+
+    dispatch: Dispatch
+    median_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedFormat:
+    """A format in which a provider's own users keep tuned configurations."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    """Has ``tuned_text(shapes, device, suffix)``: it takes a list of :class:`TunedDispatch` for
+    each shape, the fastest first and then those that tie with it, the product of the device and the
+    file's suffix, returns the file's text, and raises RequestError where it would be empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTraits:
     """What others need to know of a provider before it is loaded; its package declares it as
     ``TRAITS``."""
@@ -291,6 +311,10 @@ class ProviderTraits:
     """Names of the targets that the support matrix shows for it."""
     colour: int | None = None
     """Place in the palette of reports; None: one that follows from its name."""
+    tuned_formats: tuple[TunedFormat, ...] = ()
+    """Formats of files that ``gemmetry tune`` writes of its configurations."""
+    heuristics_target: str = "CUTLASS3"
+    """Whose tiles it should be proposed: a name of ``NvMatmulHeuristicsTarget``."""
 
 
 class Provider(Protocol):
@@ -313,6 +337,9 @@ class Provider(Protocol):
 
     def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
         """The valid configurations worth trying, the default one first."""
+
+    def search_space(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        """All valid configurations that a search may try, which may be many more."""
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         """Load (compiling if `compile` was not called) an executable.

@@ -272,3 +272,9 @@ def devices_of(architecture: str) -> tuple[DeviceSpec, ...]:
     if not found and plain.startswith("sm_") and plain[-1:] in ("a", "f"):
         return devices_of(plain[:-1])
     return found
+
+
+def device_or_like(product: str, architecture: str) -> DeviceSpec | None:
+    """The row of a product, else the first one of its architecture, which is enough to rank
+    kernels; None if neither is known."""
+    return find_device(product) or next(iter(devices_of(architecture)), None)

@@ -43,6 +43,9 @@ class BaseProvider(ABC):
     @abstractmethod
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable: ...
 
+    def search_space(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return self.configurations(operation, target)
+
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
     ) -> Configuration | None:

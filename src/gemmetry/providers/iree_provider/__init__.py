@@ -4,7 +4,7 @@
 ``executable.py`` run.
 """
 
-from gemmetry.domain.contracts import ProviderTraits
+from gemmetry.domain.contracts import ProviderTraits, TunedFormat
 
 TRAITS = ProviderTraits(
     spec_keys=("iree_bin_dir",),
@@ -12,4 +12,7 @@ TRAITS = ProviderTraits(
     legacy_label="IREE Codegen",
     support_targets=("cpu", "cuda-sm_80", "cuda-sm_89", "hip-gfx942"),
     colour=0,
+    tuned_formats=(
+        TunedFormat(name="iree", suffixes=(".mlir",), module=f"{__name__}.tiling.tuning_spec"),
+    ),
 )

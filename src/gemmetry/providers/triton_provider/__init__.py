@@ -5,6 +5,13 @@
 ``provider`` combines them. Nothing here imports triton or torch until it is used.
 """
 
-from gemmetry.domain.contracts import ProviderTraits
+from gemmetry.domain.contracts import ProviderTraits, TunedFormat
 
-TRAITS = ProviderTraits(support_targets=("cuda-sm_90", "hip-gfx942"), colour=3)
+TRAITS = ProviderTraits(
+    support_targets=("cuda-sm_90", "hip-gfx942"),
+    colour=3,
+    tuned_formats=(
+        TunedFormat(name="triton", suffixes=(".py", ".json"), module=f"{__name__}.tuned"),
+    ),
+    heuristics_target="TRITON",
+)

@@ -23,6 +23,7 @@ from gemmetry.providers.triton_provider import block_scaled, tiles
 from gemmetry.providers.triton_provider.architectures import architecture_of, cross_targets
 from gemmetry.providers.triton_provider.files import kernel_source
 from gemmetry.providers.triton_provider.plan import make_plan
+from gemmetry.providers.triton_provider.search_space import search_space
 from gemmetry.providers.triton_provider.support import reason_against
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class TritonProvider(BaseProvider):
 
     def configurations(self, operation: Operation, target: Target) -> Iterable[Configuration]:
         return tiles.configurations(operation, architecture_of(target))
+
+    def search_space(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        return search_space(operation, architecture_of(target))
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target

@@ -4,11 +4,12 @@ input."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import StorageError, UnsupportedError
+from gemmetry.domain.errors import RequestError, StorageError, UnsupportedError
 from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.target import TargetKind
 from gemmetry.formats.files import write_whole
@@ -23,7 +24,7 @@ from gemmetry.providers.iree_provider.compiling.sources import (
 )
 from gemmetry.providers.iree_provider.tiling.tiles import loop_sizes
 
-_TEMPLATE = """\
+_LIBRARY = """\
 // Tuning spec: {name}
 module @{name}_spec attributes {{
   transform.with_named_sequence, iree_codegen.tuning_spec_with_default_entrypoint
@@ -36,7 +37,19 @@ module @{name}_spec attributes {{
     transform.yield
   }}
 
-  transform.named_sequence @match(
+{matchers}
+  transform.named_sequence @__kernel_config(
+      %op: !transform.any_op {{transform.consumed}}) -> !transform.any_op
+      attributes {{iree_codegen.tuning_spec_entrypoint}} {{
+    %done = transform.foreach_match in %op {pairs}
+        : (!transform.any_op) -> !transform.any_op
+    transform.yield %done : !transform.any_op
+  }}
+}}
+"""
+
+_MATCHER = """\
+  transform.named_sequence @{match}(
       %op: !transform.any_op {{transform.readonly}})
       -> (!transform.any_op, !transform.any_param) {{
     %batch, %m, %n, %k = transform.iree.match.contraction %op,
@@ -48,15 +61,6 @@ module @{name}_spec attributes {{
         -> !transform.any_param
     transform.yield %op, %info : !transform.any_op, !transform.any_param
   }}
-
-  transform.named_sequence @__kernel_config(
-      %op: !transform.any_op {{transform.consumed}}) -> !transform.any_op
-      attributes {{iree_codegen.tuning_spec_entrypoint}} {{
-    %done = transform.foreach_match in %op @match -> @annotate
-        : (!transform.any_op) -> !transform.any_op
-    transform.yield %done : !transform.any_op
-  }}
-}}
 """
 
 
@@ -66,6 +70,43 @@ def tuning_spec(dispatch: Dispatch) -> str:
     Raises:
         UnsupportedError: the spec language cannot match the operation, the configuration is not an
             attribute, or the target's backend does not read specs.
+    """
+    return _library(dispatch.name, {"match": _matcher(dispatch, "match")})
+
+
+def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix: str) -> str:
+    """One spec with the first dispatch of each shape (see
+    :class:`gemmetry.domain.contracts.TunedFormat`); those that no spec
+    can describe are left out.
+
+    Raises:
+        RequestError: none is left.
+    """
+    matchers: dict[str, str] = {}
+    reasons: list[str] = []
+    for tuned in shapes:
+        label = f"match_{len(matchers)}"
+        try:
+            matchers[label] = _matcher(tuned[0].dispatch, label)
+        except UnsupportedError as error:
+            reasons.append(error.message)
+    if not matchers:
+        raise RequestError(
+            "the tuning spec would be empty: " + (reasons[0] if reasons else "nothing was found"),
+            hint="Write another format, such as --format results.",
+        )
+    return _library("gemmetry", matchers)
+
+
+def _library(name: str, matchers: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"@{label} -> @annotate" for label in matchers)
+    return _LIBRARY.format(name=name, matchers="\n".join(matchers.values()), pairs=pairs)
+
+
+def _matcher(dispatch: Dispatch, label: str) -> str:
+    """
+    Raises:
+        UnsupportedError: see :func:`tuning_spec`.
     """
     operation = dispatch.operation
     info = lowering_of(dispatch).compilation_info
@@ -87,8 +128,8 @@ def tuning_spec(dispatch: Dispatch) -> str:
     elif operation.kind is OperationKind.MATMUL_SPLITK:
         sizes["batch"] = [operation.signature.split_k_slices]
     lhs, rhs = contraction_types(operation)
-    return _TEMPLATE.format(
-        name=dispatch.name,
+    return _MATCHER.format(
+        match=label,
         lhs=lhs,
         rhs=rhs,
         output=MLIR_TYPES[operation.signature.accumulator.name],

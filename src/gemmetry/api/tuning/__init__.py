@@ -1,0 +1,1 @@
+"""Searches for fast configurations: planning, running, and writing what they found."""

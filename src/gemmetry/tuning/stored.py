@@ -1,0 +1,271 @@
+"""Exhaustive runs as they are stored: the records of an experiment, or a compact file of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+
+from gemmetry.analysis.dispatches.baseline import group_by_problem
+from gemmetry.domain.dispatch import Configuration, Parameter
+from gemmetry.domain.errors import NameSyntaxError, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.target import Target, parse_target
+from gemmetry.tuning.simulation import MeasuredSpace
+from gemmetry.tuning.space import make_space
+
+VERSION = 1
+SEARCH_FOLDER = "search"
+"""Folder of a search's experiment within that of its finals."""
+_FEWEST = 20
+"""Configurations of a shape from which a simulation is of use: five per cent of them is one."""
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTime:
+    """A configuration of a shape."""
+
+    configuration: str
+    median_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    """95 % interval of the median, where there is one."""
+    outcome: str = str(Outcome.OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSpace:
+    """All configurations of one provider on some shapes of one device."""
+
+    version: int = VERSION
+    provider: str
+    target: str
+    device: str
+    command: str = ""
+    """The command that measured it."""
+    created: str = ""
+    parameters: Mapping[str, Mapping[str, Parameter]]
+    """Configuration -> its parameters."""
+    operations: Mapping[str, tuple[StoredTime, ...]]
+
+    def measured(self) -> list[MeasuredSpace]:
+        """The spaces to simulate a search in.
+
+        Raises:
+            RequestError: no shape has enough configurations with a time.
+        """
+        parsed = parse_target(self.target)
+        target = Target(parsed.kind, parsed.architecture, parsed.index, self.device)
+        known = [_relative_error(one) for times in self.operations.values() for one in times]
+        errors = [one for one in known if one is not None]
+        usual = float(np.median(errors)) if errors else 0.0
+        found = []
+        for name, times in self.operations.items():
+            if sum(one.median_ns is not None for one in times) < _FEWEST:
+                continue
+            by_name = {one.configuration: one for one in times}
+            configurations = (Configuration(n, self.parameters.get(n, {})) for n in by_name)
+            space = make_space(parse_operation(name), configurations, target)
+            kept = [by_name[one.name] for one in space.configurations]
+            found.append(
+                MeasuredSpace(
+                    space,
+                    tuple(one.median_ns for one in kept),
+                    tuple(_relative_error(one) or usual for one in kept),
+                )
+            )
+        if not found:
+            raise RequestError(
+                f"no shape of {self.provider} has {_FEWEST} configurations with a time",
+                hint="Measure all of a large space: gemmetry tune --strategy exhaustive.",
+            )
+        return found
+
+
+def _relative_error(one: StoredTime) -> float | None:
+    if one.low_ns is None or one.high_ns is None or not one.median_ns:
+        return None
+    return (one.high_ns - one.low_ns) / (2 * _NORMAL_95 * one.median_ns)
+
+
+def stored_space(results: ResultSet) -> StoredSpace:
+    """The space that an experiment measured: of the provider with the most configurations.
+
+    Raises:
+        RequestError: the experiment has no record.
+    """
+    if not results.records:
+        raise RequestError(
+            f"{results.title} has no results",
+            hint="Measure some: gemmetry tune --strategy exhaustive.",
+        )
+    provider = _widest(results.records)
+    own = [record for record in results.records if record.provider == provider]
+    first = own[0]
+    parameters = {record.configuration: dict(record.configuration_parameters) for record in own}
+    return StoredSpace(
+        provider=provider,
+        target=first.target,
+        device=device_of(results),
+        command=results.command,
+        created=results.created,
+        parameters=parameters,
+        operations={
+            group[0].operation: tuple(_time(record) for record in group)
+            for group in group_by_problem(own).values()
+        },
+    )
+
+
+def device_of(results: ResultSet) -> str:
+    """The product of the device of the first result; of a CPU, or where it is not known, its
+    target."""
+    first = results.records[0]
+    environment = results.environments.get(first.environment_id)
+    devices = environment.devices if environment is not None else ()
+    return devices[0] if devices and parse_target(first.target).is_gpu else first.target
+
+
+def _widest(records: Iterable[Record]) -> str:
+    names: dict[str, set[str]] = {}
+    for record in records:
+        names.setdefault(record.provider, set()).add(record.configuration)
+    return max(names, key=lambda name: len(names[name]))
+
+
+def median_of(record: Record) -> float | None:
+    """The median in ns of a configuration that may win; None where it failed, was wrong or was not
+    verified."""
+    passed = record.verdict.status is Verification.PASSED
+    is_right = record.outcome is Outcome.OK and passed
+    return record.measurement.median_ns if is_right and record.measurement else None
+
+
+def _time(record: Record) -> StoredTime:
+    median = median_of(record)
+    if median is None or record.measurement is None:
+        outcome = str(record.outcome) if record.outcome is not Outcome.OK else "not verified"
+        return StoredTime(configuration=record.configuration, outcome=outcome)
+    return StoredTime(
+        configuration=record.configuration,
+        median_ns=median,
+        low_ns=record.measurement.ci_low_ns,
+        high_ns=record.measurement.ci_high_ns,
+    )
+
+
+def open_space(path: Path) -> StoredSpace:
+    """The exhaustive search in a compact file, in the folder of ``gemmetry tune``, or in another
+    experiment. Shapes that are not finished are left out.
+
+    Raises:
+        RequestError: there is none. JournalDamagedError: it cannot be read.
+    """
+    from gemmetry.store.experiment import Experiment
+
+    if path.is_file():
+        return read_compact(path)
+    inner = path / SEARCH_FOLDER
+    with Experiment.open(inner if inner.is_dir() else path) as stored:
+        unfinished = {row.operation for row in stored.remaining()}
+        results = stored.result_set()
+        kept = [record for record in results.records if record.operation not in unfinished]
+        if not kept and results.records:
+            raise RequestError(
+                f"{path} has no shape of which all configurations are measured",
+                hint="Repeat the command that measures it: it continues.",
+            )
+        return stored_space(replace(results, records=kept))
+
+
+def compact(space: StoredSpace) -> bytes:
+    """The space as a small JSON file: a line for each shape, with the number of each configuration
+    and its times in ns to five digits, or its outcome."""
+    names = list(space.parameters)
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def row(one: StoredTime) -> list[Any]:
+        number = numbers[one.configuration]
+        if one.median_ns is None:
+            return [number, one.outcome]
+        return [number, *map(_digits, (one.median_ns, one.low_ns, one.high_ns))]
+
+    head = {
+        "version": space.version, "provider": space.provider, "target": space.target,
+        "device": space.device, "command": space.command, "created": space.created,
+    }  # fmt: skip
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    parameters = [
+        f"  {json.dumps(name)}: {json.dumps(dict(space.parameters[name]))}" for name in names
+    ]
+    shapes = [
+        f"  {json.dumps(name)}: {json.dumps([row(one) for one in times], separators=(',', ':'))}"
+        for name, times in space.operations.items()
+    ]
+    lines.append(' "parameters": {\n' + ",\n".join(parameters) + "\n }")
+    lines.append(' "operations": {\n' + ",\n".join(shapes) + "\n }")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def read_compact(path: Path) -> StoredSpace:
+    """The inverse of :func:`compact`.
+
+    Raises:
+        RequestError: the file cannot be read, is damaged, or is of another version.
+    """
+    hint = "Write one with `gemmetry tune --simulate EXPERIMENT -o FILE.json --format space`."
+    try:
+        content = json.loads(path.read_bytes())
+        version = content["version"]
+        return _converted(content) if version == VERSION else _refuse(path, version, hint)
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}", hint=hint) from error
+    except (ValueError, TypeError, KeyError, IndexError, NameSyntaxError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RequestError(f"the space {path} is damaged: {line}", hint=hint) from error
+
+
+def _refuse(path: Path, version: object, hint: str) -> NoReturn:
+    raise RequestError(f"the space {path} has version {version!r}, not {VERSION}", hint=hint)
+
+
+def _converted(content: Mapping[str, Any]) -> StoredSpace:
+    """
+    Raises:
+        ValueError, TypeError, KeyError, IndexError, NameSyntaxError: it is damaged.
+    """
+    names = list(content["parameters"])
+    operations = {
+        name: [msgspec.to_builtins(_decoded(row, names)) for row in rows]
+        for name, rows in content["operations"].items()
+    }
+    for name in operations:
+        parse_operation(name)
+    return msgspec.convert({**content, "operations": operations}, StoredSpace)
+
+
+def _decoded(row: Sequence[Any], names: Sequence[str]) -> StoredTime:
+    """
+    Raises:
+        ValueError, TypeError: it holds no time that a measurement gives.
+    """
+    name = names[int(row[0])]
+    if isinstance(row[1], str):
+        return StoredTime(configuration=name, outcome=row[1])
+    median, low, high = row[1:]
+    if not (math.isfinite(median) and median > 0):
+        raise ValueError(f"the time {median} of {name} is not positive")
+    return StoredTime(configuration=name, median_ns=median, low_ns=low, high_ns=high)

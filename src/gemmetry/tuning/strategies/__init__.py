@@ -1,0 +1,1 @@
+"""Strategies of a search, one file each."""

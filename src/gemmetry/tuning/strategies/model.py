@@ -1,0 +1,180 @@
+"""A Gaussian process over all shapes: what was measured of one shape says which configurations are
+worth trying for the others.
+
+The logarithm of a time is the predicted one, plus a constant of the shape, plus what is common to
+a configuration on all shapes, plus what it has on similar shapes, plus noise. Each batch takes the
+configurations of a shape that may be the fastest, by the lower confidence bound (Srinivas et al.,
+ICML 2010); within a batch, what was taken counts as known (GP-BUCB: Desautels et al., JMLR 15,
+2014).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from gemmetry.tuning.space import Matrix, SearchSpace, features
+from gemmetry.tuning.strategy import SearchTrial
+
+Indices = NDArray[np.intp]
+
+_BATCHES = 5
+"""Batches of a search: each costs the start of the workers, and more of them learn more."""
+_SHAPE_VARIANCE = 4.0
+"""Of a shape's constant: nothing is known of it."""
+_NOISE_VARIANCE = 1e-4
+"""A median of few samples varies by a per cent."""
+_SHARE = 0.6
+"""Part of the variance that is common to all shapes."""
+_SHAPE_SCALE = 2.0
+"""Octaves along M, N and K after which the rest is another."""
+_LENGTHS = (1.0, 2.0, 4.0)
+"""Distances of configurations, in standard deviations of a feature, over which times are alike; the
+most likely one is taken."""
+_VARIANCES = (0.01, 0.04, 0.16, 0.64)
+"""Of the differences from the prediction; likewise."""
+_CAUTION = 1.5
+"""Standard deviations that an unknown configuration is given the benefit of."""
+_FAILED = math.log(8.0)
+"""A configuration that failed counts as that much slower than the best: those like it are avoided,
+and not forbidden."""
+
+
+class ModelSearch:
+    """See the module."""
+
+    def __init__(self, spaces: Sequence[SearchSpace], limits: Sequence[int]) -> None:
+        self._spaces = spaces
+        self._limits = limits
+        self._features = features(spaces)
+        self._sizes = np.array(
+            [[math.log2(max(size, 1)) for size in one.operation.matmul_shape] for one in spaces]
+        ).reshape(len(spaces), -1)
+        self._asked: list[list[int]] = [[] for _ in spaces]
+        self._learned: dict[tuple[int, int], float | None] = {}
+        self._batch = 0
+
+    def ask(self) -> Sequence[SearchTrial]:
+        """The next batch of every shape."""
+        if self._batch == _BATCHES:
+            return []
+        self._batch += 1
+        posterior = _Posterior(self._known(), self._features, self._sizes, self._spaces)
+        trials = []
+        for index, (space, limit) in enumerate(zip(self._spaces, self._limits, strict=True)):
+            due = math.ceil(limit * self._batch / _BATCHES) - len(self._asked[index])
+            for one in self._choose(index, space, posterior, due):
+                self._asked[index].append(one)
+                trials.append(SearchTrial(index, one))
+        return trials or self.ask()
+
+    def learn(self, trial: SearchTrial, ns: float | None) -> None:
+        """Learn a time, or a failure."""
+        self._learned[trial.space, trial.candidate] = None if ns is None else math.log(ns)
+
+    def _choose(
+        self, index: int, space: SearchSpace, posterior: _Posterior, count: int
+    ) -> Sequence[int]:
+        if count <= 0 or not len(space):
+            return []
+        mean, covariance = posterior.of(index)
+        taken = set(self._asked[index])
+        chosen: list[int] = []
+        seeds = [one for one in space.seeds if one not in taken] if self._batch == 1 else []
+        while len(chosen) < count and len(taken) < len(space):
+            bound = mean - _CAUTION * np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+            bound[list(taken)] = np.inf
+            best = seeds.pop(0) if seeds else int(np.argmin(bound))
+            chosen.append(best)
+            taken.add(best)
+            column = covariance[:, best]
+            covariance = covariance - np.outer(column, column) / (column[best] + _NOISE_VARIANCE)
+        return chosen
+
+    def _known(self) -> list[tuple[int, int, float]]:
+        """Space, configuration and logarithm of the time of everything that is known."""
+        best: dict[int, float] = {}
+        for (index, _), value in self._learned.items():
+            if value is not None:
+                best[index] = min(value, best.get(index, math.inf))
+        return [
+            (index, one, best[index] + _FAILED if value is None else value)
+            for (index, one), value in self._learned.items()
+            if index in best
+        ]
+
+
+class _Posterior:
+    """Means and covariances of the configurations of a shape, given what is known of all."""
+
+    def __init__(
+        self,
+        known: Sequence[tuple[int, int, float]],
+        rows: Sequence[Matrix],
+        sizes: Matrix,
+        spaces: Sequence[SearchSpace],
+    ) -> None:
+        self._rows, self._sizes, self._spaces = rows, sizes, spaces
+        self._shapes = np.array([one[0] for one in known], dtype=np.intp)
+        width = rows[0].shape[1] if rows else 0
+        self._x = np.array([rows[s][c] for s, c, _ in known]).reshape(len(known), width)
+        self._length, self._variance = _LENGTHS[1], _VARIANCES[1]
+        if not known:
+            return
+        self._y = np.array([value - spaces[s].predicted[c] for s, c, value in known])
+        # A shape's constant is unknown; near its mean, the numbers are well conditioned.
+        self._center = {s: float(self._y[self._shapes == s].mean()) for s in set(self._shapes)}
+        self._y -= np.array([self._center[s] for s in self._shapes])
+        fits = [self._likelihood(a, b) for a in _LENGTHS for b in _VARIANCES]
+        _, self._length, self._variance = max(fits)
+        self._factor = self._cholesky()
+        self._weights = _solve(self._factor, self._y)
+
+    def of(self, index: int) -> tuple[Matrix, Matrix]:
+        """Mean (configurations,) and covariance (configurations, configurations) of a shape; its
+        constant is left out of the covariance, as it changes no order."""
+        rows, prior = self._rows[index], self._spaces[index].predicted
+        same = np.full(len(rows), index)
+        own = self._kernel(rows, same, rows, same)
+        if not len(self._x):
+            return prior.copy(), own
+        between = self._kernel(rows, same, self._x, self._shapes)
+        joint = between + _SHAPE_VARIANCE * (self._shapes == index)
+        mean = prior + self._center.get(index, 0.0) + joint @ self._weights
+        half = np.linalg.solve(self._factor, between.T)
+        return mean, own - half.T @ half
+
+    def _kernel(self, a: Matrix, of_a: Indices, b: Matrix, of_b: Indices) -> Matrix:
+        squares = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
+        # Matérn 5/2: times change more suddenly than a Gaussian kernel assumes.
+        distance = np.sqrt(5 * squares / max(a.shape[1], 1)) / self._length
+        alike = (1 + distance + distance**2 / 3) * np.exp(-distance)
+        gaps = self._sizes[of_a][:, None, :] - self._sizes[of_b][None, :, :]
+        near = np.exp(-((gaps / _SHAPE_SCALE) ** 2).sum(axis=2) / 2)
+        return np.asarray(self._variance * alike * (_SHARE + (1 - _SHARE) * near))
+
+    def _cholesky(self) -> Matrix:
+        same = self._shapes[:, None] == self._shapes[None, :]
+        matrix = self._kernel(self._x, self._shapes, self._x, self._shapes)
+        matrix = matrix + _SHAPE_VARIANCE * same + _NOISE_VARIANCE * np.eye(len(self._x))
+        return np.linalg.cholesky(matrix)
+
+    def _likelihood(self, length: float, variance: float) -> tuple[float, float, float]:
+        self._length, self._variance = length, variance
+        factor = self._cholesky()
+        half = np.linalg.solve(factor, self._y)
+        value = -0.5 * float(half @ half) - float(np.log(factor.diagonal()).sum())
+        return value, length, variance
+
+
+def _solve(factor: Matrix, values: Matrix) -> Matrix:
+    return np.linalg.solve(factor.T, np.linalg.solve(factor, values))
+
+
+def create(spaces: Sequence[SearchSpace], limits: Sequence[int], _rng: Generator) -> ModelSearch:
+    """See :func:`gemmetry.tuning.strategy.make_strategy`."""
+    return ModelSearch(spaces, limits)

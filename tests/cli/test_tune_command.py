@@ -1,0 +1,174 @@
+"""``gemmetry tune`` with the null provider, whose configurations have planted times and faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmetry.store.experiment import Experiment
+
+SPEC = """
+providers:
+  - name: "null"
+    options:
+      configurations: [{names}]
+shapes: 64x64x64, 128x64x32
+"""
+PLANTED = ("factor_0p7", "factor_0p9", "factor_1p2", "wrong", "crash", "compile_error", "late")
+
+
+@pytest.fixture
+def tune(cli):
+    """Tunes the null provider with these additional configurations."""
+
+    def run(*arguments, names=PLANTED):
+        Path("spec.yaml").write_text(SPEC.format(names=", ".join(names)))
+        return cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
+                   *arguments)  # fmt: skip
+
+    return run
+
+
+def test_the_fastest_correct_configuration_wins(tune):
+    ended = tune("--strategy", "exhaustive", "--json")
+    assert ended.status == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["complete"] is True
+    for winner in found["winners"]:
+        assert winner["configuration"] == "factor_0p7"
+        assert (winner["space"], winner["tried"], winner["failed"]) == (9, 9, 4)
+        assert winner["baseline"] == "null:default"
+        assert winner["verdict"] == "faster"
+        assert 1 < winner["speed_low"] < winner["speed"] < winner["speed_high"]
+    assert found["gains"][0]["faster"] == 2
+    with Experiment.open(Path("t")) as finals:
+        assert {r.verdict.checks["repeat"] for r in finals.records()} == {"passed"}
+    with Experiment.open(Path("t/search")) as search:
+        outcomes = search.outcome_counts()
+    assert outcomes == {"ok": 10, "wrong": 4, "crash": 2, "compile_error": 2}
+
+
+def test_the_same_command_measures_nothing_again_and_a_larger_search_grows(tune):
+    first = tune("--strategy", "exhaustive", "--evaluations", "3")
+    assert first.status == 0, first.stderr
+    again = tune("--strategy", "exhaustive", "--evaluations", "3")
+    assert again.status == 0
+    assert "6 from an earlier run are kept" in again.stderr
+    assert again.stdout == first.stdout
+    larger = tune("--strategy", "exhaustive", "--evaluations", "4", "--json")
+    assert [w["tried"] for w in json.loads(larger.stdout)["winners"]] == [4, 4]
+    with Experiment.open(Path("t/search")) as search:
+        assert search.total() == 8
+
+
+def test_what_cannot_be_distinguished_is_called_undecided(tune):
+    ended = tune("--strategy", "exhaustive", "--finalists", "2",
+                 names=("factor_0p7", "factor_0p7001"))  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    assert "which of them is the fastest is undecided" in ended.stdout
+    document = json.loads(tune("--strategy", "exhaustive", "--finalists", "2", "--json",
+                               names=("factor_0p7", "factor_0p7001")).stdout)  # fmt: skip
+    for winner in document["winners"]:
+        names = {winner["configuration"], *winner["ties"]}
+        assert names == {"factor_0p7", "factor_0p7001"}
+
+
+def test_halving_measures_with_few_samples_first(tune):
+    names = ("factor_0p7", *(f"factor_0p{n}" for n in range(801, 834) if n % 10))
+    ended = tune("--strategy", "halving", "--evaluations", "6", "--json", names=names)
+    assert ended.status == 0, ended.stderr
+    samples = {}
+    for folder in ("search-short2", "search-short1", "search"):
+        with Experiment.open(Path("t", folder)) as stored:
+            measured = [r.measurement.sample_count for r in stored.records()]
+            samples[folder] = (len(measured), set(measured))
+    assert samples == {
+        "search-short2": (36, {1}),
+        "search-short1": (12, {3}),
+        "search": (4, {9}),
+    }
+    winners = json.loads(ended.stdout)["winners"]
+    assert [w["configuration"] for w in winners] == ["factor_0p7"] * 2
+    assert all(w["evaluations"] == pytest.approx(6) for w in winners)
+
+
+def test_a_shape_without_a_configuration_does_not_stop_the_others(cli):
+    Path("spec.yaml").write_text(
+        "operation_kind: matmul, batch_matmul\nshapes: 64x64x64, 2x64x64x64\n"
+        "providers:\n  - name: 'null'\n    options: {unsupported: [batch_matmul]}\n"
+    )
+    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--strategy", "exhaustive",
+                "--experiment", "t", "--json")  # fmt: skip
+    assert ended.status == 1
+    winners = {w["operation"].split("_")[0]: w for w in json.loads(ended.stdout)["winners"]}
+    assert winners["matmul"]["configuration"] == "fast"
+    assert "batch_matmul is among the kinds" in winners["batch"]["reason"]
+
+
+def test_a_shape_of_which_nothing_works_has_no_winner(tune):
+    ended = tune("--strategy", "exhaustive", "--dispatches", "configuration=wrong*", "--json",
+                 names=("wrong", "wrong_nan"))  # fmt: skip
+    assert ended.status == 1
+    (first, _) = json.loads(ended.stdout)["winners"]
+    assert first["configuration"] is None
+    assert first["reason"] == "none of the 2 that were tried worked"
+
+
+def test_the_search_ends_in_time_and_continues(tune):
+    ended = tune("--strategy", "exhaustive", "--time", "0s", "--finalists", "0")
+    assert ended.status == 1
+    assert "The search did not come to its end" in ended.stdout
+    assert "the time ended before one was tried" in ended.stdout
+    assert tune("--strategy", "exhaustive").status == 0
+
+
+def test_a_search_alone_has_no_finals(tune):
+    ended = tune("--strategy", "exhaustive", "--finalists", "0", "--json")
+    assert ended.status == 0, ended.stderr
+    assert {w["reason"] for w in json.loads(ended.stdout)["winners"]} == {"there were no finals"}
+    assert not Path("t/journal.sqlite").exists()
+
+
+def test_a_dry_run_lists_the_spaces(tune):
+    ended = tune("--dry-run", "--json", "--evaluations", "50%")
+    assert ended.status == 0
+    rows = json.loads(ended.stdout)["spaces"]
+    assert [(row["space"], row["evaluations"]) for row in rows] == [(9, 5), (9, 5)]
+    assert not Path("t").exists()
+
+
+def test_files(tune):
+    ended = tune("--strategy", "exhaustive", "-o", "found.md")
+    assert ended.status == 0, ended.stderr
+    assert "factor_0p7" in Path("found.md").read_text()
+    again = tune("--strategy", "exhaustive", "-o", "found.json", "--format", "results")
+    assert again.status == 0, again.stderr
+    assert json.loads(Path("found.json").read_text())["winners"][0]["configuration"] == "factor_0p7"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--providers", "null,numpy"), "one provider, not of 2"),
+        (("--strategy", "best"), "unknown strategy 'best'"),
+        (("--evaluations", "none"), "number of evaluations"),
+        (("--no-verification-enabled",), "verifies what it measures"),
+        (("-o", "x.mlir"), "configurations of iree, not of null"),
+        (("-o", "x.txt"), "unknown format"),
+        (("-o", "x.json", "--format", "nothing"), "unknown format of tuned"),
+        (("--dispatches", "configuration=nothing"), "nothing to tune"),
+    ],
+)
+def test_requests_that_cannot_be_carried_out(tune, arguments, message):
+    ended = tune(*arguments)
+    assert ended.status == 2
+    assert message in ended.stderr
+    assert not Path("t").exists()
+
+
+def test_no_provider_is_an_error(cli):
+    ended = cli("tune", "--shapes", "64x64x64")
+    assert ended.status == 2
+    assert "one provider" in ended.stderr

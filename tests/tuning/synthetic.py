@@ -1,0 +1,49 @@
+"""A made-up exhaustive run: times that follow a model of the GPU, a taste for certain parameters
+that shapes share in part, and noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import parse_target
+from gemmetry.providers.triton_provider.provider import TritonProvider
+from gemmetry.tuning.simulation import MeasuredSpace
+from gemmetry.tuning.space import features, space_of
+
+H200 = parse_target("cuda-sm_90")
+SHAPES = (
+    (16, 14336, 4096), (64, 4096, 4096), (128, 6144, 4096), (256, 4096, 14336),
+    (512, 6144, 4096), (1024, 2048, 8192), (2048, 2048, 2048), (4096, 4096, 4096),
+)  # fmt: skip
+
+
+def spaces(shapes=SHAPES):
+    return [
+        space_of(TritonProvider(), parse_operation(f"matmul_{m}x{n}x{k}_bf16t_bf16n_bf16t"), H200)
+        for m, n, k in shapes
+    ]
+
+
+def measured(shapes=SHAPES, seed=0, noise=0.01, taste=0.25):
+    """An exhaustive run over whole Triton spaces; each tenth configuration fails."""
+    rng = np.random.default_rng(seed)
+    found = spaces(shapes)
+    rows = features(found)
+    width = rows[0].shape[1]
+    common = rng.normal(0, 1, (2, width, 8)), rng.normal(0, 1, 8)
+    result = []
+    for space, own in zip(found, rows, strict=True):
+        mine = rng.normal(0, 1, (width, 8)), rng.normal(0, 1, 8)
+        shared = np.tanh(own @ common[0][0] / math.sqrt(width)) @ common[1] / math.sqrt(8)
+        special = np.tanh(own @ mine[0] / math.sqrt(width)) @ mine[1] / math.sqrt(8)
+        logs = space.predicted + taste * (shared + 0.4 * special)
+        logs = logs + noise * rng.standard_normal(len(space))
+        works = rng.random(len(space)) > 0.1
+        times = tuple(
+            float(math.exp(one)) if ok else None for one, ok in zip(logs, works, strict=True)
+        )
+        result.append(MeasuredSpace(space, times, (noise / 3,) * len(space)))
+    return result

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gemmetry.tuning.simulation import MeasuredSpace, simulate
+
+from .synthetic import measured
+
+SHAPES = ((16, 4096, 4096), (256, 4096, 4096), (2048, 2048, 2048))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return measured(SHAPES)
+
+
+def test_an_exhaustive_search_finds_the_best(data):
+    (share,) = simulate(data, ["exhaustive"], [1.0], seeds=2)
+    assert (share.mean, share.lowest, share.highest, share.by_shape) == (1, 1, 1, (1, 1, 1))
+    assert share.evaluations == pytest.approx(sum(len(one.space) for one in data) / 3)
+
+
+def test_shares_are_geometric_means_over_the_shapes(data):
+    (share,) = simulate(data, ["random"], [0.02], seeds=1)
+    assert share.mean == pytest.approx(math.prod(share.by_shape) ** (1 / 3))
+    assert 0 < share.lowest == share.mean == share.highest < 1
+
+
+def test_more_evaluations_find_more_and_seeds_differ(data):
+    found = simulate(data, ["random"], [0.01, 0.3], seeds=8)
+    assert found[0].mean < found[1].mean
+    assert found[0].lowest < found[0].mean < found[0].highest
+
+
+def test_what_is_known_beats_chance(data):
+    shares = {one.strategy: one.mean for one in simulate(data, ["model", "halving", "random"],
+                                                         [0.05], seeds=2)}  # fmt: skip
+    assert shares["model"] > shares["random"]
+    assert shares["halving"] > shares["random"]
+
+
+def test_a_strategy_that_finds_nothing_that_works_has_the_share_0(data):
+    broken = MeasuredSpace(data[0].space, (None,) * (len(data[0].space) - 1) + (1.0,),
+                           data[0].errors)  # fmt: skip
+    (share,) = simulate([broken], ["exhaustive"], [0.01], seeds=1)
+    assert share.mean == 0

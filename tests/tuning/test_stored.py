@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
+from gemmetry.tuning.stored import (
+    StoredSpace,
+    StoredTime,
+    compact,
+    device_of,
+    median_of,
+    open_space,
+    read_compact,
+    stored_space,
+)
+
+OPERATION = "matmul_4096x4096x4096_bf16t_bf16n_bf16t"
+
+
+def record(configuration, ns=None, provider="triton", outcome=Outcome.OK, passed=True):
+    status = Verification.PASSED if passed else Verification.NOT_VERIFIED
+    measurement = ns and Measurement(
+        median_ns=ns, ci_low_ns=ns - 20, ci_high_ns=ns + 20, min_ns=ns, p95_ns=ns,
+        sample_count=9, rounds=9,
+    )  # fmt: skip
+    return Record(
+        dispatch=f"{OPERATION}_{configuration}", provider=provider, target="cuda-sm_90",
+        device="cuda:0", operation=OPERATION, configuration=configuration, outcome=outcome,
+        reason="" if outcome is Outcome.OK else "it broke", distribution="normal", seed=1, flops=1,
+        bytes=1, verdict=Verdict(status=status), measurement=measurement or None,
+        configuration_parameters={"block_m": 64, "block_n": 64, "block_k": int(ns or 32)},
+        environment_id="e",
+    )  # fmt: skip
+
+
+def results(*records):
+    devices = {"e": Environment(devices=("NVIDIA H200",))}
+    return ResultSet(title="t", records=records, environments=devices, command="gemmetry tune")
+
+
+def test_only_a_verified_result_has_a_time():
+    assert median_of(record("a", 7.0)) == 7.0
+    assert median_of(record("a", 7.0, passed=False)) is None
+    assert median_of(record("a", outcome=Outcome.WRONG)) is None
+
+
+def test_an_experiment_becomes_a_space_of_the_provider_with_most_configurations():
+    many = [record(f"tile_{i}", 1000.0 + 10 * i) for i in range(25)]
+    found = stored_space(
+        results(*many, record("bad", outcome=Outcome.CRASH), record("default", 5.0, "torch"))
+    )
+    assert (found.provider, found.device, found.command) == ("triton", "NVIDIA H200",
+                                                             "gemmetry tune")  # fmt: skip
+    (space,) = found.measured()
+    assert len(space.space) == 26
+    assert space.best_ns == 1000
+    assert space.times_ns[-1] is None
+    assert space.errors[0] == pytest.approx(0.04 / 2 / 1.96)
+
+
+def test_a_compact_file_holds_the_same(tmp_path):
+    found = stored_space(
+        results(*(record(f"tile_{i}", 1000.0 + 10 * i) for i in range(25)),
+                record("bad", outcome=Outcome.CRASH))
+    )  # fmt: skip
+    path = tmp_path / "space.json"
+    path.write_bytes(compact(found))
+    assert read_compact(path) == open_space(path) == found
+    assert json.loads(path.read_bytes())["operations"][OPERATION][-1] == [25, "crash"]
+
+
+def test_too_few_configurations_are_refused():
+    with pytest.raises(RequestError, match="20 configurations"):
+        stored_space(results(record("a", 5.0))).measured()
+    with pytest.raises(RequestError, match="no results"):
+        stored_space(results())
+
+
+def test_the_device_of_a_cpu_is_its_target():
+    assert device_of(results(record("a", 5.0))) == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(version=9), "version 9"),
+        (lambda d: d["operations"].update({"nonsense": []}), "damaged"),
+        (lambda d: d["operations"].update({OPERATION: [[7, 1.0, 1.0, 1.0]]}), "damaged"),
+        (lambda d: d["operations"].update({OPERATION: [[0, -1.0, 1.0, 1.0]]}), "not positive"),
+        (lambda d: d["operations"].update({OPERATION: [[0]]}), "damaged"),
+        (lambda d: d.pop("target"), "damaged"),
+        (lambda d: d.pop("operations"), "damaged"),
+    ],
+)
+def test_damaged_files(tmp_path, change, message):
+    times = (StoredTime(configuration="a", median_ns=1.0),)
+    space = StoredSpace(provider="triton", target="cuda-sm_90", device="", parameters={"a": {}},
+                        operations={OPERATION: times})  # fmt: skip
+    document = json.loads(compact(space))
+    change(document)
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(RequestError, match=message):
+        read_compact(path)
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(RequestError, match="damaged"):
+        read_compact(path)
+    with pytest.raises(RequestError, match="cannot read"):
+        read_compact(tmp_path / "absent.json")
