@@ -20,7 +20,7 @@ from gemmetry.domain.record import (
 )
 from gemmetry.verification.protocol import CHECKS
 
-from .conftest import SIGNATURE, providers
+from .conftest import SIGNATURE, TILE, providers
 
 STANDARD = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
 ENVIRONMENT = Environment(packages={"torch": "2.13.0", "numpy": "2.4.6"}, driver="580.1")
@@ -145,6 +145,18 @@ def test_default_is_the_configuration_that_it_stands_for():
     text = BuildFacts(default_configuration="openblas 0.3, 2 threads")
     other = record("64x64x64", "numpy:default", 1.0, facts=text)
     assert candidate_name(other) == "numpy:default"
+
+
+def test_the_best_of_several_is_the_configuration_that_was_chosen():
+    facts = BuildFacts(default_configuration="a", algorithms_tried=8)
+    best = record(
+        "64x64x64", "blocked:best", 1.0, facts=facts, configuration_parameters={"proposals": 8}
+    )
+    assert candidate_name(best) == "blocked:a"
+    assert built(best).parameters == {"blocked:a": TILE}
+    # A provider may describe what it did without choosing among configurations.
+    described = BuildFacts(default_configuration="a")
+    assert candidate_name(record("64x64x64", "blocked:b", 1.0, facts=described)) == "blocked:b"
 
 
 def test_candidates_that_no_longer_exist_are_left_out_with_a_note():

@@ -19,7 +19,7 @@ from gemmetry.dispatcher.problems import (
     tail_class,
 )
 from gemmetry.dispatcher.table import Certificate, DispatchTable, TunedShape
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch, Parameter
 from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
@@ -48,10 +48,14 @@ class BuiltTable:
 
 
 def candidate_name(record: Record) -> str:
-    """The candidate that a record measured: ``default`` is the configuration that the provider
-    chose, where that is known, as the choice is another one for another shape."""
+    """The candidate that a record measured: ``default``, and the best of several, is the
+    configuration that the provider chose, where that is known, as the choice is another one for
+    another shape."""
     chosen = record.facts.default_configuration or ""
-    is_alias = record.configuration == DEFAULT_CONFIGURATION and _CONFIGURATION.fullmatch(chosen)
+    is_choice = (
+        record.configuration == DEFAULT_CONFIGURATION or record.facts.algorithms_tried is not None
+    )
+    is_alias = is_choice and _CONFIGURATION.fullmatch(chosen)
     return candidate_of(record.provider, chosen if is_alias else record.configuration)
 
 
@@ -64,6 +68,17 @@ def is_usable(record: Record) -> bool:
         and not record.facts.declared
         and parse_operation(record.operation).kind is OperationKind.MATMUL
     )
+
+
+def _parameters(record: Record, candidate: str, provider_of: ProviderOf) -> Mapping[str, Parameter]:
+    """The parameters of the candidate that a record measured."""
+    if candidate == candidate_of(record.provider, record.configuration):
+        return record.configuration_parameters
+    try:
+        dispatch = dispatch_of(record.operation, candidate, record.target, provider_of)
+    except GemmetryError:  # A choice that cannot be requested by its name.
+        return record.configuration_parameters
+    return dispatch.configuration.parameters
 
 
 def best_times(records: Iterable[Record]) -> dict[str, Record]:
@@ -88,8 +103,9 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
     parameters = {}
     for record in records:
         name = candidate_name(record)
-        if name != CUBLAS and record.configuration_parameters:
-            parameters[name] = dict(record.configuration_parameters)
+        found = _parameters(record, name, provider_of)
+        if name != CUBLAS and found:
+            parameters[name] = dict(found)
     certificates, notes = _certificates(result_sets, parameters, device, provider_of)
     certified = {(one.signature, one.candidate) for one in certificates}
     entries = [entry for results in result_sets for entry in _entries(results, certified)]

@@ -282,3 +282,20 @@ def test_it_is_unavailable_without_its_package(monkeypatch: pytest.MonkeyPatch) 
 
 def test_versions_are_those_of_the_library(library: Any) -> None:
     assert PROVIDER({}).versions()["cublaslt"] == "13.2.2"
+
+
+def test_the_dispatcher_builds_a_named_algorithm(library: Any) -> None:
+    """As it does for a table that chose one: by its name, without a choice to make."""
+    from gemmetry.dispatcher.problems import problem_of
+    from gemmetry.dispatcher.runtime import Dispatcher
+
+    dispatcher = Dispatcher(H200, None)
+    name = "cublaslt:algo21_tile128x128_stages64x4_splitk2_reducecompute"
+    problem = problem_of(parse_operation(BF16))
+    executable = dispatcher.executable(problem, name, stream=1)
+    assert executable is dispatcher.executable(problem, name, stream=1)
+    assert executable is not dispatcher.executable(problem, name, stream=2)
+    assert executable.workspace_bytes == 48 * 80 * 2 * 4
+    assert not library.launched
+    for one in dispatcher._built.values():
+        one.close()

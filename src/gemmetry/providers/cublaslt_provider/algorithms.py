@@ -48,20 +48,23 @@ class Algorithm:
         return "_".join(_WORDS[name] + text for name, text in texts.items())
 
     def configuration(self, operation: Operation) -> Configuration:
-        """Its configuration for an operation, with the tile along M, N and K."""
+        """Its configuration for an operation, with the tile along M, N and K, the cluster along M
+        and N, and the parts of K as ``splits``."""
+        is_turned = operation.signature.result_layout is Layout.ROW
+        axes = "nm" if is_turned else "mn"
         parameters: dict[str, Parameter] = {"algorithm": self.id}
-        sizes = _sizes(_text("tile", self.tile)) if self.tile else []
-        depth = _sizes(_text("stages", self.stages)) if self.stages else []
-        if len(sizes) == 2:
-            is_turned = operation.signature.result_layout is Layout.ROW
-            parameters["tile_m"], parameters["tile_n"] = sizes[::-1] if is_turned else sizes
-            if depth:
-                parameters["tile_k"] = depth[0]
+        for what in ("tile", "cluster"):
+            sizes = _sizes(what, getattr(self, what))
+            parameters |= {f"{what}_{axis}": size for axis, size in zip(axes, sizes, strict=False)}
+        depth = _sizes("stages", self.stages)
+        if depth and "tile_m" in parameters:
+            parameters["tile_k"] = depth[0]
         if len(depth) == 2:
             parameters["stages"] = depth[1]
         for name, value in self._unusual().items():
-            if name not in ("id", "tile", "stages"):
-                parameters[name] = _text(name, value) if name in _ENUMS else value
+            if name not in ("id", "tile", "stages", "cluster"):
+                key = "splits" if name == "split_k" else name
+                parameters[key] = _text(name, value) if name in _ENUMS else value
         return Configuration(self.name, parameters)
 
     def _unusual(self) -> dict[str, int]:
@@ -137,8 +140,9 @@ def _members(field: str) -> dict[int, str]:
     }
 
 
-def _sizes(text: str) -> list[int]:
-    """``128x256`` -> [128, 256]; ``64xauto`` -> [64]; [] where the sizes are not known."""
-    if text.startswith(_UNLISTED):
+def _sizes(field: str, value: int) -> list[int]:
+    """``128x256`` -> [128, 256]; ``64xauto`` -> [64]; [] where the sizes are the library's."""
+    text = _text(field, value)
+    if not value or text.startswith(_UNLISTED):
         return []
     return [int(part) for part in text.split("x") if part.isdigit()]
