@@ -185,7 +185,7 @@ def test_a_file_of_shapes_that_cannot_be_read_is_named_with_its_cause(cli, make,
     assert (ended.status, ended.stdout) == (2, "")
     first, second = ended.stderr.splitlines()
     assert first.startswith("error: ") and first.endswith(cause)
-    assert second.startswith("hint: ") and "a file (.csv, .yaml, .txt)" in second
+    assert second.startswith("hint: ") and "a file (.csv, .yaml, .txt, .log)" in second
 
 
 def test_files_of_an_output_may_be_listed(cli):

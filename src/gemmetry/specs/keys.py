@@ -37,8 +37,8 @@ _ROWS = (
     Key("problem_k", WHAT, _L, "Sizes of K.", metavar="SIZES"),
     Key("problem_b", WHAT, _L, "Batch sizes of a batch_matmul.", metavar="SIZES", unset="16"),
     Key("shapes", WHAT, _L, "Shapes MxNxK or BxMxNxK, presets (squares, llm, legacy, first), or "
-        "files (.csv, .yaml, .txt).", ("shape",), metavar="SHAPES", unset="the three of a first "
-            "run"),
+        "files (.csv, .yaml, .txt, .log).", ("shape",), metavar="SHAPES",
+        unset="the three of a first run"),
     Key("conv_shapes", WHAT, _L, "conv2d shapes NxHxWxC_RxSxF[_strideAxB][_padAxB].",
         metavar="SHAPES"),
     Key("dtypes", WHAT, _L, "Formats of A and B (f32, bf16, s8 ...), or of A, B and C as in "

@@ -138,3 +138,67 @@ def test_any_text_gives_a_shape_or_our_error(text):
     except RequestError:
         return
     assert parse_shape(print_shape(shape)) == shape or shape.batch == 1
+
+
+def test_files_of_tunable_op_are_read(tmp_path):
+    """Column-major sizes: m x n of the library is N x M of the row-major result."""
+    path = tmp_path / "tunableop_results0.csv"
+    path.write_text(
+        "Validator,PT_VERSION,2.9.0\n"
+        "Validator,GCN_ARCH_NAME,gfx942:sramecc+:xnack-\n"
+        "GemmTunableOp_float_NT,nt_25088_4096_64,Gemm_Hipblaslt_1219,1.262\n"
+        "GemmTunableOp_BFloat16_TN,tn_28672_2048_4096_ld_4096_4096_28672,Default,0.612\n"
+        "GemmStridedBatchedTunableOp_Half_NN,nn_512_64_128_B_16,Gemm_Rocblas_7,0.02\n"
+        "GemmTunableOp_float_NT,nt_25088_4096_64,Gemm_Hipblaslt_1219,1.262\n"
+    )
+    shapes = read_shapes(path)
+    assert [print_shape(shape) for shape in shapes] == [
+        "4096x25088x64", "2048x28672x4096", "16x64x512x128", "4096x25088x64",
+    ]  # fmt: skip
+    assert len(parse_shapes([str(path)])) == 3
+
+
+def test_command_lines_of_hipblaslt_bench_are_read(tmp_path):
+    """Whatever else the program wrote to the log."""
+    path = tmp_path / "hipblaslt.log"
+    path.write_text(
+        "step 1 of 20, it isn't a shape\n"
+        "hipblaslt-bench --api_method c -m 28672 -n 2048 -k 4096 --lda 4096 --ldb 4096 --ldc 28672 "
+        "--transA T --transB N --batch_count 1 --a_type bf16_r --compute_type f32_r\n"
+        "[rank 3] hipblaslt-bench --sizem 512 --sizen 64 --sizek 128 --batch_count 16 --transA N\n"
+    )
+    assert [print_shape(shape) for shape in parse_shapes([str(path)])] == [
+        "2048x28672x4096", "16x64x512x128",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mistake"),
+    [
+        (
+            "a.csv",
+            "GemmTunableOp_float_NT,nt_25088_64,x,1\n",
+            ":1:1: cannot read the shape 'nt_25088_64'",
+        ),
+        (
+            "a.csv",
+            "Validator,PT_VERSION,2\nGemmTunableOp_float_NT\n",
+            ":2:1: cannot read the shape",
+        ),
+        ("a.log", "\nhipblaslt-bench -m 8 -k 8\n", ":2:1: .*n is missing"),
+        ("a.log", "hipblaslt-bench -m 8 -n 8 -k -1\n", ":1:1: .*k is '-1'"),
+        ("a.log", "hipblaslt-bench -m 0 -n 8 -k 1 'x\n", ":1:1: .*n=0: sizes start at 1"),
+    ],
+)
+def test_mistakes_in_what_libraries_write_have_their_place(tmp_path, name, text, mistake):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(SpecError, match=mistake):
+        read_shapes(path)
+
+
+def test_a_file_of_tunable_op_without_results_has_no_shapes(tmp_path):
+    path = tmp_path / "tunableop_results0.csv"
+    path.write_text("Validator,PT_VERSION,2.9.0\n")
+    with pytest.raises(RequestError, match="contains no shapes"):
+        read_shapes(path)

@@ -14,11 +14,17 @@ from gemmetry.domain.errors import NameSyntaxError, RequestError, SpecError, Unk
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Shape
 from gemmetry.specs.operations.ranges import split_list
+from gemmetry.specs.operations.tuning_files import (
+    BENCH,
+    bench_rows,
+    is_tunable_op,
+    tunable_op_row,
+)
 from gemmetry.specs.text_file import read_text_file
 
 _HINT = (
     "Write MxNxK (768x512x1024), BxMxNxK, NxHxWxC_RxSxF for conv2d, a preset's name, "
-    "or a file (.csv, .yaml, .txt)."
+    "or a file (.csv, .yaml, .txt, .log)."
 )
 
 
@@ -136,8 +142,9 @@ def _parse_item(item: str, base: Path | None) -> Sequence[Shape]:
 
 
 def read_shapes(path: Path) -> list[Shape]:
-    """Shapes of a file: CSV with the columns m, n, k and batch (or those without a header), YAML (a
-    list of ``MxNxK`` texts or of mappings), or text with one shape per line and ``#`` comments.
+    """Shapes of a file: CSV with the columns m, n, k and batch (or those without a header), or of
+    TunableOp; YAML (a list of ``MxNxK`` texts or of mappings); text with one shape per line and
+    ``#`` comments, or a log with command lines of hipblaslt-bench.
 
     Raises:
         RequestError: the file cannot be read or holds no shape. SpecError: each line that is wrong.
@@ -164,6 +171,8 @@ _Row: TypeAlias = str | Mapping[str, str]
 
 def _text_rows(text: str, _path: Path) -> list[tuple[int, _Row]]:
     rows: list[tuple[int, _Row]] = []
+    if BENCH in text:
+        return list(bench_rows(text))
     for number, line in enumerate(text.splitlines(), 1):
         content = line.split("#", 1)[0].strip()
         if content:
@@ -178,6 +187,10 @@ def _csv_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
     for cells in _csv_lines(reader, path):
         cells = [cell.strip() for cell in cells]
         if not any(cells) or cells[0].startswith("#"):
+            continue
+        if is_tunable_op(cells):
+            if (row := tunable_op_row(cells)) is not None:
+                rows.append((reader.line_num, row))
             continue
         if not rows and not header and not cells[0][:1].isdigit():
             header = [cell.lower() for cell in cells]
@@ -252,4 +265,5 @@ _READERS: dict[str, Callable[[str, Path], list[tuple[int, _Row]]]] = {
     ".yaml": _yaml_rows,
     ".yml": _yaml_rows,
     ".txt": _text_rows,
+    ".log": _text_rows,
 }
