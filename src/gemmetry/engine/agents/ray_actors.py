@@ -218,7 +218,7 @@ def _sentence(error: Exception) -> str:
 def _actor_class() -> type[Any]:
     """The class of the actors. It is created within a function, so that Ray sends its code to the
     nodes instead of importing it from the gemmetry of the node, which may be another or missing."""
-    tail_bytes = _TAIL_BYTES
+    tail_bytes, poll_s = _TAIL_BYTES, POLL_S
 
     class AgentActor:
         def place(self) -> str:
@@ -237,6 +237,7 @@ def _actor_class() -> type[Any]:
                 "except (AttributeError, OSError):\n    pass\n"
                 "if os.getppid() == parent:\n    os.execv(sys.argv[1], sys.argv[1:])\n"
             )
+            raylet = os.getppid()
             tied = [sys.executable, "-c", tie, str(os.getpid())]
             # Ray sets it to the number of processors that an actor requests.
             kept = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
@@ -245,7 +246,15 @@ def _actor_class() -> type[Any]:
                     [*tied, python or sys.executable, *arguments],
                     stdin=subprocess.PIPE, stdout=output, stderr=output, env=kept,
                 )  # fmt: skip
-                agent.communicate(token)
+                assert agent.stdin is not None
+                with agent.stdin as stdin:
+                    stdin.write(token)
+                while agent.poll() is None:
+                    if os.getppid() != raylet:
+                        # Ray does not interrupt an actor whose raylet was killed, and may give
+                        # its device to another.
+                        os._exit(1)
+                    time.sleep(poll_s)
                 size = output.seek(0, os.SEEK_END)
                 output.seek(max(0, size - tail_bytes))
                 return agent.returncode, output.read().decode(errors="replace").strip()

@@ -4,6 +4,7 @@ in a process of its own."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
 import json
 import math
@@ -28,8 +29,6 @@ RESTARTS = 3
 CONNECTING_S = 60.0
 """How long it may take to connect to the cluster, and to submit the actors: seconds, but Ray itself
 tries for minutes."""
-
-_ENDING_S = 10.0
 
 _OPTIONS = ("address", "num_cpus", "num_gpus", "python", "resources", "restarts")
 
@@ -73,7 +72,7 @@ class RayStarter:
         try:
             agents.wait_until_submitted(CONNECTING_S)
         except BaseException:
-            agents.kill()
+            agents.close(grace_s=0)  # It may be trying to connect.
             raise
         return agents
 
@@ -148,20 +147,17 @@ class RayAgents:
         """The agents that wait for resources or run, as known from the last :meth:`problems`."""
         return self._running
 
-    def close(self) -> None:
+    def close(self, grace_s: float = 10.0) -> None:
         """End the actors, by ending the process to which they belong."""
         self._running = 0
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         try:
-            self._process.wait(_ENDING_S)
+            self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
-            self.kill()
-
-    def kill(self) -> None:
-        """End the process; Ray then ends what belongs to it."""
-        self._process.kill()
-        self._process.wait()
+            self._process.kill()
+            self._process.wait()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
