@@ -1,7 +1,8 @@
 """The GPU table of docs/benchmarks.md from the CSV files that gpu_gemm.yaml's runs wrote.
 
 ``python benchmarks/gpu_table.py gpu_gemm.csv gpu_gemm_32.csv`` prints Markdown: for each shape and
-format cuBLAS (the best configuration of torch) and the best configuration of our Triton kernel.
+format cuBLAS (the best configuration of torch), the best of cuBLASLt's proposals, and the best
+configuration of our Triton kernel, which is compared with both.
 """
 
 from __future__ import annotations
@@ -35,35 +36,55 @@ def cells(row: Row | None) -> list[str]:
     ]
 
 
+HEADINGS = (
+    "M×N×K", "A, B → C", "cuBLAS µs", "TFLOP/s", "roof", "best of cuBLASLt µs", "TFLOP/s", "roof",
+    "× cuBLAS", "Triton µs", "TFLOP/s", "roof", "× cuBLAS", "× best", "Triton configuration",
+)  # fmt: skip
+
+
 def main(paths: list[str]) -> None:
     operations: dict[str, list[Row]] = defaultdict(list)
     for path in paths:
         with Path(path).open(newline="") as file:
             for row in csv.DictReader(file):
                 operations[row["operation"]].append(row)
-    print(
-        "| M×N×K | A, B → C | cuBLAS µs | TFLOP/s | roof | Triton µs | TFLOP/s | roof "
-        "| × cuBLAS | Triton configuration |\n|---|---|---|---|---|---|---|---|---|---|"
-    )
-    ratios: dict[str, list[float]] = defaultdict(list)
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
+    gains: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for rows in operations.values():
-        first, cublas, triton = rows[0], best(rows, "torch"), best(rows, "triton")
-        shape = f"{first['m']}×{first['n']}×{first['k']}"
-        formats = f"{first['lhs_dtype']} → {first['result_dtype']}"
-        ratio, configuration = "–", "–"
-        if cublas and triton:
-            value = float(cublas["median_ns"]) / float(triton["median_ns"])
-            ratios[first["lhs_dtype"]].append(value)
-            ratio, configuration = f"{value:.2f}", triton["configuration"]
+        first = rows[0]
+        cublas, proposed, triton = (best(rows, name) for name in ("torch", "cublaslt", "triton"))
+        pairs = {
+            "The best of cuBLASLt × cuBLAS": (proposed, cublas),
+            "Triton × cuBLAS": (triton, cublas),
+            "Triton × the best of cuBLASLt": (triton, proposed),
+        }
+        ratios = []
+        for what, (one, other) in pairs.items():
+            value = speedup(one, other)
+            ratios.append("–" if value is None else f"{value:.2f}")
+            if value is not None:
+                gains[what][first["lhs_dtype"]].append(value)
+        configuration = f"`{triton['configuration']}`" if triton else "–"
         print(
-            f"| {shape} | {formats} | {' | '.join(cells(cublas))} | {' | '.join(cells(triton))} "
-            f"| {ratio} | `{configuration}` |"
+            f"| {first['m']}×{first['n']}×{first['k']} "
+            f"| {first['lhs_dtype']} → {first['result_dtype']} "
+            f"| {' | '.join(cells(cublas))} | {' | '.join(cells(proposed))} | {ratios[0]} "
+            f"| {' | '.join(cells(triton))} | {ratios[1]} | {ratios[2]} | {configuration} |"
         )
-    means = (
-        f"{name} {math.exp(sum(map(math.log, values)) / len(values)):.2f}"
-        for name, values in ratios.items()
-    )
-    print(f"\nGeometric mean of × cuBLAS: {', '.join(means)}.")
+    print("\nGeometric means:\n")
+    for what, by_format in gains.items():
+        means = (
+            f"{name} {math.exp(sum(map(math.log, values)) / len(values)):.2f}"
+            for name, values in by_format.items()
+        )
+        print(f"- {what}: {', '.join(means)}")
+
+
+def speedup(row: Row | None, base: Row | None) -> float | None:
+    """How many times as fast `row` is as `base`."""
+    if row is None or base is None:
+        return None
+    return float(base["median_ns"]) / float(row["median_ns"])
 
 
 if __name__ == "__main__":

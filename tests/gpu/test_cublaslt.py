@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +278,35 @@ def test_a_run_has_the_best_as_its_baseline(cuda: Target, tmp_path: Path) -> Non
     print(result.output)
     assert result.exit_code == 0
     assert "cublaslt:best" in result.output
+
+
+def test_a_table_of_a_run_is_used_by_the_dispatcher(cuda: Target, tmp_path: Path) -> None:
+    """The algorithm that was the best is in the table by its own name, and `matmul` runs it."""
+    import torch
+
+    from gemmetry.api.profile import profile
+    from gemmetry.dispatcher import runtime
+    from gemmetry.dispatcher.building import build_table
+    from gemmetry.dispatcher.call import explain, matmul
+    from gemmetry.providers.registry import load_provider
+
+    result = profile(
+        shapes=["1024x8192x8192"], dtypes="bf16", layouts="tn", providers="torch,cublaslt",
+        device=cuda.device, experiment=str(tmp_path / "run"), distribution="normal",
+    )  # fmt: skip
+    built = build_table([result.result_set], load_provider)
+    (entry,) = built.table.entries
+    named = [name for name in entry.times_ns if name.startswith("cublaslt:algo")]
+    print(entry, built.notes)
+    assert named and not any(name.endswith((":best", ":default")) for name in named)
+    forced = replace(entry, choice=named[0], verdict="faster", ratio=0.5)
+    runtime.use_table(replace(built.table, entries=(forced,)))
+    try:
+        a = torch.randn(1024, 8192, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16).mT
+        print(explain(a, b))
+        assert explain(a, b).startswith(named[0])
+        torch.testing.assert_close(matmul(a, b), a @ b, rtol=2e-2, atol=1.0)
+    finally:
+        runtime._tables.clear()
+        runtime.reset()
