@@ -56,6 +56,24 @@ def test_the_same_command_resumes(cli, done):
     assert "kept" not in fresh.stderr
 
 
+def test_a_quick_look_is_marked_in_every_output(cli):
+    ended = cli(*NULL, "--quick", "--experiment", "here", "--json", "-o", "a.csv")
+    assert ended.status == 0
+    for record in json.loads(ended.stdout)["records"]:
+        assert any(mark.startswith("quick: ") for mark in record["marks"])
+        assert "values" in record["checks_passed"]
+        assert "integers" not in record["checks_passed"], "the level is quick"
+        assert "--quick" in record["reproduce"]
+    assert "quick: " in Path("a.csv").read_text()
+    table = cli("report", "here")
+    assert re.search(r"! 2 less trustworthy: 2 quick", table.stdout)
+    # Its results and others are not comparable, so they do not share an experiment.
+    assert cli(*NULL, "--experiment", "here").status == 2
+    thorough = cli(*NULL, "--quick", "--verification-level", "standard", "--json")
+    for record in json.loads(thorough.stdout)["records"]:
+        assert "integers" in record["checks_passed"]
+
+
 def test_another_plan_in_the_folder_is_refused(cli, done):
     other = cli(*NULL, "--experiment", "here", "--seed", "7")
     assert other.status == 2

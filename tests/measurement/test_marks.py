@@ -26,6 +26,12 @@ def test_a_quiet_measurement_has_no_mark() -> None:
     assert _marks(overhead_ns=100.0, telemetry={"load_average": 0.9}) == ()
 
 
+def test_a_quick_look_is_marked() -> None:
+    [mark] = _marks(settings=RunSettings(quick=True))
+    assert mark.startswith("quick: ")
+    assert "without --quick" in mark
+
+
 def test_noise_is_reported_with_both_widths() -> None:
     [mark] = _marks([1e6 * (1 + 0.01 * i) for i in range(40)])
     assert mark.startswith("noisy: interval ±5.4")

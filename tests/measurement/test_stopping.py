@@ -63,6 +63,20 @@ def test_the_requested_width_depends_on_the_device_unless_it_is_given() -> None:
     assert required_width(RunSettings(interval_width=0.1), GPU) == 0.1
 
 
+def test_a_quick_look_takes_fewer_rounds_in_one_process_unless_more_is_requested() -> None:
+    quick = RunSettings(quick=True)
+    assert process_count(quick, GPU) == 1
+    assert process_count(RunSettings(quick=True, processes=2), GPU) == 2
+    assert required_width(quick, GPU) == 0.03
+    assert required_width(quick, CPU) == 0.05
+    assert required_width(RunSettings(quick=True, interval_width=0.1), GPU) == 0.1
+    assert len(_sizes(StopPolicy(quick, CPU), 0.1)) == 6
+    # As few as have an interval at all.
+    assert rounds_half_width([_round(5.0)] * 6) == 0.0
+    wide = StopPolicy(quick, CPU).next_count(_spread(12, 0.3), 0.0)
+    assert wide > 0, "sampling continues until the interval is narrow enough"
+
+
 def test_width_is_infinite_where_there_is_no_interval() -> None:
     assert math.isinf(rounds_half_width([]))
     assert math.isinf(rounds_half_width([_round(5.0)]))

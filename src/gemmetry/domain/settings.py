@@ -235,6 +235,10 @@ class RunSettings:
     judge_rivals: bool = setting(
         False, "Also record what the checks of other harnesses would have concluded about each "
         "result (the self-test does).", form=Form.SPEC_ONLY, effect=_TIMING)
+    quick: bool = setting(
+        False, "Look quickly: verification level quick, one process per provider, six rounds and "
+        "wide intervals, unless other options request more. Each result is marked.",
+        effect=_TIMING)
     measure: bool = setting(
         True, "Measure the dispatches.", key="profiling_enabled", aliases=("benchmark",),
         effect=_TIMING)
@@ -262,15 +266,15 @@ class RunSettings:
         resume=_MORE)
     processes: int = setting(
         0, f"Worker processes that share the rounds of a dispatch, at most {MOST_PROCESSES}; 0: 3 "
-        "on a GPU, 1 elsewhere.", metavar="COUNT",
+        "on a GPU, 1 elsewhere and with --quick.", metavar="COUNT",
         limits={**_NOT_NEGATIVE, "le": MOST_PROCESSES}, effect=_TIMING)
     time_budget_s: float = setting(
         2.0, "Sampling time of one dispatch: 2s, 500ms.", key="time_budget", metavar="TIME",
         effect=_TIMING, resume=_MORE)
     interval_width: float | None = setting(
         None, "Target for the relative half-width of the median's 95 % interval. Default: 0.005 "
-        "on a GPU, 0.02 on a CPU.", metavar="FRACTION", limits={"gt": 0, "lt": 1},
-        effect=_TIMING, resume=_MORE)
+        "on a GPU, 0.02 on a CPU; with --quick 0.03 and 0.05.", metavar="FRACTION",
+        limits={"gt": 0, "lt": 1}, effect=_TIMING, resume=_MORE)
     max_seconds_per_launch: float = setting(
         10.0, "Skip a dispatch if one launch takes longer than this.", metavar="TIME",
         resume=_LIMITS)

@@ -108,6 +108,7 @@ def find_marks(
         *_capture(last),
         *_overhead(measurement, last),
         *_warm_cache(last, settings),
+        *_quick(settings),
     )
 
 
@@ -134,6 +135,14 @@ def _unseen_work(measurement: Measurement, last: Round) -> Iterator[str]:
             f"host work: a launch takes {format_ns(last.wall_launch_ns)} by the host's clock and "
             f"{format_ns(measurement.median_ns)} on the device; if the kernel computes on the "
             "host, this time does not include it"
+        )
+
+
+def _quick(settings: RunSettings) -> Iterator[str]:
+    if settings.quick:
+        yield (
+            "quick: few rounds, the fewest processes and checks; measure without --quick before "
+            "relying on small differences"
         )
 
 

@@ -18,11 +18,19 @@ GPU_INTERVAL_WIDTH = 0.005
 CPU_INTERVAL_WIDTH = 0.02
 """The same on a CPU (and the simulated device), where the clock and other programs vary more."""
 
+QUICK_GPU_INTERVAL_WIDTH, QUICK_CPU_INTERVAL_WIDTH = 0.03, 0.05
+"""The same with ``--quick``: six rounds that differ by 1.3 % (8192³ in bf16 on an H200,
+``benchmarks/round_spread.py``) give ±1 to ±2 %."""
+
 MIN_ROUNDS = 12
 """Least number of rounds over which samples are spread, so that the candidates of a comparison take
 turns however few samples are enough. A round is one independent observation; with 12 pairs the sign
 test can show a difference at p = 2·2⁻¹² = 0.0005, which is enough for a hundred comparisons at 5 %.
 The simulated device does not drift and needs one round."""
+
+QUICK_ROUNDS = 6
+"""The same with ``--quick``: the fewest rounds whose range is a 95 % interval of their median (1 -
+2·2⁻⁶ = 97 %, David & Nagaraja, *Order Statistics*, section 7.1)."""
 
 ROUND_S = 0.005
 GPU_ROUND_S = 0.01
@@ -65,12 +73,14 @@ def required_width(settings: RunSettings, target: Target) -> float:
     """The relative half-width of the median's 95 % interval at which sampling ends."""
     if settings.interval_width is not None:
         return settings.interval_width
+    if settings.quick:
+        return QUICK_GPU_INTERVAL_WIDTH if target.is_gpu else QUICK_CPU_INTERVAL_WIDTH
     return GPU_INTERVAL_WIDTH if target.is_gpu else CPU_INTERVAL_WIDTH
 
 
 def process_count(settings: RunSettings, target: Target) -> int:
     """Processes that share the rounds of a dispatch."""
-    return settings.processes or (GPU_PROCESSES if target.is_gpu else 1)
+    return settings.processes or (GPU_PROCESSES if target.is_gpu and not settings.quick else 1)
 
 
 def rounds_half_width(rounds: Sequence[Round]) -> float:
@@ -99,8 +109,9 @@ class StopPolicy:
         self._promised = min(requested, settings.max_samples)
         self._least = min(requested or USUAL_SAMPLES, settings.max_samples)
         drifts = target.kind is not TargetKind.NULL
-        self._rounds, self._most_rounds = (MIN_ROUNDS, MOST_ROUNDS) if drifts else (1, 2)
-        self._disturbed_rounds = DISTURBED_ROUNDS if drifts else 1
+        usual = QUICK_ROUNDS if settings.quick else MIN_ROUNDS
+        self._rounds, self._most_rounds = (usual, MOST_ROUNDS) if drifts else (1, 2)
+        self._disturbed_rounds = DISTURBED_ROUNDS * usual // MIN_ROUNDS if drifts else 1
         self._first_size = max(1, math.ceil(self._least / self._rounds))
 
     def next_count(

@@ -238,6 +238,8 @@ def run_settings(spec: ProfileSpec) -> RunSettings:
     values["launches_per_sample"] = values["launches_per_sample"] or spec.active_steps
     values["verify"] = values["verify"] and not spec.skip_ref_check
     values["jobs"] = max(values["jobs"], 0)
+    if values["quick"] and "verification_level" not in spec.model_fields_set:
+        values["verification_level"] = "quick"
     return RunSettings(**values)
 
 

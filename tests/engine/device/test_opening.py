@@ -68,6 +68,17 @@ def test_progress_counts_what_is_verified(measure, memory_workers):
     assert counted == [(1, 2), (2, 2)]
 
 
+def test_progress_moves_while_further_processes_open_a_group(measure):
+    journal = measure(["default", "fast"], processes=3)
+    moved = [
+        (one.done, one.total, one.current.partition(" in ")[2])
+        for one in journal.events
+        if isinstance(one, StageProgress) and one.stage is Stage.BUILD
+    ]
+    expected = [(done, 2, f"process {number}") for number in (2, 3) for done in (0, 1)]
+    assert moved == expected
+
+
 def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(
     measure, memory_workers, tmp_path
 ):

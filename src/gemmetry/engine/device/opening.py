@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from gemmetry.domain.events import StageProgress
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.engine.device.conversation import enter, expect, note_left, refuse
 from gemmetry.engine.device.grouping import Budget
@@ -55,6 +56,8 @@ class Opener:
                 for number, worker in enumerate(crew.workers):
                     if number > 0:
                         line = deque(one for one in requested if one.id in self._standing.open)
+                    if number > 0:
+                        self._announce_further(number, line)
                     if line:
                         worker.send(Open(tuple(candidate.wire for candidate in line)))
                         self._receive_opened(worker, number, line)
@@ -98,6 +101,7 @@ class Opener:
                         self._announce(candidate)
                     else:
                         self._take_opened_again(worker, number, candidate, opened)
+                        self._announce_further(number, waiting)
                     worker.mark_output()
                     enter(worker, Stage.BUILD)
 
@@ -135,6 +139,15 @@ class Opener:
         if ending.outcome is not Outcome.OUT_OF_MEMORY:
             self._standing.blame(candidate, ending)
             self._standing.stale[candidate.id] = self._standing.open.pop(candidate.id)
+
+    def _announce_further(self, number: int, waiting: Sequence[Candidate]) -> None:
+        """Report which dispatch a further worker opens next, if any."""
+        if waiting and self._job.reports_opening:
+            opened = sum(number in one.workers for one in self._standing.open.values())
+            current = f"{waiting[0]} in process {number + 1}"
+            self._journal.publish(
+                StageProgress(Stage.BUILD, opened, opened + len(waiting), current)
+            )
 
     def _announce(self, candidate: Candidate) -> None:
         progress = self._progress.count(candidate)
