@@ -16,12 +16,13 @@
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0} limit=${LIMIT:-350}
-shapes=16x14336x4096,64x4096x4096,128x6144x4096,1024x1024x4096,512x4096x4096,16x4096x14336
-shapes=$shapes,64x7168x2048,2048x2048x2048,32x8192x8192,128x4096x14336,256x4096x2048,32x6144x4096
+shapes=16x14336x4096,64x4096x4096,32x8192x8192,512x4096x4096,16x4096x14336,128x6144x4096
+shapes=$shapes,32x6144x4096,64x7168x2048,1024x1024x4096,16x6144x4096,2048x2048x2048,256x4096x2048
 
 search() {
   "$python" -m gemmetry tune --provider triton --dtypes bf16 --layouts tn --shapes "$shapes" \
     --strategy exhaustive --finalists 0 --benchmark-repetitions 4 --distribution normal \
+    --verification-providers device \
     --device "$device" --experiment "$results/space" "$@"
 }
 

@@ -15,7 +15,7 @@ from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.target import Target
-from gemmetry.providers.traits import baseline_names
+from gemmetry.providers.traits import baseline_names, traits_of
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.tuning.space import SearchSpace, make_space, space_of
 from gemmetry.tuning.stored import SEARCH_FOLDER
@@ -27,8 +27,6 @@ one and three."""
 FINALISTS = 3
 _LEVEL = "standard"
 """The lowest level of verification of the finals: the first one with races and tails."""
-_BEST = "best"
-"""Configuration of a library's provider that stands for the best of its algorithms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +243,8 @@ def _baselines(
             continue
         library = catalogue.provider(other)
         offered = [one.name for one in library.configurations(operations[0], target)]
-        if _BEST in offered:
-            found.append(f"{other}:{_BEST}")
+        if best := traits_of(other).best_configuration:
+            found.append(f"{other}:{best}")
         elif offered and not found:
             found.append(f"{other}:{offered[0]}")
     if found:

@@ -32,7 +32,8 @@ _MOST = {"proposals": PROPOSALS, "all": 1000}
 """How many algorithms are listed by default."""
 _BEST = TRAITS.best_configuration
 _BEST_OF = re.compile(r"best([1-9][0-9]{0,2})", re.ASCII)
-_ALGORITHMS = ("chosen", "proposals", "all")
+_ALL = "all"
+_ALGORITHMS = ("chosen", "proposals", _ALL)
 
 
 class CublasLtProvider(BaseProvider):
@@ -73,7 +74,12 @@ class CublasLtProvider(BaseProvider):
         yield Configuration(DEFAULT_CONFIGURATION)
         yield Configuration(_BEST, {"proposals": PROPOSALS})
         if self._listed != _ALGORITHMS[0]:
-            yield from self._algorithms(operation, target)
+            yield from self._algorithms(operation, target, self._listed, self._most)
+
+    def search_space(self, operation: Operation, target: Target) -> Iterable[Configuration]:
+        """``best``, and every legal algorithm."""
+        yield Configuration(_BEST, {"proposals": PROPOSALS})
+        yield from self._algorithms(operation, target, _ALL, self._most or _MOST[_ALL])
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
@@ -121,9 +127,11 @@ class CublasLtProvider(BaseProvider):
             return (f"{error.message}. {error.hint}",)
         return ()
 
-    def _algorithms(self, operation: Operation, target: Target) -> Iterator[Configuration]:
-        """Those that the library proposes or accepts on the device of `target`; none where it does
-        not work."""
+    def _algorithms(
+        self, operation: Operation, target: Target, listed: str, most: int
+    ) -> Iterator[Configuration]:
+        """At most `most` of those that the library proposes or accepts on the device of `target`;
+        none where it does not work."""
         from gemmetry.devices.torch import open_device
         from gemmetry.providers.cublaslt_provider import selecting
         from gemmetry.providers.cublaslt_provider.choosing import described
@@ -137,13 +145,13 @@ class CublasLtProvider(BaseProvider):
         except DispatchError:
             return
         try:
-            if self._listed == "all":
+            if listed == _ALL:
                 found = selecting.search(matmul, problem, operation)
             else:
-                count = min(self._most, _MOST_PROPOSALS)
+                count = min(most, _MOST_PROPOSALS)
                 results = selecting.proposed(matmul, operation, count)
                 found = (selecting.algorithm_of(matmul, one) for one in results)
-            for algorithm in dict.fromkeys(islice(found, self._most)):
+            for algorithm in dict.fromkeys(islice(found, most)):
                 yield algorithm.configuration(operation)
         except DispatchError:
             return  # Building ``default`` ends with the reason.

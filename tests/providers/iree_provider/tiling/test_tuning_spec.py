@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.contracts import TunedDispatch, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import StorageError, UnsupportedError
+from gemmetry.domain.errors import RequestError, StorageError, UnsupportedError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.target import parse_target
 from gemmetry.providers.iree_provider.compiling.readback import chosen_configuration
 from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
 from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.targets import target_flags
-from gemmetry.providers.iree_provider.tiling.tuning_spec import tuning_spec, write_tuning_spec
+from gemmetry.providers.iree_provider.tiling.tuning_spec import (
+    tuned_text,
+    tuning_spec,
+    write_tuning_spec,
+)
 
 
 def dispatch_of(name: str, target: str) -> Dispatch:
@@ -60,22 +65,48 @@ def test_the_compiler_takes_the_configuration_from_the_spec(
     plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
     path = write_tuning_spec(tuned, tmp_path)
     assert path.name == f"{name}_spec.mlir"
-    program = PROVIDER()._compiler_path()
+    assert expected in chosen(plain, f"--iree-codegen-tuning-spec-path={path}")
+    assert expected not in chosen(plain)
+
+
+def chosen(plain: Dispatch, *more: str) -> str:
+    """The configuration that the compiler chooses for a dispatch."""
     flags = target_flags(plain.target, plain.operation, {})
+    done = subprocess.run(
+        [str(PROVIDER()._compiler_path()), "-", "--compile-to=executable-configurations",
+         "-o", "-", *flags, *more],
+        input=dispatch_function(plain), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return chosen_configuration(done.stdout) or ""
 
-    def chosen(*more: str) -> str:
-        done = subprocess.run(
-            [str(program), "-", "--compile-to=executable-configurations", "-o", "-", *flags, *more],
-            input=dispatch_function(plain),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return chosen_configuration(done.stdout) or ""
 
-    assert expected in chosen(f"--iree-codegen-tuning-spec-path={path}")
-    assert expected not in chosen()
+def tuned_of(*names: str) -> list[list[TunedDispatch]]:
+    return [[TunedDispatch(dispatch=dispatch_of(name, "cpu"), median_ns=1e3)] for name in names]
+
+
+def test_one_library_serves_several_shapes(tmp_path: Path):
+    names = (
+        "matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2",
+        "matmul_64x64x64_f32t_f32t_f32t_default",
+        "matmul_64x96x128_f32t_f32t_f32t_tile_config_32x32_vector8x16x1",
+    )
+    path = tmp_path / "spec.mlir"
+    path.write_text(tuned_text(tuned_of(*names), "cpu", ".mlir"))
+    vectors = []
+    for name in names[::2]:
+        plain = Dispatch(dispatch_of(name, "cpu").operation, Configuration(), "iree",
+                         parse_target("cpu"))  # fmt: skip
+        text = chosen(plain, f"--iree-codegen-tuning-spec-path={path}")
+        vectors.append(re.search(r"vector_common_parallel = (\[.*?\])", text)[1])
+    assert vectors == ["[4, 16, 0]", "[8, 16, 0]"]
+
+
+def test_a_library_without_a_shape_is_refused():
+    with pytest.raises(RequestError, match="without attributes"):
+        tuned_text(tuned_of("matmul_64x64x64_f32t_f32t_f32t_default"), "cpu", ".mlir")
+    with pytest.raises(RequestError, match="nothing was found"):
+        tuned_text([], "cpu", ".mlir")
 
 
 @pytest.mark.parametrize(

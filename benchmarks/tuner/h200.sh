@@ -1,0 +1,34 @@
+#!/bin/sh
+# The tuned table of an H200: 40 shapes in bf16 and e4m3, in one command, with the gain over torch's
+# default and, where nvmath-python is installed, over the best of cuBLASLt's proposals:
+#
+#   sh benchmarks/tuner/h200.sh RESULTS
+#
+# Writes to RESULTS:
+#   table.json    the table, for gemmetry.matmul
+#   winners.md    what was found for each shape, with intervals; gains.txt  the same as text
+#   tuned/        the experiment: the finals, and in tuned/search/ everything that was tried
+#
+# It takes about 10 minutes of an H200. LIMIT (seconds, 560) ends it; started again, it continues.
+# PYTHON and DEVICE may be set; with DRY_RUN=1 the spaces are listed, and nothing runs.
+set -u
+results=$1
+python=${PYTHON:-python3} device=${DEVICE:-cuda:0} limit=${LIMIT:-560}
+here=$(dirname "$0")
+
+tune() {
+  timeout --signal=INT "$limit" "$python" -m gemmetry tune --spec "$here/h200.yaml" \
+    --strategy exhaustive --finalists 1 --device "$device" --experiment "$results/tuned" "$@"
+}
+
+if test -n "${DRY_RUN:-}"; then
+  tune --dry-run
+else
+  mkdir -p "$results"
+  began=$(date +%s)
+  tune -o "$results/table.json,$results/winners.md" \
+    >"$results/gains.txt" 2>"$results/tuned.err" ||
+    { echo "tune ended with status $?"; tail -n 5 "$results/tuned.err"; }
+  cat "$results/gains.txt"
+  echo "== it took $(($(date +%s) - began)) s"
+fi

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.api.tuning.seeds import seeded
+from gemmetry.dispatcher.table import DispatchTable, TunedShape, write_table
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import parse_target
+from gemmetry.tuning import heuristics
+from gemmetry.tuning.heuristics import ProposedTile
+from gemmetry.tuning.space import make_space
+from gemmetry.tuning.stored import StoredSpace, StoredTime, compact
+
+H200 = parse_target("cuda-sm_90")
+SIGNATURE = "bf16t_bf16n_bf16t"
+
+
+def space(m, n, k):
+    tiles = [Configuration(f"tile_{s}", {"block_m": s, "block_n": s, "block_k": 64})
+             for s in (16, 32, 64, 128)]  # fmt: skip
+    return make_space(parse_operation(f"matmul_{m}x{n}x{k}_{SIGNATURE}"), tiles, H200)
+
+
+def names(found):
+    return [found.configurations[one].name for one in found.seeds]
+
+
+SQUARE = space(1024, 1024, 1024)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Times of shapes near and far; the nearest one comes last."""
+    entries = [
+        TunedShape(signature=signature, shape=shape, choice="torch:default", verdict="", ratio=None,
+                   times_ns=times)
+        for signature, shape, times in (
+            (SIGNATURE, (512, 1024, 1024), {"triton:tile_64": 1.0, "triton:tile_128": 2.0}),
+            ("f16t_f16n_f16t", (1024, 1024, 1024), {"triton:tile_16": 1.0}),
+            (SIGNATURE, (1, 64, 64), {"triton:tile_16": 1.0}),
+            (SIGNATURE, (1024, 1024, 1536), {"triton:gone": 1.0, "triton:tile_32": 2.0,
+                                             "cuda:other": 0.5, "triton:tile_64": 3.0}),
+        )
+    ]  # fmt: skip
+    path = tmp_path / "table.json"
+    table = DispatchTable(target="cuda-sm_90", device="NVIDIA H200", entries=tuple(entries))
+    write_table(table, path)
+    return str(path)
+
+
+def test_the_fastest_of_the_nearest_shapes_come_first(table):
+    (found,) = seeded([SQUARE], [table], "triton", H200)
+    assert names(found) == ["tile_32", "tile_64", "tile_128"]
+    assert found.order[:3] == list(found.seeds)
+    assert sorted(found.order) == [0, 1, 2, 3]
+
+
+def test_a_stored_search_is_a_source(tmp_path):
+    path = tmp_path / "space.json"
+    times = (StoredTime(configuration="tile_16", median_ns=2.0),
+             StoredTime(configuration="tile_128", median_ns=1.0),
+             StoredTime(configuration="tile_64", outcome="crash"))  # fmt: skip
+    stored = StoredSpace(
+        provider="triton", target="cuda-sm_90", device="NVIDIA H200",
+        parameters={one.configuration: {} for one in times},
+        operations={f"matmul_2048x1024x1024_{SIGNATURE}": times},
+    )  # fmt: skip
+    path.write_bytes(compact(stored))
+    assert names(seeded([SQUARE], [str(path)], "triton", H200)[0]) == ["tile_128", "tile_16"]
+    with pytest.raises(RequestError, match="no times of cuda"):
+        seeded([SQUARE], [str(path)], "cuda", H200)
+
+
+def test_proposals_and_neighbours_add_up(table, monkeypatch):
+    proposed = {SQUARE.operation: [ProposedTile(128, 128, 64, 4, 1)]}
+    monkeypatch.setattr(heuristics, "proposals", lambda *_given: proposed)
+    (found,) = seeded([SQUARE], ["heuristics", table], "triton", H200)
+    assert names(found) == ["tile_128", "tile_32", "tile_64"]
+
+
+def test_a_source_that_is_not_there(tmp_path):
+    with pytest.raises(RequestError, match="no experiment"):
+        seeded([SQUARE], [str(tmp_path / "absent")], "triton", H200)

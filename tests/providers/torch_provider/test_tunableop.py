@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmetry.domain.contracts import TunedDispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.target import parse_target
+from gemmetry.providers.torch_provider.tunableop import tunable_key, tuned_text
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        # x @ weight.T in PyTorch's own files: tn_<out features>_<tokens>_<in features>.
+        ("matmul_16x14336x4096_bf16t_bf16n_bf16t",
+         "GemmTunableOp_BFloat16_TN,tn_14336_16_4096_ld_4096_4096_14336"),
+        ("matmul_16x8x32_f16t_f16t_f16t", "GemmTunableOp_Half_NN,nn_8_16_32_ld_8_32_8"),
+        ("matmul_16x8x32_f32n_f32n_f32t", "GemmTunableOp_float_TT,tt_8_16_32_ld_32_16_8"),
+        ("matmul_16x8x32_tf32t_tf32t_f32t", "GemmTunableOp_tf32_NN,nn_8_16_32_ld_8_32_8"),
+        ("matmul_16x8x32_f32t_f32t_f32n", None),
+        ("matmul_16x8x32_f16t_f16t_f32t", None),
+        ("matmul_16x8x32_f32t_f32t_f32t_relu", None),
+        ("batch_matmul_2x16x8x32_f32t_f32t_f32t", None),
+    ],
+)  # fmt: skip
+def test_names_of_problems(name, key):
+    assert tunable_key(parse_operation(name)) == key
+
+
+def tuned(name, configuration="default"):
+    dispatch = Dispatch(
+        parse_operation(name), Configuration(configuration), "torch", parse_target("cpu")
+    )
+    return TunedDispatch(dispatch=dispatch, median_ns=123456.0)
+
+
+def test_the_file_has_torchs_default_with_its_time_in_ms():
+    shapes = [
+        [tuned("matmul_16x8x32_f32t_f32t_f32t")],
+        [tuned("matmul_2x8x32_f32t_f32t_f32t_relu")],
+    ]
+    assert tuned_text(shapes, "", ".csv") == (
+        "GemmTunableOp_float_NN,nn_8_16_32_ld_8_32_8,Default,0.123456\n"
+    )
+    with pytest.raises(RequestError, match="would be empty"):
+        tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t", "other")]], "", ".csv")
