@@ -301,6 +301,16 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("Merge, then print the table:",
          "gemmetry merge monday tuesday --into both && gemmetry report both"),
     ),
+    "import": (
+        ("Results of cutlass_profiler next to an experiment's:",
+         "gemmetry import cutlass.gemm.csv --like mine --into theirs &&\n"
+         "  gemmetry merge mine theirs --into both && gemmetry report both"),
+        ("A table of tritonbench, which states no formats:",
+         "gemmetry import gemm.csv --operation f16t_f16t_f16t --into tritonbench"),
+        ("A cache of Kernel Tuner, which states no problem:",
+         "gemmetry import cache.json --into tuned \\\n"
+         "  --operation matmul_4096x4096x4096_f32t_f32t_f32t"),
+    ),
     "compare": (
         ("Before and after, exit status 1 on a regression:", "gemmetry compare before after"),
         ("Differences below 5 % do not count:",

@@ -209,7 +209,8 @@ COLUMNS: tuple[RecordColumn, ...] = (
     _column("process_spread", NUMBER, "", "Range of the processes' medians divided by the median "
             "if their rounds do not overlap, otherwise 0.", _measured("process_spread"), _LOW,
             units.format_percent),
-    _column("method", TEXT, "", "wall_clock, events, graph or simulated.", _measured("method")),
+    _column("method", TEXT, "", "wall_clock, events, graph, simulated, "
+        "or imported from another benchmark.", _measured("method")),
     _column("regime", TEXT, "", "burst or sustained.", _measured("regime")),
     _column("stop_reason", TEXT, "", "Why sampling ended: interval, time_budget or max_samples.",
             _measured("stop_reason")),

@@ -127,6 +127,10 @@ class Telemetry:
     """Processors that the dispatch was pinned to, e.g. ``0-3,8`` (CPU targets)."""
 
 
+IMPORTED = "imported"
+"""Method of a time that another benchmark measured, of a result that was not verified here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Statistics over the raw samples, which the store keeps; durations are per launch."""
@@ -135,8 +139,9 @@ class Measurement:
     ci_low_ns: float | None
     ci_high_ns: float | None
     """95 % interval of the median; None where there are too few samples for one."""
-    min_ns: float
-    p95_ns: float
+    min_ns: float | None
+    p95_ns: float | None
+    """None where an imported file states no samples."""
     sample_count: int
     launches_per_sample: int = 1
     rounds: int = 1
@@ -147,7 +152,7 @@ class Measurement:
     slowest are not all slower than those of the fastest. Processes with a single round (a short
     run, or a worker that was replaced) do not count."""
     method: str = ""
-    """``wall_clock``, ``events``, ``graph`` or ``simulated``."""
+    """``wall_clock``, ``events``, ``graph``, ``simulated``, or :data:`IMPORTED`."""
     regime: str = "burst"
     stop_reason: str = ""
     """``interval``, ``time_budget`` or ``max_samples``."""
@@ -261,6 +266,11 @@ class Record:
     def key(self) -> tuple[str, str, str]:
         """(target, provider, dispatch)."""
         return (self.target, self.provider, self.dispatch)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another benchmark measured it."""
+        return self.measurement is not None and self.measurement.method == IMPORTED
 
     @property
     def gflops(self) -> float | None:

@@ -238,7 +238,7 @@ def _disturbance(measurement: Measurement, rounds: Sequence[Round]) -> Iterator[
 
 
 def _stalls(measurement: Measurement, last: Round) -> Iterator[str]:
-    if last.method != "wall_clock" or measurement.min_ns <= 0:
+    if last.method != "wall_clock" or not measurement.min_ns:
         return
     ratio = measurement.median_ns / measurement.min_ns
     if ratio > STALLED_RATIO:

@@ -54,6 +54,8 @@ def line(make_record):
         ({"marked": 1}, "; 1 of them is based on rows marked !;"),
         ({"marked": 3, "unverified": 9}, "none of its results were verified; 3 of them are based"),
         ({"unverified": 2}, "; not all of its results were verified;"),
+        ({"imported": 9}, "; the best alternatives were imported, and not verified here;"),
+        ({"imported": 2}, "; some of the best alternatives were imported, and not verified here;"),
     ],
 )  # fmt: skip
 def test_one_sentence_says_who_how_often_and_how_surely(line, changes, text):

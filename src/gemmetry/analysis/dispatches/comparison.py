@@ -214,7 +214,14 @@ def change_between(
         return Change(before=before, after=after, note=note, is_regression=lost)
     evidence = evidence_of(first, before, second, after, threshold=threshold)
     note = "raw samples are missing, so there is no interval" if evidence is None else ""
-    return Change(before=before, after=after, evidence=evidence, note=note)
+    return Change(before=before, after=after, evidence=evidence, note=_noted(before, after, note))
+
+
+def _noted(before: Record, after: Record, note: str) -> str:
+    """`note`, and whose results were not verified here because another benchmark measured them."""
+    foreign = [record.provider for record in (before, after) if record.is_imported]
+    unverified = f"{' and '.join(dict.fromkeys(foreign))}: not verified here" if foreign else ""
+    return "; ".join(filter(None, [unverified, note]))
 
 
 def judge_changes(changes: Iterable[Change], confidence: float) -> tuple[Change, ...]:
@@ -232,7 +239,7 @@ def _judged(change: Change, comparison: Comparison) -> Change:
         change,
         comparison=comparison,
         evidence=None,
-        note=comparison.note,
+        note=_noted(change.before, change.after, comparison.note),
         is_regression=comparison.verdict is Difference.SLOWER,
     )
 

@@ -47,6 +47,9 @@ class Leader:
     rest of the run does not."""
     unverified: int
     """Operations on which its result was not verified."""
+    imported: int = 0
+    """Operations on which the best other contender was measured by another benchmark, and not
+    verified here."""
     undecided: int = 0
     """Number of the operations on which it is fastest but too little was measured to distinguish it
     from another contender's best."""
@@ -89,6 +92,7 @@ def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
         unverified=sum(
             record.verdict.status is Verification.NOT_VERIFIED for record in mine.values()
         ),
+        imported=sum(record.is_imported for record in rivals.values()),
         undecided=sum(
             any(verdicts.get(record_id(r)) is Difference.UNDECIDED for r in others[p]) for p in won
         ),

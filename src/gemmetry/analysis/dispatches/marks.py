@@ -68,7 +68,7 @@ _READINGS: Mapping[str, Callable[[Measurement], float | None]] = {
     "noisy": relative_half_width,
     "busy": lambda m: max(m.telemetry.run_delay_share or 0.0, m.telemetry.others_cpu_share or 0.0),
     _LOAD: lambda m: m.telemetry.load_average,
-    "stalled": lambda m: m.median_ns / m.min_ns if m.min_ns > 0 else None,
+    "stalled": lambda m: m.median_ns / m.min_ns if m.min_ns else None,
     "processes differ": lambda m: m.process_spread,
 }
 """Kind -> how strong the mark is, by a reading of the measurement; marks of kinds without a reading

@@ -210,6 +210,7 @@ def _print_summary(
             print_line(Text(printable(text), style="yellow"), console, indent=4)
     if candidate.regressions:
         console.print(Text(_regressions(candidate), style="bold red"))
+    _print_imported(candidate, console)
     _print_undecided(candidate, console)
     console.print()
 
@@ -229,6 +230,18 @@ def _relevant(comparisons: Sequence[Comparison]) -> str:
     sizes = sorted(comparison.relevant for comparison in comparisons)
     ends = dict.fromkeys(units.format_percent(size) for size in (sizes[0], sizes[-1]))
     return " to ".join(ends)
+
+
+def _print_imported(candidate: CandidateComparison, console: Console) -> None:
+    """Print how many changes rest on results that were not verified here."""
+    sides = [(change.before, change.after) for change in candidate.changes]
+    imported = [[one.provider for one in pair if one.is_imported] for pair in sides]
+    if not any(imported):
+        return
+    names = ", ".join(sorted({name for pair in imported for name in pair}))
+    count = sum(map(bool, imported))
+    text = f"? {count} of {len(sides)} with imported results ({names}), not verified here"
+    console.print(Text(printable(text), style="yellow"))
 
 
 def _print_undecided(candidate: CandidateComparison, console: Console) -> None:

@@ -203,6 +203,12 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
     taken = f"{samples} in {rounds}, {launches}"
     if m.processes > 1:
         taken += f", {m.processes} processes"
+    taken = (
+        f"{samples}, {record.verdict.reason}"
+        if record.is_imported
+        else f"{taken}, {m.input_sets} input sets, {m.regime}"
+    )
+    extremes = [units.format_ns(one) for one in (m.min_ns, m.p95_ns) if one is not None]
     telemetry = [
         (name.replace("_", " "), _column_text(name, record))
         for name in ("sm_clock_hz", "power_w", "temperature_c", "throttle_reasons", "load_average")
@@ -210,12 +216,12 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
     return [
         ("median", f"{units.format_ns(m.median_ns)} {format_half_width(m)}"),
         ("95 % interval", interval),
-        ("fastest, 95th perc.", f"{units.format_ns(m.min_ns)}, {units.format_ns(m.p95_ns)}"),
+        ("fastest, 95th perc.", ", ".join(extremes)),
         ("first launch", "" if m.first_launch_ns is None else units.format_ns(m.first_launch_ns)),
         ("speed", units.format_gflops(record.gflops)),
         ("bandwidth", _column_text("bandwidth_gb_per_s", record)),
         ("roofline", _roofline_text(record)),
-        ("taken", f"{taken}, {m.input_sets} input sets, {m.regime}"),
+        ("taken", taken),
         ("clock", m.method),
         ("stopped by", m.stop_reason),
         *((name, text) for name, text in telemetry if text not in ("–", "")),

@@ -69,6 +69,10 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
     if leader.unverified:
         none = leader.unverified == leader.operations
         cautions.append(f"{'none' if none else 'not all'} of its results were verified")
+    if leader.imported:
+        every = leader.imported == leader.operations
+        cautions.append(f"{'' if every else 'some of '}the best alternatives were imported, and "
+                        "not verified here")  # fmt: skip
     if leader.marked:
         one = leader.marked == 1
         of_them = "this" if leader.operations == 1 else f"{leader.marked} of them"

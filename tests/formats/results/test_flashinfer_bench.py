@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.names import operation_name
+from gemmetry.domain.outcome import Outcome
+from gemmetry.formats.foreign_results import StatedOperation
+from gemmetry.formats.results import flashinfer_bench, read_results
+
+DEFINITION = {
+    "name": "gemm_n512_k128",
+    "op_type": "gemm",
+    "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 512},
+             "K": {"type": "const", "value": 128}},
+    "inputs": {"A": {"shape": ["M", "K"], "dtype": "float16"},
+               "B": {"shape": ["N", "K"], "dtype": "float16"}},
+    "outputs": {"C": {"shape": ["M", "N"], "dtype": "float16"}},
+}  # fmt: skip
+
+
+def _line(status="PASSED", definition="gemm_n512_k128", **changes):
+    document = {
+        "definition": definition,
+        "workload": {"axes": {"M": 256}, "inputs": {}, "uuid": "1"},
+        "solution": "my-kernel",
+        "evaluation": {
+            "status": status,
+            "environment": {"hardware": "NVIDIA H200", "libs": {"torch": "2.9"}},
+            "timestamp": "2026-01-01T00:00:00",
+            "log": "first\nsecond",
+            "performance": {"latency_ms": 0.0125, "reference_latency_ms": 0.02}
+            if status == "PASSED"
+            else None,
+        },
+    }
+    return json.dumps(document | changes)
+
+
+@pytest.fixture
+def read(tmp_path):
+    flashinfer_bench._find_definition.cache_clear()
+
+    def run(*lines, operation="", definition=DEFINITION):
+        if definition is not None:
+            folder = tmp_path / "definitions" / "gemm"
+            folder.mkdir(parents=True)
+            (folder / "gemm_n512_k128.json").write_text(json.dumps(definition))
+        path = tmp_path / "traces" / "gemm" / "t.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join(lines))
+        form, found = read_results(path, StatedOperation(operation))
+        assert form.name == "flashinfer_bench"
+        return found
+
+    return run
+
+
+def test_the_definition_of_the_data_set_states_sizes_formats_and_layouts(read) -> None:
+    (result,) = read(_line()).results
+    assert operation_name(result.operation) == "matmul_256x512x128_f16t_f16n_f16t"
+    assert (result.configuration, result.device) == ("my_kernel", "NVIDIA H200")
+    assert (result.time_ns, result.statistic) == (12500.0, "mean")
+
+
+def test_without_a_definition_its_name_and_the_request_do(read) -> None:
+    (result,) = read(_line(), definition=None, operation="bf16t_bf16n_bf16t").results
+    assert operation_name(result.operation) == "matmul_256x512x128_bf16t_bf16n_bf16t"
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ("INCORRECT_NUMERICAL", Outcome.WRONG),
+        ("INCORRECT_SHAPE", Outcome.WRONG),
+        ("COMPILE_ERROR", Outcome.COMPILE_ERROR),
+        ("RUNTIME_ERROR", Outcome.LAUNCH_ERROR),
+        ("TIMEOUT", Outcome.TIMEOUT),
+    ],
+)
+def test_a_solution_that_failed_has_its_reason(read, status, outcome) -> None:
+    (result,) = read(_line(status)).results
+    assert (result.outcome, result.time_ns) == (outcome, None)
+    assert result.reason == f"flashinfer-bench: {status}: first"
+
+
+def test_a_workload_without_evaluation_is_no_result(read) -> None:
+    found = read(_line(solution=None, evaluation=None), "", _line())
+    assert (len(found.results), found.problems) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (_line()[:80], "damaged or cut off"),
+        (_line(workload={"axes": {}}), "M is None"),
+        (_line(workload=None), "lacks a field"),
+        (_line(definition="gqa_paged_decode"), "no definition of gqa_paged_decode"),
+        (_line(definition="../../secret"), "not the name of a definition"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_left_out_and_named(read, line, why) -> None:
+    found = read(_line(), line, _line())
+    assert len(found.results) == 2
+    (problem,) = found.problems
+    assert problem.startswith("t.jsonl:2: ") and why in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"op_type": "rmsnorm"}, "not a matrix product but rmsnorm"),
+        ({"inputs": DEFINITION["inputs"] | {"A": {"shape": ["M", "N"], "dtype": "float16"}}},
+         "a tensor has the shape"),
+    ],
+)  # fmt: skip
+def test_a_definition_of_something_else_is_named(read, changes, why) -> None:
+    found = read(_line(), definition=DEFINITION | changes)
+    assert found.results == []
+    assert why in found.problems[0]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.record import Environment
+from gemmetry.store.experiment import Experiment
+from gemmetry.store.imported import MeasuredOn, import_results, measured_like
+from gemmetry.store.merge import merge
+
+WHOLE = "matmul_64x64x64_f32t_f32t_f32t"
+
+
+def _cache(path, entries, device="NVIDIA H200"):
+    document = {"device_name": device, "tune_params_keys": ["T"], "cache": entries}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def _table(path, *rows):
+    path.write_text("\n".join(["(M, N, K);aten-latency;bias-latency", *rows]))
+    return path
+
+
+def _records(path):
+    with Experiment.open(path) as experiment:
+        return list(experiment.records())
+
+
+def test_samples_become_an_interval_and_a_single_time_does_not(tmp_path) -> None:
+    times = [1 + i / 1000 for i in range(20)]
+    entries = {"1": {"T": 1, "time": 1.0, "times": times}, "2": {"T": 2, "time": 3.0}}
+    summary = import_results(
+        [_cache(tmp_path / "k.json", entries)], tmp_path / "out", operation=WHOLE
+    )
+    assert (summary.records, dict(summary.by_format)) == (2, {"kernel_tuner": 2})
+    with Experiment.open(tmp_path / "out") as experiment:
+        sampled, single = experiment.records()
+        assert experiment.samples(sampled) == pytest.approx([1e6 * one for one in times])
+        assert experiment.samples(single) == []
+        environments = experiment.environments()
+    first, second = sampled.measurement, single.measurement
+    assert first.ci_low_ns < first.median_ns < first.ci_high_ns
+    assert (first.sample_count, first.min_ns) == (20, 1e6)
+    assert (second.median_ns, second.sample_count) == (3e6, 0)
+    assert (second.ci_low_ns, second.ci_high_ns, second.min_ns, second.p95_ns) == (None,) * 4
+    for record in (sampled, single):
+        assert record.is_imported
+        assert record.verdict.status is Verification.NOT_VERIFIED
+        assert record.verdict.reason == "imported from k.json, not verified here"
+        assert environments[record.environment_id] == Environment(devices=("NVIDIA H200",))
+
+
+def test_names_are_unique_and_split_again(tmp_path) -> None:
+    table = _table(tmp_path / "t.csv", "(8, 8, 8);1;2", "(8, 8, 8);3;4")
+    import_results([table], tmp_path / "out", operation="f32t_f32t_f32t")
+    names = [record.configuration for record in _records(tmp_path / "out")]
+    assert names == ["aten", "kernel_bias", "aten_2", "kernel_bias_2"]
+
+
+def test_the_rest_of_a_file_with_a_bad_row_is_imported(tmp_path) -> None:
+    table = _table(tmp_path / "t.csv", "(8, 8);1;2", "(8, 8, 8);1;CUDA OOM")
+    summary = import_results([table], tmp_path / "out", operation="f32t_f32t_f32t")
+    assert len(summary.problems) == 2
+    right, failed = _records(tmp_path / "out")
+    assert right.outcome is Outcome.OK
+    assert (failed.outcome, failed.measurement) == (Outcome.OUT_OF_MEMORY, None)
+
+
+def test_results_like_an_experiments_are_merged_into_its_problems(
+    tmp_path, open_experiment, make_record
+) -> None:
+    with open_experiment(tmp_path / "mine") as experiment:
+        own = make_record()
+        experiment.finish({1: own})
+    on = measured_like(tmp_path / "mine")
+    assert on == MeasuredOn(
+        target=own.target, device=own.device, distribution=own.distribution, seed=own.seed
+    )
+    cache = _cache(tmp_path / "k.json", {"1": {"T": 1, "time": 1.0}})
+    import_results([cache], tmp_path / "theirs", operation=own.operation, measured_on=on)
+    merge([tmp_path / "mine", tmp_path / "theirs"], tmp_path / "both")
+    records = _records(tmp_path / "both")
+    assert len(records) == 2
+    assert len({(r.target, r.device, r.operation, r.distribution) for r in records}) == 1
+
+
+def test_what_cannot_be_imported_leaves_nothing_behind(tmp_path, open_experiment) -> None:
+    table = _table(tmp_path / "t.csv", "(8, 8, 8);1;2")
+    with pytest.raises(RequestError, match=r"nothing can be imported from .*t\.csv: .*formats"):
+        import_results([table], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with open_experiment(tmp_path / "mine"):
+        pass
+    with pytest.raises(RequestError, match="already contains an experiment"):
+        import_results([table], tmp_path / "mine", operation="f32t_f32t_f32t")
+    with pytest.raises(RequestError, match="has no records"):
+        measured_like(tmp_path / "mine")
+
+
+def test_several_devices_are_not_one(tmp_path, open_experiment, make_record) -> None:
+    with open_experiment(tmp_path / "mine") as experiment:
+        experiment.finish({1: make_record(), 2: make_record(distribution="normal")})
+    with pytest.raises(RequestError, match="several devices, distributions or seeds"):
+        measured_like(tmp_path / "mine")
