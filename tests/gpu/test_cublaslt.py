@@ -169,18 +169,17 @@ def test_names_parse_back_to_the_same_algorithm(cuda: Target, name: str) -> None
     if reason := _provider().supports(operation, cuda):
         pytest.skip(reason)
     problem = problem_of(operation)
-    matmul = described(problem, cuda, open_device(cuda))
-    proposals = selecting.proposed(matmul, operation, 16)
-    same = []
-    for result in proposals:
-        algorithm = selecting.algorithm_of(matmul, result)
-        again = parse_algorithm(algorithm.name)
-        assert again == algorithm
-        made = selecting.result_of(matmul, problem, operation, again)
-        assert selecting.algorithm_of(matmul, made) == algorithm
-        same.append(made.stored == result.stored)
-        print(algorithm.name, result.workspace_bytes, made.stored == result.stored)
-    matmul.close()
+    with described(problem, cuda, open_device(cuda)) as matmul:
+        same = []
+        for result in selecting.proposed(matmul, operation, 16):
+            algorithm = selecting.algorithm_of(matmul, result)
+            again = parse_algorithm(algorithm.name)
+            assert again == algorithm
+            made = selecting.result_of(matmul, problem, operation, again)
+            assert selecting.algorithm_of(matmul, made) == algorithm
+            same.append(made.stored == result.stored)
+            print(algorithm.name, result.workspace_bytes, same[-1])
+        matmul.close()
     assert all(same)
 
 

@@ -222,6 +222,14 @@ def test_a_search_lists_every_legal_algorithm_once() -> None:
     assert [one.name for one in bounded] == names[:32]
 
 
+@pytest.mark.usefixtures("library")
+def test_a_tuner_searches_every_legal_algorithm() -> None:
+    operation = parse_operation(BF16)
+    space = [one.name for one in PROVIDER({}).search_space(operation, H200)]
+    listed = PROVIDER({"algorithms": "all"}).configurations(operation, H200)
+    assert space == [one.name for one in listed][1:]
+
+
 def test_nothing_is_listed_where_the_library_fails(
     library: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +241,8 @@ def test_nothing_is_listed_where_the_library_fails(
     monkeypatch.setattr(library, "create", fail)
     listed = PROVIDER({"algorithms": "all"}).configurations(parse_operation(BF16), H200)
     assert [one.name for one in listed] == ["default", "best"]
+    space = PROVIDER({}).search_space(parse_operation(BF16), H200)
+    assert [one.name for one in space] == ["best"]
 
 
 def test_no_algorithm_at_all_is_unsupported(library: Any, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ fastest of several in a short trial for ``best``, and the named one for all othe
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,16 +42,27 @@ class _Choice:
     tried: int | None = None
 
 
-def described(problem: GemmProblem, target: Target, device: TorchDevice) -> Matmul:
-    """The problem in the library's descriptors, on the device of a target.
+@contextmanager
+def described(problem: GemmProblem, target: Target, device: TorchDevice) -> Iterator[Matmul]:
+    """The problem in the library's descriptors, on the device of a target, which is the current one
+    inside; they are freed where an exception leaves the context.
 
     Raises:
         UnsupportedError: the library rejects the description. LaunchError: it cannot be used.
     """
-    device.synchronize()  # Makes torch's context the current one.
     is_large = capability(target) >= _FIRST_LARGE
     limit = _WORKSPACE_BYTES if is_large else _EARLIER_WORKSPACE_BYTES
-    return Matmul(problem, bindings.handle(device.index), limit)
+    with torch.cuda.device(device.index) if device.is_gpu else nullcontext():
+        device.synchronize()  # Makes torch's context the current one.
+        matmul = Matmul(problem, bindings.handle(device.index), limit)
+        try:
+            # The heuristic sees that there are such tensors; each launch sets their addresses.
+            dummy = torch.empty(1, dtype=torch.float64, device=device.torch_device)
+            matmul.point(dict.fromkeys(matmul.pointer_names, dummy.data_ptr()))
+            yield matmul
+        except BaseException:
+            matmul.close()
+            raise
 
 
 def load(
@@ -67,11 +79,7 @@ def load(
             not fit.
     """
     operation, problem = dispatch.operation, problem_of(dispatch.operation)
-    matmul = described(problem, dispatch.target, device)
-    try:
-        # The heuristic sees that there are such tensors; each launch sets their addresses.
-        dummy = torch.empty(1, dtype=torch.float64, device=device.torch_device)
-        matmul.point(dict.fromkeys(matmul.pointer_names, dummy.data_ptr()))
+    with described(problem, dispatch.target, device) as matmul:
         if proposals > 1:
             choice = _best(dispatch, matmul, proposals, device, workspace)
         elif proposals:
@@ -87,9 +95,6 @@ def load(
             workspace_bytes=choice.result.workspace_bytes,
         )
         return CublasLtExecutable(dispatch.name, operation, matmul, choice.result, device, facts)
-    except BaseException:
-        matmul.close()
-        raise
 
 
 def _best(

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 PROPOSALS = 8
 """Proposals of the heuristic that ``best`` times."""
 _MOST_PROPOSALS = 256
-_MOST = {"proposals": PROPOSALS, "all": 1000}
-"""How many algorithms are listed by default."""
 _BEST = TRAITS.best_configuration
 _BEST_OF = re.compile(r"best([1-9][0-9]{0,2})", re.ASCII)
 _ALL = "all"
 _ALGORITHMS = ("chosen", "proposals", _ALL)
+_MOST = {"proposals": PROPOSALS, _ALL: 1000}
+"""How many algorithms are listed by default."""
 
 
 class CublasLtProvider(BaseProvider):
@@ -77,7 +77,7 @@ class CublasLtProvider(BaseProvider):
             yield from self._algorithms(operation, target, self._listed, self._most)
 
     def search_space(self, operation: Operation, target: Target) -> Iterable[Configuration]:
-        """``best``, and every legal algorithm."""
+        """``best``, and every legal algorithm, the heuristic's proposals first."""
         yield Configuration(_BEST, {"proposals": PROPOSALS})
         yield from self._algorithms(operation, target, _ALL, self._most or _MOST[_ALL])
 
@@ -128,10 +128,10 @@ class CublasLtProvider(BaseProvider):
         return ()
 
     def _algorithms(
-        self, operation: Operation, target: Target, listed: str, most: int
+        self, operation: Operation, target: Target, which: str, most: int
     ) -> Iterator[Configuration]:
-        """At most `most` of those that the library proposes or accepts on the device of `target`;
-        none where it does not work."""
+        """At most so many that the library proposes or accepts on the device of `target`; none
+        where it does not work."""
         from gemmetry.devices.torch import open_device
         from gemmetry.providers.cublaslt_provider import selecting
         from gemmetry.providers.cublaslt_provider.choosing import described
@@ -141,22 +141,19 @@ class CublasLtProvider(BaseProvider):
             return
         problem = problem_of(operation)
         try:
-            matmul = described(problem, target, open_device(target))
-        except DispatchError:
-            return
-        try:
-            if listed == _ALL:
-                found = selecting.search(matmul, problem, operation)
-            else:
-                count = min(most, _MOST_PROPOSALS)
-                results = selecting.proposed(matmul, operation, count)
-                found = (selecting.algorithm_of(matmul, one) for one in results)
-            for algorithm in dict.fromkeys(islice(found, most)):
-                yield algorithm.configuration(operation)
+            with described(problem, target, open_device(target)) as matmul:
+                if which == _ALL:
+                    found = selecting.search(matmul, problem, operation)
+                else:
+                    count = min(most, _MOST_PROPOSALS)
+                    results = selecting.proposed(matmul, operation, count)
+                    found = (selecting.algorithm_of(matmul, one) for one in results)
+                listed = dict.fromkeys(islice(found, most))
+                matmul.close()
         except DispatchError:
             return  # Building ``default`` ends with the reason.
-        finally:
-            matmul.close()
+        for algorithm in listed:
+            yield algorithm.configuration(operation)
 
 
 def _proposals(configuration: str) -> int | None:

@@ -46,6 +46,9 @@ def medians_ns(
     """
     with device.errors("preparing a trial"):
         buffers = _buffers(operation, device)
+    for launch in launches:
+        _run(launch, buffers, 1)()  # Loads its kernel, which a capture must not do.
+    device.synchronize()
     rough_ns = max(_rough_ns(launches[0], buffers, device), 1.0)
     count = min(max(math.ceil(_CALL_NS / rough_ns), 1), _MOST_LAUNCHES)
     calls = [device.captured(_run(launch, buffers, count)) for launch in launches]
