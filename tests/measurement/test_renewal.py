@@ -105,6 +105,29 @@ def test_only_outputs_that_say_something_new_are_given(name, changed, monkeypatc
     sampler.close()
 
 
+@pytest.mark.parametrize("writes_output", [True, False])
+@pytest.mark.parametrize("name", ["none", "address"])
+def test_what_the_device_recognises_is_not_judged_again(name, writes_output, monkeypatch):
+    """Results of changed inputs are recognised too, but none that was kept from before."""
+    from gemmetry.devices.torch_parts.digest import digest
+
+    right = digest(torch.from_numpy(INPUTS[0]) @ torch.from_numpy(INPUTS[1]))
+
+    def left_over(known):
+        sampler = prepared(name, monkeypatch, writes_output=writes_output)
+        device = type(sampler._device)
+        monkeypatch.setattr(device, "digest", lambda _, *what: digest(*what), raising=False)
+        for _ in range(3):
+            sampler.sample_round(8)
+        outputs = sampler.recheck(known)
+        sampler.close()
+        return [output.change is not None for output in outputs]
+
+    everything = left_over("")
+    assert everything == left_over("words:another") != []
+    assert left_over(right) == ([] if name == "none" else [True] * everything.count(True))
+
+
 @pytest.fixture
 def sets():
     return make_sets(HostDevice(), OPERATION, INPUTS, 5, rotate_outputs=True)

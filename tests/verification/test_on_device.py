@@ -10,8 +10,11 @@ import pytest
 from gemmetry.devices.host import HostDevice
 from gemmetry.domain.errors import OutOfMemoryError
 from gemmetry.numerics.error_sums import ErrorSums
+from gemmetry.numerics.storage import as_bits
 from gemmetry.verification import context as contexts
+from gemmetry.verification.after_timing import digest
 from gemmetry.verification.comparison import compare
+from gemmetry.verification.protocol import verify
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 
@@ -88,3 +91,31 @@ def test_short_memory_and_integers_are_left_to_the_host(comparing_context, monke
     assert context.first_errors.bad is None
     integers = comparing_context("matmul_8x6x16_s8t_s8t_s32t", device_only=False)
     assert integers.first_errors.bad is None and integers.launcher.device.uploads == 0
+
+
+class _Digesting(HostDevice):
+    def digest(self, buffer, negated=()):
+        return f"device {as_bits(buffer).tobytes().hex()}"
+
+
+@pytest.mark.parametrize("kind", [HostDevice, _Digesting])
+def test_the_digest_of_a_right_result_is_the_devices_if_it_has_one(kind, context_of):
+    context = context_of(NAME)
+    context.launcher.executable.device = kind()
+    found = []
+    verify(
+        context.executable, context.operation, context.inputs, context.reference, level="quick",
+        on_right=found.append,
+    )  # fmt: skip
+    output = context.first.output
+    assert found == [digest(output) if kind is HostDevice else kind().digest(output)]
+
+
+def test_the_digest_is_that_of_the_result_as_it_was_judged(context_of):
+    """A kernel may return the same memory again, with another result in it."""
+    context = context_of(NAME)
+    context.wants_digest = True
+    assert context.first_errors.bad is None
+    expected = digest(context.first.output)
+    context.first.result[...] = 0
+    assert context.first_digest == expected

@@ -16,6 +16,7 @@ import torch
 
 from gemmetry.devices.host_stress import busy_processors, spoiled_heap
 from gemmetry.devices.torch_parts.comparing import TorchComparer, needed_bytes
+from gemmetry.devices.torch_parts.digest import digest
 from gemmetry.devices.torch_parts.order import same_bits, unordered_on_host, unordered_on_stream
 from gemmetry.devices.torch_parts.storage import (
     BY_STORAGE,
@@ -336,6 +337,14 @@ class TorchDevice:
             return wall_ns, wall_ns
         with self.errors("checking the clock"):
             return self._stream_timer.stream_and_wall_ns(calls)
+
+    def digest(self, buffer: Buffer, negated: Sequence[tuple[slice, ...]] = ()) -> str | None:
+        """See :class:`gemmetry.domain.contracts.DigestingDevice`; None on a CPU, where a digest of
+        the host is just as good."""
+        if not self.is_gpu:
+            return None
+        with self.errors("computing a digest"):
+            return digest(buffer, negated)
 
     def upload_reference(self, reference: Reference) -> TorchComparer | None:
         """See :class:`gemmetry.verification.on_device.ComparingDevice`; None on a CPU, where numpy

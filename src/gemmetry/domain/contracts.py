@@ -129,6 +129,16 @@ class ThreadDevice(Protocol):
 
 
 @runtime_checkable
+class DigestingDevice(Protocol):
+    """A device that computes digests of buffers itself."""
+
+    def digest(self, buffer: Buffer, negated: Sequence[tuple[slice, ...]] = ()) -> str | None:
+        """What identifies the bytes of `buffer`, in which the parts `negated` count with the
+        opposite sign; None where the host has to compute it. It differs from every digest of the
+        host."""
+
+
+@runtime_checkable
 class EditableDevice(Protocol):
     """A device that can write to parts of a buffer, ordered with its launches. For other devices,
     whole buffers are written instead (:mod:`gemmetry.numerics.editing`)."""

@@ -27,7 +27,7 @@ from gemmetry.measurement import buffers, integrity, overhead, settling
 from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader, Surroundings
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
-from gemmetry.measurement.renewal import LeftOutput, Renewal, left_outputs
+from gemmetry.measurement.renewal import LeftOutput, Renewal, is_known, left_outputs
 from gemmetry.measurement.rounds import Round
 
 MIN_SAMPLE_NS = 100_000
@@ -244,9 +244,12 @@ class Sampler:
             capture_failure=self.capture_failure,
         )
 
-    def recheck(self) -> list[LeftOutput]:
+    def recheck(self, right: str = "") -> list[LeftOutput]:
         """Results of launches in the last round, to be verified again. Each output was overwritten
         before that round, and the inputs of some launches have changed since.
+
+        Results that the device finds to be the one with the digest `right`, "" for none, are left
+        out: it was verified.
 
         Outputs of the same inputs that are equal byte for byte are returned once. The same holds
         for an output of unchanged inputs and one of inputs with a negated line, if they differ only
@@ -256,10 +259,11 @@ class Sampler:
         """
         device, operation = self._device, self._operation
         if self._executable.writes_output:
-            return left_outputs(device, operation, self._sets)
+            return left_outputs(device, operation, self._sets, right)
         return [
             LeftOutput(label, device.download(result, operation.output), one.change)
             for label, result, one in self._returned()
+            if not is_known(device, operation, result, one.change, right)
         ]
 
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:

@@ -32,7 +32,7 @@ from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.inputs.case_cache import CaseCache
 from gemmetry.verification.inputs.exact import ExactCase, ExactInputs, case_of
 from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed, sentinel_mask
-from gemmetry.verification.on_device import ReferenceOnDevice
+from gemmetry.verification.on_device import ReferenceOnDevice, digest_of
 from gemmetry.verification.references.freivalds import FreivaldsResult, freivalds
 
 HOST_PRODUCT_FLOPS = 1e10
@@ -86,6 +86,9 @@ class Context:
     evidence: dict[str, Evidence] = field(default_factory=dict)
     """Evidence by check, for failed checks with arrays to save."""
     on_device: ReferenceOnDevice = field(default_factory=ReferenceOnDevice)
+    wants_digest: bool = False
+    first_digest: str = ""
+    """Digest of the first launch's result as it was judged, if `wants_digest`."""
     _exact: dict[str, ExactRun | None] = field(default_factory=dict)
     _other: Placed | None = None
 
@@ -172,12 +175,22 @@ class Context:
         """Errors of the first launch; without a reference, those of its sampled elements."""
         if self.reference is None:
             return self.first_sums.statistics
-        return self.compare(self.first, self.reference)
+        found = self.compare(self.first, self.reference)
+        self._note_digest()
+        return found
 
     @cached_property
     def first_sums(self) -> FreivaldsResult:
         """Result of Freivalds' test on the first launch."""
-        return self.freivalds(self.first)
+        found = self.freivalds(self.first)
+        self._note_digest()
+        return found
+
+    def _note_digest(self) -> None:
+        """Note the digest of the first result while it is what was judged: a kernel may use the
+        memory of a result again."""
+        if self.wants_digest:
+            self.first_digest = digest_of(self.first)
 
     @cached_property
     def matmul(self) -> Matmul:

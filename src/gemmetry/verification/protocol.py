@@ -162,7 +162,7 @@ def verify(
     on_device: ReferenceOnDevice | None = None,
     judge_rivals: bool = False,
     on_failure: Callable[[Evidence], str | None] | None = None,
-    on_right: Callable[[Array], None] | None = None,
+    on_right: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Launch `executable` and verify its results.
 
@@ -178,8 +178,7 @@ def verify(
         judge_rivals: also apply the checks of other harnesses to the first result.
         on_failure: called with the arrays of the first failed check that has any; returns the path
             of the saved arrays, for the verdict.
-        on_right: called with the first result, a host array in storage shape, unless a check
-            failed.
+        on_right: called with the digest of the first result unless a check failed.
 
     Raises:
         UnknownNameError: there is no such level.
@@ -198,6 +197,7 @@ def verify(
         companions,
         thorough=level == LEVELS[-1],
         on_device=on_device or ReferenceOnDevice(),
+        wants_digest=on_right is not None,
     )
     results = [memory.check_form(context)]
     if not results[0].is_failure:
@@ -209,7 +209,7 @@ def verify(
     if not results[0].is_failure:
         verdict = _with_errors(verdict, context)
     if on_right is not None and verdict.status is not Verification.FAILED:
-        on_right(context.first.output)
+        on_right(context.first_digest)
     return _with_evidence(verdict, results, context, on_failure)
 
 

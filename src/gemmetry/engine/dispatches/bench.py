@@ -48,7 +48,7 @@ from gemmetry.measurement.renewal import LeftOutput
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.changes import changed_inputs, changed_reference
 from gemmetry.observers import make_observers
-from gemmetry.verification.after_timing import digest, recheck
+from gemmetry.verification.after_timing import recheck
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.evidence import Evidence
@@ -200,9 +200,9 @@ class Bench:
         companions = self._companions.companions(dispatch, level)
         right = ""
 
-        def note_right(output: HostArray) -> None:
+        def note_right(digest: str) -> None:
             nonlocal right
-            right = digest(output) if self._job.samples else ""
+            right = digest
 
         verdict = verify(
             self._returns_once(executable),
@@ -215,7 +215,7 @@ class Bench:
             on_device=self._on_device,
             judge_rivals=settings.judge_rivals,
             on_failure=self._evidence.keeper(dispatch),
-            on_right=note_right,
+            on_right=note_right if self._job.samples else None,
         )
         self._copies.wait_and_check()
         verdict = with_accumulator_hint(
@@ -287,7 +287,7 @@ class Bench:
         last: list[LeftOutput] = []
         check = recheck(
             operation,
-            _watched(item.sampler.recheck(), last),
+            _watched(item.sampler.recheck(item.right_output), last),
             find_reference,
             inputs=inputs,
             right=item.right_output,
