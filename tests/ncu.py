@@ -49,8 +49,17 @@ def install(folder: Path) -> Path:
     return program
 
 
-def raw_page(launches: int = 2) -> str:
-    """A raw page with the duration and the passes of some launches."""
+RANGES = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+COUNTED = "gemmetry: counted "
+"""What the program prints after each dispatch that it launches in a range."""
+
+
+def raw_page(launches: int = 2, ranges: list[str] | None = None) -> str:
+    """A raw page with the duration and the passes of some launches, each in one of the ranges."""
+    named = [
+        f'7 ""<default domain>:{name}:none:none:none:none:none:none"" ' for name in ranges or ()
+    ]
+    launches = launches if ranges is None else len(ranges)
     header = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
               "Block Size", "Grid Size", "Device", "CC", "gpu__time_duration.sum",
               "profiler__replayer_passes"]  # fmt: skip
@@ -60,6 +69,8 @@ def raw_page(launches: int = 2) -> str:
          "9.0", str(1000 + n), "38"]
         for n in range(launches)
     ]  # fmt: skip
+    if ranges is not None:
+        rows = [[*row, cell] for row, cell in zip(rows, [RANGES, "", *named], strict=True)]
     return "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in rows)
 
 
@@ -86,19 +97,31 @@ def main(words: list[str]) -> int:
         print(Path(words[1]).read_text(), end="")
         return 0
     options: dict[str, str] = {}
+    flags: set[str] = set()
     while words and words[0].startswith("-"):
         name = words.pop(0)
-        if name not in _FLAGS:
+        if name in _FLAGS:
+            flags.add(name)
+        else:
             assert name in _VALUED, name
             options[name] = words.pop(0)
     log = Path(options["--log-file"])
-    status = subprocess.run(words, check=False).returncode
+    has_ranges = "--nvtx" in flags
+    done = subprocess.run(words, check=False, text=True,
+                          stdout=subprocess.PIPE if has_ranges else None)  # fmt: skip
+    status, ranges = done.returncode, None
+    if has_ranges:
+        print(done.stdout, end="", flush=True)
+        ranges = [f"gemmetry_dispatch_{line.removeprefix(COUNTED)}"
+                  for line in done.stdout.splitlines() if line.startswith(COUNTED)]  # fmt: skip
     wording = os.environ.get("FAKE_NCU_WORDING") != "other"
     if mode in TEXTS:
         log.write_text(TEXTS[mode] if wording else "something went differently\n")
         return 0 if mode == "nothing" else 1
     log.write_text(f"==PROF== Connected\n==PROF== Report: {options['-o']}.ncu-rep\n")
-    Path(f"{options['-o']}.ncu-rep").write_text(raw_page())
+    # Of an application that crashes before its first kernel there is no report.
+    if ranges or (ranges is None and 0 <= status < 128):
+        Path(f"{options['-o']}.ncu-rep").write_text(raw_page(ranges=ranges))
     return status
 
 

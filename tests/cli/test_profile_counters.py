@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.target import TargetKind
 from gemmetry.engine.dispatches import counting
 from gemmetry.engine.dispatches.counted import WARM_UP
@@ -54,18 +55,72 @@ def test_counters_are_collected_next_to_the_record_and_shown(counted, tmp_path):
     assert record["counters_folder"] in (tmp_path / "out/report.html").read_text()
 
 
-def test_the_profiler_lists_its_sections_once_not_for_each_dispatch(
-    counted, no_launch, tmp_path, monkeypatch
-):
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """How often the profiler was started with an option."""
     monkeypatch.setenv("FAKE_NCU_CALLS", str(tmp_path / "calls"))
-    run = [word.replace("64x64x64", "8x8x8,16x16x16,32x32x32") for word in RUN]
-    ended = counted(*run, "--counters", "quick")
+    return lambda option: (tmp_path / "calls").read_text().split().count(option)
+
+
+def several(*sizes: int) -> list[str]:
+    """The run with square products of these sizes."""
+    return [word.replace("64x64x64", ",".join(f"{n}x{n}x{n}" for n in sizes)) for word in RUN]
+
+
+def test_dispatches_of_a_provider_share_a_process_and_have_their_own_launches(
+    counted, calls, tmp_path
+):
+    ended = counted(*several(8, 16, 32), "--counters", "quick")
+    assert ended.status == 0, ended.stderr
     assert "collecting hardware counters of 3 dispatches" in ended.stderr
     assert re.search(r"hardware counters of 3 dispatches were collected in \S+ m?s", ended.stderr)
-    calls = (tmp_path / "calls").read_text().split()
-    assert calls.count("--target-processes") == calls.count("--import") == 3
+    assert calls("--target-processes") == calls("--import") == 1
     # Before anything runs, and once the dispatches are there.
-    assert calls.count("--list-sections") == calls.count("--version") == 2
+    assert calls("--list-sections") == calls("--version") == 2
+    found = records(counted)
+    assert len(found) == 3
+    for number, record in enumerate(found):
+        folder = tmp_path / "out" / record["counters_folder"]
+        (launch,) = read_counters(folder / "counters.csv")
+        assert launch.value("gpu__time_duration.sum") == 1000 + number
+        assert f":gemmetry_dispatch_{number}:" in " ".join(launch.texts().values())
+        described = json.loads((folder / "counters.json").read_text())
+        assert (described["launches"], described["passes"]) == (1, 38)
+        assert described["notes"][-1].endswith(f"gemmetry_dispatch_{number}.")
+        for name in ("counters.ncu-rep", "counters.application.log", "counters.profiler.log"):
+            assert (folder / name).exists()
+        assert record["counters_verdict"] == "cannot_tell"
+    assert not (tmp_path / "out/counters/.shared").exists()
+
+
+def test_a_dispatch_that_crashes_loses_its_own_counters_only(counted, calls, tmp_path, monkeypatch):
+    (tmp_path / "crashing.py").write_text(
+        "import os, pathlib, sys\n"
+        "from gemmetry.engine.dispatches import counted\n"
+        "launch = counted._launch\n"
+        "def crashing(provider, request, number):\n"
+        "    if request.dispatches[number][0].startswith('matmul_16x16x16'):\n"
+        "        os._exit(134)\n"
+        "    launch(provider, request, number)\n"
+        "counted._launch = crashing\n"
+        "sys.exit(counted.main(pathlib.Path(sys.argv[1])))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(counting, "PROGRAM", "crashing")
+    ended = counted(*several(8, 16, 32, 64), "--counters", "quick")
+    assert ended.status == 0, ended.stderr
+    assert "no counters of matmul_16x16x16" in ended.stderr
+    assert "hardware counters of 3 dispatches were collected" in ended.stderr
+    # All four, the one that crashes alone, and those after it.
+    assert calls("--target-processes") == 3
+    with_counters = [record["counters_folder"] is not None for record in records(counted)]
+    assert with_counters == [True, False, True, True]
+
+
+def test_where_launches_have_no_ranges_each_dispatch_has_its_process(counted, no_launch, calls):
+    ended = counted(*several(8, 16, 32), "--counters", "quick")
+    assert "hardware counters of 3 dispatches were collected" in ended.stderr
+    assert calls("--target-processes") == 1 + 3
 
 
 def test_on_amd_launches_of_the_warm_up_are_not_counted(

@@ -116,6 +116,30 @@ def test_counters_of_a_profiles_dispatches_are_of_its_own_kernels(
     assert sum(operations) == 2 * SIZE**3
 
 
+def test_dispatches_that_share_a_process_have_the_counters_of_their_own_kernels(
+    tmp_path: Path,
+) -> None:
+    sizes = (512, 1024, 2048)
+    profile(
+        shapes=",".join(f"{n}x{n}x{n}" for n in sizes), dtypes="bf16", providers="torch,triton",
+        device="cuda", default_config=True, counters="gemm", experiment=tmp_path,
+    )  # fmt: skip
+    with Experiment.open(tmp_path) as stored:
+        records = list(stored.records())
+    assert len(records) == 2 * len(sizes)
+    reports = set()
+    for record in records:
+        assert record.counters is not None, record.dispatch
+        folder = tmp_path / record.counters.folder
+        operations = [value_of(launch, "tensor_ops_bf16") or 0.0
+                      for launch in read_counters(folder / "counters.csv")]  # fmt: skip
+        shape = parse_operation(record.operation).matmul_shape
+        assert sum(operations) == 2 * shape.m * shape.n * shape.k
+        reports.add((folder / "counters.ncu-rep").stat().st_ino)
+    # One process, and so one report, for each of the two providers.
+    assert len(reports) == 2
+
+
 def test_elements_of_blocks_that_are_widened_are_the_work_described(tmp_path: Path) -> None:
     profile(
         shapes="2048x2048x1024", dtypes="e2m1:e2m1:f16", scaling="vs16_e8m0", providers="triton",

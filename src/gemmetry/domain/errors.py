@@ -13,7 +13,8 @@
     ├── EnvironmentFailure      this machine failed, not the request           exit status 3
     │   ├── StorageError        disk full, folder not writable
     │   ├── JournalDamagedError the experiment's database cannot be read
-    │   └── DeviceLostError     the device disappeared in the middle of a run
+    │   ├── DeviceLostError     the device disappeared in the middle of a run
+    │   └── ProfiledCommandError a command failed while it was profiled
     └── DispatchError           one dispatch cannot continue; becomes its Outcome, never ends a run
         ├── UnsupportedError    the provider cannot do this operation on this target
         ├── CompileError        a compiler rejected the configuration
@@ -119,6 +120,10 @@ class JournalDamagedError(EnvironmentFailure):
 
 class DeviceLostError(EnvironmentFailure):
     """The device disappeared; running the same command again resumes the rest of the plan."""
+
+
+class ProfiledCommandError(EnvironmentFailure):
+    """A command that a profiler ran failed, for a reason of its own."""
 
 
 class DispatchError(GemmetryError):

@@ -194,7 +194,7 @@ class TraceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterFacts:
-    """The hardware counters collected of one launch of a dispatch, in a process of its own."""
+    """The hardware counters collected of one launch of a dispatch, outside of its run."""
 
     folder: str
     """Folder of the profiler's files, relative to the experiment folder."""

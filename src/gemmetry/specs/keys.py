@@ -85,7 +85,8 @@ _ROWS = (
         "provider.", default=False),
     *SETTINGS,
     Key("counters", RESULTS, _T, "Hardware counters to collect of each dispatch that is ok, in a "
-        "process of its own, on a GPU: quick, gemm or full; the option alone means gemm.",
+        "process that does nothing else, on a GPU: quick, gemm or full; the option alone means "
+        "gemm.",
         metavar="SET", unset="none", bare="gemm"),
     Key("name", RESULTS, _T, "Name of the experiment.", metavar="NAME", default="profile"),
     Key("experiment", RESULTS, _T, "Folder of the experiment. Default: "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,12 +11,14 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches import counted
-from gemmetry.engine.dispatches.sanitized import CANNOT, SanitizedRequest
+from gemmetry.engine.dispatches.counted import CountedRequest
+from gemmetry.engine.dispatches.sanitized import CANNOT
 from gemmetry.engine.workers.protocol import Hello
 from gemmetry.providers.null_provider.provider import NullExecutable
 
 
-def a_request(folder: Path, configuration: str = "fast") -> Path:
+def a_request(folder: Path, *configurations: str) -> Path:
+    """A request for a dispatch with each of the configurations, by default one."""
     hello = Hello(
         "null", {}, Target(TargetKind.NULL, "", 0), RunSettings(), str(folder), str(folder),
         str(folder), 1, False,
@@ -23,7 +26,11 @@ def a_request(folder: Path, configuration: str = "fast") -> Path:
     name = "matmul_8x8x8_f32t_f32t_f32t"
     path = folder / "request"
     path.write_bytes(
-        msgspec.msgpack.encode(SanitizedRequest(hello, (name,), Configuration(configuration), 0.0))
+        msgspec.msgpack.encode(
+            CountedRequest(
+                hello, tuple((name, Configuration(one)) for one in configurations or ("fast",))
+            )
+        )
     )
     return path
 
@@ -49,10 +56,43 @@ def test_the_dispatch_is_warmed_up_and_then_launched_once_under_the_profiler(
 
 
 def test_what_cannot_be_built_is_a_status_of_its_own(tmp_path, capsys) -> None:
-    assert counted.main(a_request(tmp_path, configuration="no-such-behaviour")) == CANNOT
+    assert counted.main(a_request(tmp_path, "no-such-behaviour")) == CANNOT
     assert "no-such-behaviour" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", [TargetKind.NULL, TargetKind.HIP])
 def test_only_cuda_has_a_profiler_that_is_started(kind: TargetKind) -> None:
     assert counted._profiler(kind) is None
+
+
+def test_each_of_several_dispatches_is_launched_in_a_range_of_its_own(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    events: list[str] = []
+
+    @contextmanager
+    def a_range(kind, name):
+        events.append(name)
+        yield
+        events.append("end")
+
+    run = NullExecutable.run
+
+    def launch(self, *arguments) -> None:
+        events.append("launch")
+        run(self, *arguments)
+
+    monkeypatch.setattr(NullExecutable, "run", launch)
+    monkeypatch.setattr(counted, "_range", a_range)
+    assert counted.main(a_request(tmp_path, "fast", "no-such-behaviour", "fast")) == 0
+    warm = ["launch"] * counted.WARM_UP
+    assert events == [*warm, "gemmetry_dispatch_0", "launch", "end",
+                      *warm, "gemmetry_dispatch_2", "launch", "end"]  # fmt: skip
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [f"{counted.COUNTED} {number}" for number in (0, 2)]
+    assert "no-such-behaviour" in captured.err
+
+
+def test_a_single_dispatch_needs_no_range(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(counted, "_range", lambda kind, name: pytest.fail("a range"))
+    assert counted.main(a_request(tmp_path)) == 0

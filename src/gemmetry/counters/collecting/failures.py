@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.counters.collecting.request import CollectFiles, CollectRequest
-from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, StorageError
+from gemmetry.domain.errors import (
+    EnvironmentFailure,
+    GemmetryError,
+    ProfiledCommandError,
+    RequestError,
+    StorageError,
+)
 from gemmetry.formats.run_log import crash_in, last_line, log_tail
 from gemmetry.hardware.profilers import (
     PERMISSION_HINT,
@@ -180,4 +186,5 @@ def _failed(attempt: ProfilerEnd, log: str) -> GemmetryError:
     text = f"{what} ended with status {attempt.status}{f': {why}' if why else ''}"
     logs = [path for path in (attempt.files.application_log, attempt.files.profiler_log)
             if path.exists()]  # fmt: skip
-    return EnvironmentFailure(text, hint=f"See {' and '.join(map(str, logs))}." if logs else "")
+    hint = f"See {' and '.join(map(str, logs))}." if logs else ""
+    return EnvironmentFailure(text, hint=hint) if own else ProfiledCommandError(text, hint=hint)

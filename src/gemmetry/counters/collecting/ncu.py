@@ -96,7 +96,7 @@ def _kernels(request: CollectRequest) -> list[str]:
 def _ranges(request: CollectRequest) -> list[str]:
     """A bare name matches ranges with a start and an end; those that are pushed and popped, as
     torch's are, need a slash."""
-    if not request.nvtx:
+    if not request.nvtx and not request.records_ranges:
         return []
     found = ["--nvtx"]
     for one in request.nvtx:

@@ -1,24 +1,37 @@
-"""Collects hardware counters of dispatches that are ok, each in a process of its own."""
+"""Collects hardware counters of dispatches that are ok, in processes that launch nothing else.
+
+With Nsight Compute, dispatches of a provider share a process, whose start takes longer than most
+dispatches: each launch lies in an NVTX range. Where such a process crashes, the dispatch
+that it was busy with is counted alone, and the others continue together.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from gemmetry.counters.collecting.collector import Collected, Tool, collect, find_tool, plan
+from gemmetry.counters.collecting.parts import divide
 from gemmetry.counters.collecting.request import CollectRequest, ToolName
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import LaunchVerdict
 from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.dispatch import Plan
-from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
+from gemmetry.domain.errors import (
+    EnvironmentFailure,
+    GemmetryError,
+    ProfiledCommandError,
+    RequestError,
+    StorageError,
+)
 from gemmetry.domain.events import Message
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import CounterFacts, Record
@@ -26,9 +39,8 @@ from gemmetry.domain.target import TargetKind
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.dispatches.candidates import Resolver
-from gemmetry.engine.dispatches.counted import WARM_UP
+from gemmetry.engine.dispatches.counted import COUNTED, WARM_UP, CountedRequest, range_name
 from gemmetry.engine.dispatches.evidence_folders import path_of
-from gemmetry.engine.dispatches.sanitized import SanitizedRequest
 from gemmetry.engine.jobs import job_of
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.opaque.executor import run_command
@@ -38,6 +50,13 @@ from gemmetry.formats.counters.launches import DURATION
 
 COUNTERS = "counters"
 """Subfolder of an experiment."""
+
+SHARED = ".shared"
+"""Folder next to those of the devices, while several dispatches share a process."""
+
+MOST_TOGETHER = 16
+"""Dispatches that share a process. Each of their folders has its report, a megabyte for each
+dispatch, as a link to one file; on file systems without links, and after a merge, as a copy."""
 
 TOOLS: Mapping[TargetKind, ToolName] = {TargetKind.CUDA: "ncu", TargetKind.HIP: "rocprofv3"}
 
@@ -83,22 +102,22 @@ class Counting:
             return ""
         began = time.monotonic()
         dispatches = counted(len(lacking), "dispatch", "dispatches")
-        self.journal.publish(
-            Message(f"collecting hardware counters of {dispatches}, each in a process of its own")
-        )
+        self.journal.publish(Message(
+            f"collecting hardware counters of {dispatches}, in processes that launch nothing else"
+        ))  # fmt: skip
         rows = (row for row in store.planned() if row.id in lacking)
-        done = 0
+        by_lane: dict[int, list[Candidate]] = {}
         for candidate in Resolver(self.lanes).candidates(rows):
-            record = lacking[candidate.id]
-            try:
-                facts = self._collect(candidate, record)
-            except EnvironmentFailure as error:
-                return f"counters of {record.dispatch}: {error}"
-            except GemmetryError as error:
-                self.journal.warn(f"no counters of {record.dispatch}: {error.message}")
-                continue
-            store.amend(candidate.id, dataclasses.replace(record, counters=facts))
-            done += 1
+            by_lane.setdefault(candidate.lane.id, []).append(candidate)
+        done = 0
+        try:
+            for candidates in by_lane.values():
+                for candidate, facts in self._of_provider(candidates):
+                    record = dataclasses.replace(lacking[candidate.id], counters=facts)
+                    store.amend(candidate.id, record)
+                    done += 1
+        except EnvironmentFailure as error:
+            return str(error)
         if done:
             dispatches = counted(done, "dispatch", "dispatches")
             took = format_ns(1e9 * (time.monotonic() - began))
@@ -106,6 +125,40 @@ class Counting:
                 Message(f"hardware counters of {dispatches} were collected in {took}")
             )
         return ""
+
+    def _of_provider(
+        self, candidates: Sequence[Candidate]
+    ) -> Iterator[tuple[Candidate, CounterFacts]]:
+        """The counters of each dispatch of a provider: of several in one process while that works.
+
+        Raises:
+            EnvironmentFailure: counters cannot be collected here.
+        """
+        left = list(candidates)
+        together = TOOLS[left[0].lane.target.kind] == "ncu"
+        while left:
+            group = left[:MOST_TOGETHER] if together else left[:1]
+            found = self._together(group) if len(group) > 1 else {}
+            for candidate in group:
+                if candidate.id in found:
+                    yield candidate, found[candidate.id]
+            left = [one for one in left if one.id not in found]
+            if len(found) == len(group):
+                continue
+            # What several share may fail where each alone does not.
+            together = together and (bool(found) or len(group) == 1)
+            alone = left.pop(0)
+            try:
+                yield alone, self._alone(alone)
+            except GemmetryError as error:
+                if isinstance(error, EnvironmentFailure) and not self._has_crashed(alone, error):
+                    raise EnvironmentFailure(f"counters of {alone.name}: {error}") from error
+                self.journal.warn(f"no counters of {alone.name}: {error.message}")
+
+    def _has_crashed(self, candidate: Candidate, error: EnvironmentFailure) -> bool:
+        """Whether the program failed, which concerns its dispatch only, and not the profiler."""
+        log = self._folder(candidate) / "counters.application.log"
+        return isinstance(error, ProfiledCommandError) and not _completed(log, 1)
 
     def _lacks(self, record: Record) -> bool:
         kept = record.counters
@@ -115,22 +168,39 @@ class Counting:
             return True
         return not (self.journal.experiment.path / kept.folder).is_dir()
 
-    def _collect(self, candidate: Candidate, record: Record) -> CounterFacts:
-        target = candidate.lane.target
-        root = self.journal.experiment.path
-        place = Path(COUNTERS) / path_of(
-            target.device or target.name, record.provider, record.dispatch
-        )
-        folder = (root / place).resolve()
+    def _together(self, group: Sequence[Candidate]) -> dict[int, CounterFacts]:
+        """Counters of those dispatches of a group that were profiled as a whole, by id."""
+        shared = self.journal.experiment.path.resolve() / COUNTERS / SHARED
+        try:
+            collected = self._collected(group, shared)
+            whole = _completed(collected.files.application_log, len(group))
+            ranges = {range_name(number): group[number] for number in whole}
+            parts = divide(collected, {name: self._folder(one) for name, one in ranges.items()})
+            return {ranges[name].id: self._facts(ranges[name], part)
+                    for name, part in parts.items()}  # fmt: skip
+        except StorageError:
+            raise
+        except (GemmetryError, OSError):
+            return {}  # Alone, each gives its reason.
+        finally:
+            shutil.rmtree(shared, ignore_errors=True)
+
+    def _alone(self, candidate: Candidate) -> CounterFacts:
+        collected = self._collected([candidate], self._folder(candidate))
+        return self._facts(candidate, collected)
+
+    def _folder(self, candidate: Candidate) -> Path:
+        return self.journal.experiment.path.resolve() / _place(candidate)
+
+    def _collected(self, group: Sequence[Candidate], folder: Path) -> Collected:
         folder.mkdir(parents=True, exist_ok=True)
         request_file = folder / "request.msgpack"
-        hello = self.context.hello(candidate.lane, jobs=1)
-        request_file.write_bytes(
-            msgspec.msgpack.encode(
-                SanitizedRequest(hello, (candidate.operation_name,), candidate.configuration, 0.0)
-            )
-        )
-        name = TOOLS[target.kind]
+        lane = group[0].lane
+        request_file.write_bytes(msgspec.msgpack.encode(CountedRequest(
+            self.context.hello(lane, jobs=1),
+            tuple((one.operation_name, one.configuration) for one in group),
+        )))  # fmt: skip
+        name = TOOLS[lane.target.kind]
         tool = self.tools.get(name) or self.tools.setdefault(name, find_tool(name))
         # Nsight Compute waits for the program to start it. rocprofv3 leaves out the first launches
         # of each kernel: up to ROCm 7.0, pausing it does not reach counters (rocm-systems#1496).
@@ -142,16 +212,19 @@ class Counting:
                     metric_set=self.metric_set,
                     from_start=not is_started,
                     launch_skip=0 if is_started else WARM_UP,
+                    records_ranges=len(group) > 1,
                 ),
                 folder,
                 tool=tool,
             )
-            collected = collect(planned, run_command, replace=True)
+            return collect(planned, run_command, replace=True)
         finally:
             request_file.unlink(missing_ok=True)
+
+    def _facts(self, candidate: Candidate, collected: Collected) -> CounterFacts:
         verdict = _verdict(collected, candidate)
         return CounterFacts(
-            folder=place.as_posix(),
+            folder=_place(candidate).as_posix(),
             metric_set=self.metric_set,
             launches=collected.launches,
             passes=collected.passes,
@@ -159,6 +232,22 @@ class Counting:
             summary=verdict.claim if verdict is not None else "",
             confidence=str(verdict.confidence) if verdict is not None else "",
         )
+
+
+def _completed(log: Path, count: int) -> list[int]:
+    """The places, of `count`, of the dispatches that the program launched to their end."""
+    try:
+        lines = set(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:
+        return []
+    return [number for number in range(count) if f"{COUNTED} {number}" in lines]
+
+
+def _place(candidate: Candidate) -> Path:
+    """The folder of a dispatch's counters, relative to the experiment's."""
+    lane = candidate.lane
+    place = lane.target.device or lane.target.name
+    return Path(COUNTERS) / path_of(place, lane.provider, candidate.name)
 
 
 def _verdict(collected: Collected, candidate: Candidate) -> LaunchVerdict | None:
