@@ -27,6 +27,7 @@ from gemmetry.engine.device.grouping import Budget
 from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.candidates import Resolver
+from gemmetry.engine.dispatches.companions_ahead import CompanionsAhead
 from gemmetry.engine.dispatches.evidence_folders import FAILURES
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
@@ -257,6 +258,9 @@ class _Run:
         self._journal = journal
         self._records = records
         self._job = context.job
+        self._ahead = CompanionsAhead(
+            {key: item.provider for key, item in self._lanes.items()}, context.settings
+        )
         self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
         self._devices = devices
         self._environment = environment
@@ -351,6 +355,9 @@ class _Run:
             if self._job.uses_device and not target.is_gpu:
                 yield self._compiled(*started)
                 continue
+            if self._job.uses_device and target.index is not None:
+                ahead = filter(self._compiles_ahead, chunk)
+                pool.submit(self._ahead.of(ahead), lambda _count, _current: None)
             if waiting is not None:
                 yield self._compiled(*waiting)
             waiting = started

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.operation import Operation
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.companions import Companions
@@ -38,7 +38,6 @@ class CompanionBuilder:
         if level == "quick" or not (self._provider.rebuilds_quickly or level == "paranoid"):
             return None
         configuration = dispatch.configuration
-        stages = configuration.parameters.get("stages", configuration.parameters.get("num_stages"))
         key = (configuration.name, dispatch.operation.signature, configuration.tile)
 
         def build(operation: Operation) -> Executable | None:
@@ -47,7 +46,7 @@ class CompanionBuilder:
         return Companions(
             build,
             configuration.tile,
-            stages if isinstance(stages, int) and stages > 0 else None,
+            stages_of(configuration),
             known=self._known.setdefault(key, {}),
         )
 
@@ -60,3 +59,9 @@ class CompanionBuilder:
             return None
         built = Dispatch(operation, configuration, dispatch.provider, target)
         return self._guard(provider.build(built, self._workspace))
+
+
+def stages_of(configuration: Configuration) -> int | None:
+    """Depth of the configuration's pipeline, if it names one."""
+    stages = configuration.parameters.get("stages", configuration.parameters.get("num_stages"))
+    return stages if isinstance(stages, int) and stages > 0 else None

@@ -38,7 +38,8 @@ def check_long_axes(context: Context) -> CheckResult:
     return companions.known[key]
 
 
-def _sizes(tile: tuple[int, int, int], *, thorough: bool) -> Iterator[Sizes]:
+def long_sizes(tile: tuple[int, int, int], *, thorough: bool = False) -> Iterator[Sizes]:
+    """The long and thin shapes of the check."""
     bm, bn, _ = tile
     yield Sizes(max(FOUR_BITS * bm, TEN_BITS) + 5, 3, 5)
     yield Sizes(3, max(FOUR_BITS * bn, TEN_BITS) + 5, 5)
@@ -55,7 +56,7 @@ def _try_all(context: Context, companions: Companions) -> CheckResult:
     seconds = min(context.first.seconds, context.second.seconds)
     seconds /= own.batch * _steps(Sizes(*own[:3]), tile)
     tried, left_out = 0, []
-    for sizes in _sizes(tile, thorough=context.thorough):
+    for sizes in long_sizes(tile, thorough=context.thorough):
         predicted_s = seconds * _steps(sizes, tile)
         if predicted_s > LONGEST_S[context.thorough]:
             text = "x".join(map(str, sizes))
