@@ -16,6 +16,8 @@ from gemmetry.tuning.strategy import EFFORTS, Limit, SearchTrial, make_strategy
 BUDGETS = (0.01, 0.05, 0.10)
 """Shares of the evaluations of an exhaustive search that are compared."""
 SEEDS = 20
+FINALISTS = 3
+"""Configurations of a shape that are measured again, precisely, at the end of a search."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,8 +62,9 @@ def simulate(
 ) -> list[SimulatedShare]:
     """How each strategy does with each budget.
 
-    A full trial gives the stored median. A shorter one varies around it as so many fewer samples
-    would, from the stored interval. Where nothing that was tried worked, the share is 0.
+    A trial varies around the stored median as another one with its number of samples would, by
+    the stored interval. Of the :data:`FINALISTS` that are then the fastest, the finals find the
+    one with the shortest stored median. Where nothing that was tried worked, the share is 0.
 
     Raises:
         UnknownNameError, RequestError: there is no such strategy, or its library is missing.
@@ -105,9 +108,8 @@ def _run(
     history = search(strategy, measure)
     found = []
     for index, one in enumerate(measured):
-        ranked = history.ranked(index)
-        ns = one.times_ns[ranked[0]] if ranked else None
-        found.append((0.0 if ns is None else one.best_ns / ns, history.cost(index)))
+        finals = [one.times_ns[best] or math.inf for best in history.ranked(index)[:FINALISTS]]
+        found.append((one.best_ns / min(finals, default=math.inf), history.cost(index)))
     return found
 
 
@@ -117,6 +119,6 @@ def _observed(
     ns = measured.times_ns[trial.candidate]
     if ns is None:
         return None
-    # The median of n samples varies with 1 / sqrt(n); the stored one already does, once.
-    spread = measured.errors[trial.candidate] * math.sqrt(1 / EFFORTS[trial.effort] - 1)
+    # The median of n samples varies with 1 / sqrt(n).
+    spread = measured.errors[trial.candidate] / math.sqrt(EFFORTS[trial.effort])
     return ns * math.exp(spread * rng.standard_normal())

@@ -47,8 +47,8 @@ class SearchTrial:
 
 
 class TuningStrategy(Protocol):
-    """Decides what is measured next. It asks for no trial twice, and for no more evaluations of a
-    space than its limit."""
+    """Decides what is measured next. It asks for no trial twice, and for no more evaluations than
+    the limits of all spaces together."""
 
     def ask(self) -> Sequence[SearchTrial]:
         """The trials to measure now; empty at the end of the search."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +17,9 @@ from gemmetry.domain.record import Record
 from gemmetry.tuning.stored import median_of
 from gemmetry.tuning.strategy import SearchTrial
 
+Clock = Callable[[], float]
+"""The time in s."""
+
 
 class _TimeUp(BaseException):
     """Ends a run like an interrupt: what is measured is stored, and no ``except Exception`` on the
@@ -27,7 +30,13 @@ class EngineMeasure:
     """Measures trials. What is stored already is not measured again."""
 
     def __init__(
-        self, prepared: PreparedTuning, listener: Listener, *, command: str, fresh: bool = False
+        self,
+        prepared: PreparedTuning,
+        listener: Listener,
+        *,
+        command: str,
+        fresh: bool = False,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._prepared = prepared
         self._listener = listener
@@ -35,7 +44,8 @@ class EngineMeasure:
         self._fresh: set[int] | None = set() if fresh else None
         """Efforts whose experiments have been begun anew."""
         limit = prepared.seconds
-        self._deadline = None if limit is None else time.monotonic() + limit
+        self._clock = clock
+        self._deadline = None if limit is None else clock() + limit
         self.failure = ""
         """Why the last run ended early."""
 
@@ -94,7 +104,7 @@ class EngineMeasure:
 
     @property
     def _is_late(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+        return self._deadline is not None and self._clock() > self._deadline
 
     def _key(self, trial: SearchTrial) -> tuple[str, str]:
         space = self._prepared.spaces[trial.space]

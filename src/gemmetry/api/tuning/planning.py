@@ -17,6 +17,7 @@ from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.target import Target
 from gemmetry.providers.traits import baseline_names, traits_of
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
+from gemmetry.tuning.simulation import FINALISTS
 from gemmetry.tuning.space import SearchSpace, make_space, space_of
 from gemmetry.tuning.stored import SEARCH_FOLDER
 from gemmetry.tuning.strategy import EFFORTS, FULL, Limit, make_strategy
@@ -24,7 +25,6 @@ from gemmetry.tuning.strategy import EFFORTS, FULL, Limit, make_strategy
 SAMPLES = 9
 """Of a full trial, where ``--benchmark-repetitions`` does not say otherwise: short trials then take
 one and three."""
-FINALISTS = 3
 _LEVEL = "standard"
 """The lowest level of verification of the finals: the first one with races and tails."""
 

@@ -39,6 +39,10 @@ _VARIANCES = (0.01, 0.04, 0.16, 0.64)
 """Of the differences from the prediction; likewise."""
 _CAUTION = 1.5
 """Standard deviations that an unknown configuration is given the benefit of."""
+_URGENT = 1e6
+"""What a shape of which nothing works yet is ahead of all others."""
+_MOST = 3
+"""Largest share of a batch that a shape gets, in its equal share."""
 _FAILED = math.log(8.0)
 """A configuration that failed counts as that much slower than the best: those like it are avoided,
 and not forbidden."""
@@ -56,55 +60,77 @@ class ModelSearch:
         ).reshape(len(spaces), -1)
         self._asked: list[list[int]] = [[] for _ in spaces]
         self._learned: dict[tuple[int, int], float | None] = {}
+        self._best: dict[int, float] = {}
+        """Space -> logarithm of the shortest time."""
         self._batch = 0
 
     def ask(self) -> Sequence[SearchTrial]:
-        """The next batch of every shape."""
+        """The next batch: at first as many of every shape as its limit gives, then those of all
+        shapes that promise the most."""
         if self._batch == _BATCHES:
             return []
         self._batch += 1
-        posterior = _Posterior(self._known(), self._features, self._sizes, self._spaces)
-        trials = []
-        for index, (space, limit) in enumerate(zip(self._spaces, self._limits, strict=True)):
-            due = math.ceil(limit * self._batch / _BATCHES) - len(self._asked[index])
-            for one in self._choose(index, space, posterior, due):
-                self._asked[index].append(one)
-                trials.append(SearchTrial(index, one))
-        return trials or self.ask()
+        known = self._known()
+        posterior = _Posterior(known, self._features, self._sizes, self._spaces)
+        total = math.ceil(sum(self._limits) * self._batch / _BATCHES)
+        due = total - sum(map(len, self._asked))
+        offers: list[tuple[float, int, int]] = []
+        for index, space in enumerate(self._spaces):
+            share = math.ceil(self._limits[index] / _BATCHES)
+            if self._batch > 1:
+                share = _MOST * math.ceil(due / len(self._spaces))
+            offers += self._offers(index, space, posterior, share)
+        if self._batch > 1:
+            offers = sorted(offers)[:due]
+        for _, index, one in offers:
+            self._asked[index].append(one)
+        return [SearchTrial(index, one) for _, index, one in offers] or self.ask()
 
     def learn(self, trial: SearchTrial, ns: float | None) -> None:
         """Learn a time, or a failure."""
         self._learned[trial.space, trial.candidate] = None if ns is None else math.log(ns)
 
-    def _choose(
-        self, index: int, space: SearchSpace, posterior: _Posterior, count: int
-    ) -> Sequence[int]:
-        if count <= 0 or not len(space):
+    def _offers(
+        self,
+        index: int,
+        space: SearchSpace,
+        posterior: _Posterior,
+        count: int,
+    ) -> list[tuple[float, int, int]]:
+        """Up to `count` configurations of a space with what each promises, negative: the expected
+        improvement on the best (Jones et al., J. Global Optimization 13, 1998), or, where nothing
+        of the shape works yet, the lower confidence bound."""
+        count = min(count, len(space) - len(self._asked[index]))
+        if count <= 0:
             return []
         mean, covariance = posterior.of(index)
+        best = self._best.get(index)
         taken = set(self._asked[index])
-        chosen: list[int] = []
         seeds = [one for one in space.seeds if one not in taken] if self._batch == 1 else []
-        while len(chosen) < count and len(taken) < len(space):
-            bound = mean - _CAUTION * np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-            bound[list(taken)] = np.inf
-            best = seeds.pop(0) if seeds else int(np.argmin(bound))
-            chosen.append(best)
-            taken.add(best)
-            column = covariance[:, best]
-            covariance = covariance - np.outer(column, column) / (column[best] + _NOISE_VARIANCE)
-        return chosen
+        offers: list[tuple[float, int, int]] = []
+        while len(offers) < count:
+            spread = np.sqrt(np.maximum(covariance.diagonal(), 1e-12))
+            if best is None:
+                value = mean - _CAUTION * spread - _URGENT
+            else:
+                value = -_expected_improvement(best - mean, spread)
+            value[list(taken)] = np.inf
+            chosen = seeds.pop(0) if seeds else int(np.argmin(value))
+            offers.append((float(value[chosen]), index, chosen))
+            taken.add(chosen)
+            column = covariance[:, chosen]
+            covariance = covariance - np.outer(column, column) / (column[chosen] + _NOISE_VARIANCE)
+        return offers
 
     def _known(self) -> list[tuple[int, int, float]]:
         """Space, configuration and logarithm of the time of everything that is known."""
-        best: dict[int, float] = {}
+        failed = [float(np.median(space.predicted)) for space in self._spaces]
         for (index, _), value in self._learned.items():
             if value is not None:
-                best[index] = min(value, best.get(index, math.inf))
+                self._best[index] = min(value, self._best.get(index, math.inf))
         return [
-            (index, one, best[index] + _FAILED if value is None else value)
+            (index, one, self._best.get(index, failed[index]) + _FAILED if value is None else value)
             for (index, one), value in self._learned.items()
-            if index in best
         ]
 
 
@@ -118,11 +144,13 @@ class _Posterior:
         sizes: Matrix,
         spaces: Sequence[SearchSpace],
     ) -> None:
-        self._rows, self._sizes, self._spaces = rows, sizes, spaces
+        self._rows, self._spaces = rows, spaces
+        self._near = np.exp(-_squares(sizes, sizes) / (2 * _SHAPE_SCALE**2))
         self._shapes = np.array([one[0] for one in known], dtype=np.intp)
         width = rows[0].shape[1] if rows else 0
         self._x = np.array([rows[s][c] for s, c, _ in known]).reshape(len(known), width)
         self._length, self._variance = _LENGTHS[1], _VARIANCES[1]
+        self._center: dict[int, float] = {}
         if not known:
             return
         self._y = np.array([value - spaces[s].predicted[c] for s, c, value in known])
@@ -149,12 +177,11 @@ class _Posterior:
         return mean, own - half.T @ half
 
     def _kernel(self, a: Matrix, of_a: Indices, b: Matrix, of_b: Indices) -> Matrix:
-        squares = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
+        squares = _squares(a, b)
         # Matérn 5/2: times change more suddenly than a Gaussian kernel assumes.
-        distance = np.sqrt(5 * squares / max(a.shape[1], 1)) / self._length
+        distance = np.sqrt(squares * (5 / max(a.shape[1], 1))) / self._length
         alike = (1 + distance + distance**2 / 3) * np.exp(-distance)
-        gaps = self._sizes[of_a][:, None, :] - self._sizes[of_b][None, :, :]
-        near = np.exp(-((gaps / _SHAPE_SCALE) ** 2).sum(axis=2) / 2)
+        near = self._near[np.ix_(of_a, of_b)]
         return np.asarray(self._variance * alike * (_SHARE + (1 - _SHARE) * near))
 
     def _cholesky(self) -> Matrix:
@@ -169,6 +196,21 @@ class _Posterior:
         half = np.linalg.solve(factor, self._y)
         value = -0.5 * float(half @ half) - float(np.log(factor.diagonal()).sum())
         return value, length, variance
+
+
+def _expected_improvement(gain: Matrix, spread: Matrix) -> Matrix:
+    """Of a normal variable with mean `gain` and standard deviation `spread`: the mean of its
+    positive part."""
+    z = gain / spread
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
+    return np.asarray(gain * below + spread * density)
+
+
+def _squares(a: Matrix, b: Matrix) -> Matrix:
+    """Squared Euclidean distances of the rows of `a` and `b`, shape (len(a), len(b))."""
+    found = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
+    return np.asarray(np.maximum(found, 0.0))
 
 
 def _solve(factor: Matrix, values: Matrix) -> Matrix:

@@ -1,0 +1,88 @@
+"""How trials become runs of the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmetry import engine
+from gemmetry.api.profile import read_spec
+from gemmetry.api.tuning.measuring import EngineMeasure
+from gemmetry.api.tuning.planning import prepare_tuning
+from gemmetry.domain.events import ignore_events
+from gemmetry.engine.summary import RunSummary
+from gemmetry.store.experiment import Experiment
+from gemmetry.tuning.strategy import FULL, Limit, SearchTrial
+
+PROVIDERS = [{"name": "null", "options": {"configurations": ["factor_0p7", "wrong", "noisy_3"]}}]
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    spec = read_spec(
+        {"providers": PROVIDERS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune",
+         "experiment": str(tmp_path / "t")}
+    )  # fmt: skip
+    return prepare_tuning(spec, strategy="exhaustive", limit=Limit())
+
+
+def place(prepared, name):
+    (found,) = [i for i, c in enumerate(prepared.spaces[0].configurations) if c.name == name]
+    return found
+
+
+def test_times_of_what_works_and_nothing_for_what_does_not(prepared):
+    fast, wrong = (SearchTrial(1, place(prepared, name)) for name in ("factor_0p7", "wrong"))
+    measure = EngineMeasure(prepared, ignore_events, command="")
+    found = measure([fast, wrong])
+    assert found[wrong] is None
+    assert found[fast] > 0
+    with Experiment.open(prepared.search_folder(FULL)) as stored:
+        (record,) = [r for r in stored.records() if r.configuration == "factor_0p7"]
+    assert record.measurement.sample_count == 9
+    assert record.verdict.checks["values"] == "passed"
+    assert "repeat" not in record.verdict.checks
+
+
+def test_stored_trials_are_not_run_again(prepared, monkeypatch):
+    trial = SearchTrial(0, 0)
+    first = EngineMeasure(prepared, ignore_events, command="")([trial])
+    monkeypatch.setattr(engine, "run", None)
+    assert EngineMeasure(prepared, ignore_events, command="")([trial]) == first
+
+
+def test_a_fresh_search_forgets_what_is_stored(prepared, monkeypatch):
+    trial = SearchTrial(0, 0)
+    EngineMeasure(prepared, ignore_events, command="")([trial])
+    runs = []
+    real = engine.run
+
+    def run(*given, **options):
+        runs.append(options["fresh"])
+        return real(*given, **options)
+
+    monkeypatch.setattr(engine, "run", run)
+    measure = EngineMeasure(prepared, ignore_events, command="", fresh=True)
+    measure([trial])
+    measure([SearchTrial(0, 1)])
+    assert runs == [True, False]
+
+
+def test_a_search_ends_in_the_middle_of_a_run_and_keeps_what_is_measured(prepared):
+    from dataclasses import replace
+
+    ticks = iter(range(100))
+    limited = replace(prepared, seconds=1.5)
+    trials = [SearchTrial(space, one) for space in (0, 1) for one in range(5)]
+    found = EngineMeasure(limited, ignore_events, command="", clock=lambda: next(ticks))(trials)
+    assert 0 < len(found) < len(trials)
+    assert set(EngineMeasure(prepared, ignore_events, command="")(trials)) == set(trials)
+
+
+def test_a_failure_of_the_machine_ends_the_search(prepared, monkeypatch):
+    def lost(_plan, folder, **_options):
+        return RunSummary(experiment=folder, total=1, failure="the device is gone")
+
+    monkeypatch.setattr(engine, "run", lost)
+    measure = EngineMeasure(prepared, ignore_events, command="")
+    assert measure([SearchTrial(0, 0)]) == {}
+    assert measure.failure == "the device is gone"
