@@ -1,13 +1,15 @@
 """Where the time of a run goes: wall and processor seconds of each stage, in the parent and in the
 workers.
 
-    python benchmarks/profile_time.py [--json FILE] -- ARGUMENTS OF gemmetry profile
+    python benchmarks/profile_time.py [--json FILE] [--set-constant MODULE.NAME=VALUE] \\
+        -- ARGUMENTS OF gemmetry profile
 
 Runs ``gemmetry profile ARGUMENTS`` with every worker's own stages timed, and prints three tables:
 the stages of the parent (which waits for its workers), those of the workers that verify, and those
 of the further processes of the same lanes. ``self`` is a stage's wall time without the stages
 listed that ran within it, so that the column adds up; ``cpu`` is the processor time of the whole
-process, its threads included. Stages of several workers are summed.
+process, its threads included. Stages of several workers are summed. ``--set-constant`` runs with
+another value of a constant, in the parent and in all workers.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -30,6 +33,9 @@ from typing import Any
 
 FOLDER = "GEMMETRY_PROFILE_TIME"
 """The environment variable with the folder to which workers write their stages."""
+
+CONSTANTS = "GEMMETRY_PROFILE_TIME_CONSTANTS"
+"""The environment variable with the constants that are set, separated by spaces."""
 
 Totals = dict[str, list[float]]
 """Stage -> calls, wall s, self s, processor s."""
@@ -90,6 +96,14 @@ class Clock:
                         setattr(module, name, timed)
 
 
+def set_constants() -> None:
+    """Set the constants of modules that the environment names."""
+    for text in os.environ.get(CONSTANTS, "").split():
+        name, _, value = text.partition("=")
+        module, _, constant = name.rpartition(".")
+        vars(importlib.import_module(module))[constant] = float(value)
+
+
 def worker(arguments: list[str]) -> int:
     """Serve as a worker whose stages are timed."""
     began = time.perf_counter()
@@ -131,6 +145,7 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     from gemmetry.verification.checks import memory
     from gemmetry.verification.references import cache, freivalds
 
+    set_constants()
     clock.methods(type(provider), ["build"])
     steps = ["_open_one", "_try", "_verify", "make_sampler", "_sample_one", "_close_one"]
     clock.methods(bench.Bench, steps)
@@ -149,7 +164,10 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     memory.check_form = clock.timed("check form", memory.check_form)
     torch_device = sys.modules.get("gemmetry.devices.torch")
     if torch_device is not None:
-        moves = ["upload", "write", "download", "same_bytes", "clone", "_float64_product"]
+        moves = [
+            "upload", "write", "download", "same_bytes", "clone", "_float64_product", "digest",
+            "upload_reference", "error_sums",
+        ]  # fmt: skip
         clock.methods(torch_device.TorchDevice, [*moves, "__init__", "release"], "device ")
 
 
@@ -158,10 +176,10 @@ def _time_parent(clock: Clock) -> None:
     from gemmetry.engine.device import closing, opening, sampling
     from gemmetry.engine.workers import crew, local
 
-    clock.methods(crew.Crew, ["__init__", "stop"], "crew ")
     clock.methods(opening.Opener, ["open"], "opener ")
     clock.methods(sampling.RoundRobin, ["run"], "rounds ")
     clock.methods(closing.Closer, ["close_all"], "closer ")
+    clock.methods(crew.Crews, ["start", "wait_ready", "stop"], "crews ")
     clock.methods(session._Run, ["_compiled"])
     clock.functions(session._loaded, session._environment)
     start = local.start_guarded
@@ -202,8 +220,11 @@ def main() -> int:
     """Run the command and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write all stages of all processes to FILE")
+    parser.add_argument("--set-constant", action="append", default=[], metavar="MODULE.NAME=VALUE")
     parser.add_argument("command", nargs="+", help="arguments of gemmetry profile, after --")
     options = parser.parse_args()
+    os.environ[CONSTANTS] = " ".join(options.set_constant)
+    set_constants()
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder
