@@ -16,6 +16,11 @@ def test_mutants_are_not_completed():
         assert COMPLETERS[key]("mut") == []
 
 
+def test_the_best_of_a_librarys_algorithms_is_a_baseline():
+    assert COMPLETERS["baseline"]("cubl") == ["cublaslt", "cublaslt:best"]
+    assert COMPLETERS["providers"]("cubl") == ["cublaslt"]
+
+
 def test_lists_are_completed_at_their_end_without_repeats():
     assert COMPLETERS["dtypes"]("f32,f3") == []
     assert COMPLETERS["dtypes"]("f16,f3") == ["f16,f32"]

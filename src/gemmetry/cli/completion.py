@@ -28,6 +28,12 @@ def _providers() -> Iterable[str]:
     return provider_names()
 
 
+def _baselines() -> Iterable[str]:
+    from gemmetry.providers.traits import best_baseline
+
+    return [*_providers(), best_baseline()]
+
+
 def _dtypes() -> Sequence[str]:
     from gemmetry.domain.dtypes import DTYPES
 
@@ -72,7 +78,7 @@ _DTYPE_LIST = _list(_dtypes)
 COMPLETERS: dict[str, Callable[[str], list[str]]] = {
     **{key.name: _list(_fixed(*names)) for key in SETTINGS if (names := key.choices or key.names)},
     "providers": _list(_providers),
-    "baseline": _list(_providers),
+    "baseline": _list(_baselines),
     "dtypes": _DTYPE_LIST,
     "precisions": _DTYPE_LIST,
     "result_dtype": _DTYPE_LIST,

@@ -1,7 +1,10 @@
-"""Paths of the files that providers generate, and writing them atomically."""
+"""Paths of the files that providers generate, and writing them."""
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Dispatch
@@ -26,8 +29,29 @@ def write_atomically(path: Path, data: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="Free some space or choose another folder with --generated-dir.",
-        ) from error
+        raise _unwritable(path, error) from error
     return path
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Exclusive access among the processes that change files in `folder`, which is created.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="Free some space or choose another folder with --generated-dir.",
+    )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,18 @@ def test_the_choice_is_the_same_for_all_processes(library: Any, tmp_path: Path) 
     assert kept["algorithm"] == first.facts.default_configuration
     assert kept["trial"][0]["algorithm"] == kept["algorithm"]
     for executable in (first, again):
+        executable.close()
+
+
+def test_processes_that_build_together_make_one_choice(library: Any, tmp_path: Path) -> None:
+    """Two trials at a time would disturb each other, and could choose two algorithms."""
+    _build(BF16, "best", tmp_path / "alone").close()
+    launches = len(library.launched)
+    with ThreadPoolExecutor(3) as pool:
+        built = list(pool.map(lambda _: _build(BF16, "best", tmp_path / "together"), range(3)))
+    assert len(library.launched) == 2 * launches
+    assert len({one.facts for one in built}) == 1
+    for executable in built:
         executable.close()
 
 

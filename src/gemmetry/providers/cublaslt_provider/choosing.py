@@ -4,7 +4,7 @@ fastest of several in a short trial for ``best``, and the named one for all othe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from gemmetry.providers.cublaslt_provider.problem import GemmProblem, problem_of
 from gemmetry.providers.cublaslt_provider.selecting import algorithm_of, proposed, result_of
 from gemmetry.providers.cublaslt_provider.support import capability
 from gemmetry.providers.cublaslt_provider.trial import medians_ns
-from gemmetry.providers.files import output_folder, write_atomically
+from gemmetry.providers.files import locked, output_folder, write_atomically
 
 _WORKSPACE_BYTES = 32 * 2**20
 _EARLIER_WORKSPACE_BYTES = 4 * 2**20
@@ -101,34 +101,39 @@ def _best(
     dispatch: Dispatch, matmul: Matmul, proposals: int, device: TorchDevice, workspace: Workspace
 ) -> _Choice:
     """The fastest proposal. The choice is kept in a file, so that all processes of a run, and the
-    run that resumes it, measure the same algorithm."""
+    run that resumes it, measure the same algorithm; a second process waits for the first one's."""
     path = output_folder(workspace.generated, dispatch) / f"{dispatch.configuration.name}.json"
     made_for = {"cublaslt": bindings.version(), "device": dispatch.target.product}
-    kept = _kept(path, made_for)
-    if kept is not None:
-        return kept
-    results = proposed(matmul, dispatch.operation, proposals)
+    with locked(path.parent):
+        kept = _kept(path, made_for)
+        if kept is not None:
+            return kept
+        results = proposed(matmul, dispatch.operation, proposals)
+        times = _trial(dispatch, matmul, results, device)
+        chosen = results[times.index(min(times))]
+        document = {
+            **made_for,
+            "algorithm": algorithm_of(matmul, chosen).name,
+            "stored": chosen.stored,
+            "workspace_bytes": chosen.workspace_bytes,
+            "trial": [
+                {"algorithm": algorithm_of(matmul, one).name, "median_ns": round(ns, 1)}
+                for one, ns in zip(results, times, strict=True)
+            ],
+        }
+        write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+        return _Choice(chosen, len(results))
+
+
+def _trial(
+    dispatch: Dispatch, matmul: Matmul, results: Sequence[Result], device: TorchDevice
+) -> list[float]:
+    """The median of each algorithm in ns."""
     candidates = [
         CublasLtExecutable(dispatch.name, dispatch.operation, matmul, one, device, BuildFacts())
         for one in results
     ]
-    times = medians_ns([one.run for one in candidates], dispatch.operation, device)
-    kept = _kept(path, made_for)
-    if kept is not None:
-        return kept  # Another process was faster.
-    chosen = results[times.index(min(times))]
-    document = {
-        **made_for,
-        "algorithm": algorithm_of(matmul, chosen).name,
-        "stored": chosen.stored,
-        "workspace_bytes": chosen.workspace_bytes,
-        "trial": [
-            {"algorithm": algorithm_of(matmul, one).name, "median_ns": round(ns, 1)}
-            for one, ns in zip(results, times, strict=True)
-        ],
-    }
-    write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
-    return _Choice(chosen, len(results))
+    return medians_ns([one.run for one in candidates], dispatch.operation, device)
 
 
 def _kept(path: Path, made_for: Mapping[str, str]) -> _Choice | None:

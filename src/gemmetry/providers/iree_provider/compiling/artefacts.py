@@ -23,10 +23,10 @@ from gemmetry.domain.errors import StorageError
 from gemmetry.domain.operation import Operation
 from gemmetry.formats.files import completed, write_whole
 from gemmetry.hardware.detect import processor_identity
+from gemmetry.providers.files import locked
 from gemmetry.providers.iree_provider.compiling.machine_code import MachineCode
 from gemmetry.providers.iree_provider.compiling.sources import (
     dispatch_function,
-    locked,
     operation_folder,
 )
 

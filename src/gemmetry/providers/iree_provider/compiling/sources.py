@@ -6,10 +6,8 @@ runs can share a folder; it is replaced atomically, so a reader never sees a par
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Dispatch
@@ -17,6 +15,7 @@ from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
 from gemmetry.formats.files import write_whole
+from gemmetry.providers.files import locked
 from gemmetry.providers.iree_provider.compiling.linalg import function_text
 from gemmetry.providers.iree_provider.tiling.configurations import parse_tile
 from gemmetry.providers.iree_provider.tiling.tiles import Lowering
@@ -74,7 +73,6 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
     operation = wanted[0].operation
     path = source_path(generated, operation)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.parent):
             before = path.read_text() if path.exists() else ""
             functions = parse_functions(before)
@@ -88,11 +86,3 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
             hint="Free some space, or choose another folder with --generated-dir.",
         ) from error
     return path
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Exclusive access among the processes that change files in an operation's folder."""
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
