@@ -16,6 +16,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.target import Target
 from gemmetry.providers.traits import baseline_names, traits_of
+from gemmetry.specs.keys import KEYS
 from gemmetry.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.tuning.simulation import FINALISTS
 from gemmetry.tuning.space import SearchSpace, make_space, space_of
@@ -25,6 +26,8 @@ from gemmetry.tuning.strategy import EFFORTS, FULL, Limit, make_strategy
 SAMPLES = 9
 """Of a full trial, where ``--benchmark-repetitions`` does not say otherwise: short trials then take
 one and three."""
+_IDLE = ("append", "html", "columns", "counters")
+"""Keys of a spec about reports that a search does not write."""
 _LEVEL = "standard"
 """The lowest level of verification of the finals: the first one with races and tails."""
 
@@ -138,6 +141,14 @@ def prepare_tuning(
         raise RequestError(
             "tune verifies what it measures, so that no wrong configuration wins",
             hint="Leave the verification enabled.",
+        )
+    if not spec.profiling_enabled:  # type: ignore[attr-defined]
+        raise RequestError("tune measures, so profiling_enabled cannot be off", hint="Leave it on.")
+    idle = [KEYS[key].option for key in _IDLE if key in spec.model_fields_set]
+    if idle:
+        raise RequestError(
+            f"{' and '.join(idle)} would have no effect in tune",
+            hint="Leave it out; `gemmetry report` writes reports of the finals' experiment.",
         )
     name = spec.providers[0].name
     prepared = prepare(spec)
