@@ -138,6 +138,12 @@ def cublaslt_stand_in() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def histories() -> ModuleType:
+    """Makes synthetic histories with planted changes: the module ``histories.py``."""
+    return sys.modules.get("histories") or _load("histories")
+
+
+@pytest.fixture(scope="session")
 def counter_launches() -> ModuleType:
     """Makes synthetic launches with hardware counters: the module ``counter_launches.py``."""
     return sys.modules.get("counter_launches") or _load("counter_launches")

@@ -118,6 +118,7 @@ class FakeNvml:
             "nvmlDeviceGetHandleByIndex": object(),
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
+            "nvmlDeviceGetPowerManagementLimit": 700_000,
             "nvmlDeviceGetName": "NVIDIA H200",
             "nvmlDeviceGetUUID": "GPU-1",
         }
@@ -146,6 +147,12 @@ def test_nvidia_gpus_are_listed() -> None:
 
 def test_a_gpu_that_hides_its_memory_is_listed_without() -> None:
     assert nvidia_gpus(FakeNvml(failing="nvmlDeviceGetMemoryInfo")).gpus[0].memory_bytes is None
+
+
+def test_the_power_limit_that_is_set_is_read_where_the_driver_reports_it() -> None:
+    assert nvidia_gpus(FakeNvml()).gpus[0].power_limit_w == 700.0
+    virtual = FakeNvml(failing="nvmlDeviceGetPowerManagementLimit")
+    assert nvidia_gpus(virtual).gpus[0].power_limit_w is None
 
 
 @pytest.mark.parametrize(

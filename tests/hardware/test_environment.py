@@ -33,6 +33,27 @@ def test_two_cards_of_one_model_are_two_environments(monkeypatch) -> None:
     assert one.differences(other) == ["device_ids: GPU-1 vs GPU-2"]
 
 
+def test_memory_and_power_limits_are_part_of_the_environment_where_they_are_known(monkeypatch):
+    def here(**facts):
+        gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", **facts),), "", "")
+        monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
+        return capture_environment({})
+
+    full, less, unknown = (
+        here(memory_bytes=150 * 10**9, power_limit_w=700.0),
+        here(memory_bytes=150 * 10**9, power_limit_w=500.0),
+        here(),
+    )
+    assert full.power_limits_w == (700.0,)
+    assert full.device_memory_bytes == (150 * 10**9,)
+    assert (unknown.power_limits_w, unknown.device_memory_bytes) == ((), ())
+    assert full.id != less.id
+    assert not full.agrees_with(less)
+    assert full.differences(less) == ["power_limits_w: 700.0 vs 500.0"]
+    assert full.agrees_with(unknown), "an environment that was stored before limits were read"
+    assert unknown.agrees_with(full)
+
+
 def test_versions_are_stored_as_plain_text() -> None:
     class Version(str):
         """The class of torch's version."""

@@ -317,6 +317,46 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry compare before after --threshold 5%"),
         ("The dispatches of one run compared with torch:", "gemmetry compare run --baseline torch"),
     ),
+    "history": (
+        ("Add last night's run:",
+         "gemmetry history add gemmetry-out/profile-1234 --store history"),
+        ("What changed, with exit status 1 for a slower kernel:",
+         "gemmetry history check --store history"),
+        ("How times developed:", "gemmetry history show --store history"),
+    ),
+    "history add": (
+        ("Add an experiment:", "gemmetry history add gemmetry-out/profile-1234 --store history"),
+        ("With the commit that it measured:",
+         "gemmetry history add tonight --store history --commit 1a2b3c4 \\\n"
+         "  --label nightly"),
+        ("Several older ones:", "gemmetry history add gemmetry-out/profile-* --store history"),
+    ),
+    "history show": (
+        ("Every dispatch, with a trend:", "gemmetry history show --store history"),
+        ("One dispatch, with its changes and their causes:",
+         "gemmetry history show triton:matmul_4096x4096x4096 --store history"),
+        ("All points as JSON:", "gemmetry history show 'torch:*' --store history --json"),
+    ),
+    "history check": (
+        ("In continuous integration:",
+         "gemmetry history check --store history -o check.xml,check.md"),
+        ("Only the latest three runs, and changes of unclear cause fail, too:",
+         "gemmetry history check --store history --latest 3 \\\n"
+         "  --fail-on kernel,lost,undecided"),
+        ("Compared with another reference:",
+         "gemmetry history check --store history --baseline iree:default"),
+    ),
+    "history annotate": (
+        ("Acknowledge a slower kernel:",
+         "gemmetry history annotate triton:matmul_4096 --store history --run 1a2b3c4 \\\n"
+         "  --text 'more accurate sums, see #123'"),
+        ("A remark on all dispatches:",
+         "gemmetry history annotate '*' --store history --run 2026-11-23 \\\n"
+         "  --text 'new driver'"),
+        ("A remark that keeps the alarm:",
+         "gemmetry history annotate '*' --store history --run 1a2b3c4 --keep-alarm \\\n"
+         "  --text 'being examined'"),
+    ),
     "cache": (
         ("The caches that your runs wrote:", "gemmetry cache clear"),
         ("In addition, that of one trace:", "gemmetry cache clear trace.json.gz"),

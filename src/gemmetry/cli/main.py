@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show_command", "Show everything about one dispatch of an experiment."),
     "merge": ("merge_command", "Merge experiments into one folder."),
     "import": ("import_command", "Import results of other benchmarks."),
+    "history": ("history.group", "Store medians of many runs, find changes and their causes."),
     "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
     "cache": ("cache_command", "Remove the caches of traces that were read."),
     "doctor": ("doctor_command", "Report what this machine can do, and why it cannot do the rest."),

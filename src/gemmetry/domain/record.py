@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -287,6 +287,10 @@ class Record:
         return self.bytes / self.measurement.median_ns
 
 
+_LIMITS = ("device_memory_bytes", "power_limits_w")
+"""Fields of an environment that were not always recorded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """Machine, software and device of a run: what makes two results comparable. Stored once per
@@ -302,6 +306,10 @@ class Environment:
     devices: tuple[str, ...] = ()
     device_ids: tuple[str, ...] = ()
     """The driver's identifiers of the GPUs: two cards of one model differ by a few percent."""
+    device_memory_bytes: tuple[int | None, ...] = ()
+    """Of each GPU; None where the driver does not report it."""
+    power_limits_w: tuple[float | None, ...] = ()
+    """The power limit set for each GPU; None where the driver does not report it."""
     driver: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of gemmetry and of every provider library installed."""
@@ -311,15 +319,23 @@ class Environment:
 
     @property
     def id(self) -> str:
-        """Short hash over all fields; equal ids mean comparable results."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        """Short hash over all fields; equal ids mean comparable results. Limits that are not known
+        do not count, so that environments stored before they were read keep their ids."""
+        fields = asdict(self)
+        fields = {name: value for name, value in fields.items() if value or name not in _LIMITS}
+        text = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def agrees_with(self, other: Environment) -> bool:
-        """Whether the only differences are packages that just one of the two lists."""
+        """Whether the only differences are packages and limits of GPUs that just one of the two
+        lists."""
         both = self.packages.keys() & other.packages.keys()
-        mine = replace(self, packages={name: self.packages[name] for name in both})
-        return mine == replace(other, packages={name: other.packages[name] for name in both})
+        unknown = [name for name in _LIMITS if not (getattr(self, name) and getattr(other, name))]
+        mine, theirs = asdict(self), asdict(other)
+        for fields in (mine, theirs):
+            fields["packages"] = {name: fields["packages"][name] for name in both}
+            fields |= dict.fromkeys(unknown)
+        return mine == theirs
 
     def differences(self, other: Environment) -> list[str]:
         """One readable line for each field that differs, and for each differing key of a

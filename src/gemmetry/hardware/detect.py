@@ -67,6 +67,8 @@ class GpuFacts:
     uuid: str = ""
     architecture: str = ""
     memory_bytes: int | None = None
+    power_limit_w: float | None = None
+    """The limit that is set, not a reading."""
     driver: str = ""
 
 
@@ -179,6 +181,10 @@ def _nvidia_gpu(nvml: Any, handle: Any, index: int, driver: str) -> GpuFacts:
         memory: int | None = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     except nvml.NVMLError:
         memory = None  # GPUs that share the host's memory do not report it
+    try:
+        limit: float | None = nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3
+    except nvml.NVMLError:
+        limit = None  # virtual GPUs have none
     return GpuFacts(
         kind="cuda",
         index=index,
@@ -186,6 +192,7 @@ def _nvidia_gpu(nvml: Any, handle: Any, index: int, driver: str) -> GpuFacts:
         uuid=str(nvml.nvmlDeviceGetUUID(handle)),
         architecture=f"sm_{major}{minor}",
         memory_bytes=memory,
+        power_limit_w=limit,
         driver=driver,
     )
 

@@ -8,8 +8,9 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from gemmetry.domain.record import Environment
 from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus
@@ -26,6 +27,7 @@ _VARIABLES = re.compile(
 
 _SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
 _GIT_SECONDS = 5
+_Value = TypeVar("_Value")
 
 
 def capture_environment(packages: Mapping[str, str]) -> Environment:
@@ -47,6 +49,8 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
         memory_bytes=total_memory_bytes(),
         devices=tuple(gpu.name for gpu in gpus),
         device_ids=tuple(gpu.uuid for gpu in gpus if gpu.uuid),
+        device_memory_bytes=_known([gpu.memory_bytes for gpu in gpus]),
+        power_limits_w=_known([gpu.power_limit_w for gpu in gpus]),
         driver=", ".join(drivers),
         packages={
             "gemmetry": own_version(),
@@ -55,6 +59,11 @@ def capture_environment(packages: Mapping[str, str]) -> Environment:
         git_revision=git_revision(Path.cwd()),
         variables=_variables(os.environ),
     )
+
+
+def _known(values: Sequence[_Value | None]) -> tuple[_Value | None, ...]:
+    """The values, or none where no GPU reports one."""
+    return tuple(values) if any(value is not None for value in values) else ()
 
 
 def git_revision(folder: Path) -> str:

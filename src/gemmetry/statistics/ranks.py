@@ -156,6 +156,13 @@ def minimum_a_side(confidence: float = 0.95) -> int:
     return count
 
 
+@lru_cache(maxsize=1024)
+def rank_sum_chances(first: int, second: int) -> Values:
+    """Probability that at most 0, 1, 2 ... of all gaps between `first` values and `second` others
+    are below 0 if there is no shift: the exact distribution function of Mann and Whitney's U."""
+    return np.minimum(1.0, np.cumsum(_gap_chances(first, second)))
+
+
 def _sign_p(total: int, against: int) -> float:
     """P(at most `against` of `total` differences are not beyond the margin) if there is no
     shift."""

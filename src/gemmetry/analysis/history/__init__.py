@@ -1,0 +1,1 @@
+"""What the history of many runs shows: changes, their causes, and which of them are alarms."""

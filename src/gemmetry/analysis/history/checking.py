@@ -1,0 +1,183 @@
+"""Which changes of a history are new, and which of them are alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from gemmetry.analysis.history.annotations import annotations_on
+from gemmetry.analysis.history.causes import ChangeCause
+from gemmetry.analysis.history.changes import HistoryChanges, SeriesChange, history_changes
+from gemmetry.analysis.history.series import device_history
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.statistics.comparison import Difference
+from gemmetry.store.history.entries import Annotation, HistoryRun
+from gemmetry.store.history.folder import StoredHistory
+
+LOST = "lost"
+"""What a dispatch that is no longer ok is called among the reasons for an alarm."""
+
+FAIL_ON = (ChangeCause.KERNEL, LOST)
+"""What fails by default: what the one who changed a kernel answers for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedChange:
+    """A change, and whether it is an alarm."""
+
+    found: HistoryChanges
+    change: SeriesChange
+    is_new: bool
+    """Its first run is among the latest ones."""
+    remarks: tuple[Annotation, ...]
+    is_alarm: bool
+
+    @property
+    def name(self) -> str:
+        return self.found.history.short_names[self.change.series]
+
+    @property
+    def run(self) -> HistoryRun:
+        """The first run after it."""
+        return self.found.history.runs[self.change.run]
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return any(one.acknowledged for one in self.remarks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostDispatch:
+    """A dispatch that was ok and is no longer."""
+
+    found: HistoryChanges
+    series: int
+    place: int
+    """The first run in which it was no longer ok."""
+    outcome: str
+    """Its latest one."""
+    is_new: bool
+    remarks: tuple[Annotation, ...]
+    is_alarm: bool
+
+    @property
+    def name(self) -> str:
+        return self.found.history.short_names[self.series]
+
+    @property
+    def run(self) -> HistoryRun:
+        return self.found.history.runs[self.place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryCheck:
+    """All that a history shows, one entry of `devices` for each device class."""
+
+    devices: Sequence[HistoryChanges]
+    changes: Sequence[JudgedChange]
+    """The latest first."""
+    lost: Sequence[LostDispatch]
+    latest: int
+    fail_on: tuple[str, ...]
+    problems: Sequence[str]
+    """Lines of the history that were skipped."""
+
+    @property
+    def new(self) -> list[JudgedChange | LostDispatch]:
+        """What happened within the latest runs, alarms first."""
+        every: list[JudgedChange | LostDispatch] = [*self.lost, *self.changes]
+        return sorted((one for one in every if one.is_new), key=lambda one: not one.is_alarm)
+
+    @property
+    def has_alarm(self) -> bool:
+        return any(one.is_alarm for one in self.new)
+
+
+def check_history(
+    stored: StoredHistory,
+    *,
+    latest: int,
+    threshold: float,
+    baseline: str | None = None,
+    fail_on: Collection[str] = FAIL_ON,
+) -> HistoryCheck:
+    """Find the changes of all device classes, and judge which are alarms: new, slower, of a cause
+    in `fail_on`, and not acknowledged.
+
+    Args:
+        latest: a change is new if its first run is among this many latest runs of its device class.
+        threshold: relative changes up to this count as none.
+        baseline: provider, or ``provider:configuration``, that is the reference; None: the best
+            vendor library that each problem was measured with.
+
+    Raises:
+        UnknownNameError: no device class has that baseline, or `fail_on` has another name.
+        RequestError: no line of the history can be used.
+    """
+    for name in fail_on:
+        if name not in (known := (*ChangeCause, LOST)):
+            raise UnknownNameError("cause", name, known, where="--fail-on")
+    if not stored.runs:
+        raise RequestError(
+            "no line of the history can be used", hint="Add experiments: gemmetry history add."
+        )
+    devices = []
+    unknown: list[UnknownNameError] = []
+    for device, runs in stored.runs.items():
+        try:
+            history = device_history(device, runs, baseline)
+        except UnknownNameError as error:
+            unknown.append(error)
+            history = device_history(device, runs)
+        devices.append(history_changes(history, threshold=threshold))
+    if len(unknown) == len(devices):
+        raise unknown[0]
+    changes = [
+        _judged(found, change, stored.annotations, latest, fail_on)
+        for found in devices
+        for change in found.changes
+    ]
+    changes.sort(key=lambda one: one.run.time, reverse=True)
+    lost = [
+        _lost(found, series, stored.annotations, latest, fail_on)
+        for found in devices
+        for series in found.history.lost
+    ]
+    return HistoryCheck(
+        devices=devices, changes=changes, lost=lost, latest=latest, fail_on=tuple(fail_on),
+        problems=stored.problems,
+    )  # fmt: skip
+
+
+def _judged(
+    found: HistoryChanges, change: SeriesChange, annotations: Iterable[Annotation], latest: int,
+    fail_on: Collection[str],
+) -> JudgedChange:  # fmt: skip
+    remarks = annotations_on(found.history, change.series, change.run, annotations)
+    is_new = change.run >= len(found.history.runs) - latest
+    is_slower = change.direction is Difference.SLOWER or (
+        change.cause is ChangeCause.UNDECIDED and change.direction is Difference.UNDECIDED
+    )
+    is_alarm = is_new and is_slower and change.cause in fail_on
+    is_alarm = is_alarm and not any(one.acknowledged for one in remarks)
+    return JudgedChange(
+        found=found, change=change, is_new=is_new, remarks=remarks, is_alarm=is_alarm
+    )
+
+
+def _lost(
+    found: HistoryChanges, series: int, annotations: Iterable[Annotation], latest: int,
+    fail_on: Collection[str],
+) -> LostDispatch:  # fmt: skip
+    history = found.history
+    place = history.lost_at(series)
+    remarks = annotations_on(history, series, place, annotations)
+    is_new = place >= len(history.runs) - latest
+    is_alarm = is_new and LOST in fail_on and not any(one.acknowledged for one in remarks)
+    outcome = next(
+        o for run in reversed(range(len(history.runs))) if (o := history.outcome(series, run))
+    )
+    return LostDispatch(
+        found=found, series=series, place=place, outcome=outcome, is_new=is_new, remarks=remarks,
+        is_alarm=is_alarm,
+    )  # fmt: skip

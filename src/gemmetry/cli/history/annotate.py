@@ -1,0 +1,45 @@
+"""``gemmetry history annotate``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gemmetry.cli.history.options import Store
+
+
+def annotate(
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATTERN",
+            help="Dispatches, as provider:name or a part of it, or a glob; '*' for all.",
+        ),
+    ],
+    store: Store,
+    run: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="The first run after the change, as history check prints it: the beginning of its "
+            "id, commit or time.",
+        ),
+    ],
+    text: Annotated[str, typer.Option(metavar="TEXT", help="The remark.")],
+    keep_alarm: Annotated[
+        bool, typer.Option("--keep-alarm", help="Add the remark, but keep the alarm.")
+    ] = False,
+) -> None:
+    """Add a remark to a change, which is then acknowledged: `history check` no longer fails on it.
+
+    Remarks are stored in annotations.jsonl in the folder of the history.
+    """
+    from gemmetry.analysis.history.annotations import annotation_of
+    from gemmetry.cli.history.options import opened_history
+    from gemmetry.store.history.folder import append
+
+    history = opened_history(store)
+    found = annotation_of(history, pattern, run, text, acknowledged=not keep_alarm)
+    append(store, [found])
+    typer.echo(f"{'remark on' if keep_alarm else 'acknowledged'}: {pattern} at run {found.run}")

@@ -1,0 +1,195 @@
+"""The history on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from gemmetry.analysis.history.causes import CAUSES, ChangeCause
+from gemmetry.analysis.history.changes import HistoryChanges
+from gemmetry.analysis.history.checking import HistoryCheck, JudgedChange, LostDispatch
+from gemmetry.domain.units import counted, format_ns
+from gemmetry.reports.history.documents import changes_of, series_table
+from gemmetry.reports.lines import print_line
+from gemmetry.reports.texts import elide, printable
+
+BARS = "▁▂▃▄▅▆▇█"
+_GAP = "·"
+"""In a sparkline: a run that did not measure the dispatch."""
+
+_MOST_SHOWN = 20
+"""Changes that are not new, on a terminal."""
+
+_HEIGHT = 8
+"""Lines of a plot."""
+
+_WIDEST = 40
+"""Characters of a sparkline."""
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as a line of bars at most `width` long, from their smallest to their largest; each
+    bar is the median of the runs that it stands for."""
+    cells = _binned(values, width)
+    known = [value for value in cells if math.isfinite(value)]
+    if not known:
+        return _GAP * len(cells)
+    low, high = min(known), max(known)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(
+        BARS[round((value - low) * scale)] if math.isfinite(value) else _GAP for value in cells
+    )
+
+
+def print_history(
+    check: HistoryCheck, chosen: Sequence[tuple[HistoryChanges, int]], console: Console
+) -> None:
+    """Print a row for each of the `chosen` series; a single one with a plot and its changes."""
+    for found in check.devices:
+        own = [series for one, series in chosen if one is found]
+        if not own:
+            continue
+        history = found.history
+        days = f"{history.runs[0].time[:10]} to {history.runs[-1].time[:10]}"
+        print_line(Text(f"{printable(history.device)}: {counted(len(history.runs), 'run')}, {days}",
+                        style="bold"), console)  # fmt: skip
+        if len(chosen) == 1:
+            _print_one(check, found, own[0], console)
+        else:
+            _print_rows(check, found, own, console)
+
+
+def print_check(check: HistoryCheck, console: Console) -> None:
+    """Print the new changes, alarms first, and a sentence about the rest."""
+    for found in check.devices:
+        history = found.history
+        text = (
+            f"{printable(history.device)}: {counted(len(history.runs), 'run')}, "
+            f"{counted(len(history.keys), 'series', 'series')}"
+        )
+        print_line(Text(text, style="bold"), console)
+    new = check.new
+    for one in new:
+        _print_change(one, console)
+    older = sum(not one.is_new for one in check.changes)
+    quiet = "No new change" if not new else counted(len(new), "new change")
+    alarms = sum(one.is_alarm for one in new)
+    failed = f", {alarms} of them {'fails' if alarms == 1 else 'fail'}" if new else ""
+    print_line(
+        Text(f"{quiet} within the latest {counted(check.latest, 'run')}{failed}; {older} older"),
+        console,
+    )
+
+
+def change_title(one: JudgedChange | LostDispatch) -> str:
+    """``kernel  1.083 times as long (1.061–1.104)``, or how it was lost."""
+    if isinstance(one, LostDispatch):
+        return f"lost  it was ok and is {one.outcome} now"
+    shift = one.change.shift
+    if shift is None:
+        return str(one.change.cause)
+    ends = "n/a" if shift.interval is None else f"{shift.interval[0]:.3f}–{shift.interval[1]:.3f}"
+    what = " relative to its reference" if one.change.is_of_ratio else ""
+    return f"{one.change.cause}  {shift.ratio:.3f} times as long{what} ({ends})"
+
+
+def _print_change(one: JudgedChange | LostDispatch, console: Console) -> None:
+    is_noise = isinstance(one, JudgedChange) and one.change.cause is ChangeCause.NOISE
+    mark, style = ("✗", "red") if one.is_alarm else ("·" if is_noise else "!", "dim" * is_noise)
+    print_line(Text(f"{mark} {printable(one.name)}", style=style), console, indent=4, fold=True)
+    commit = f", commit {one.run.commit[:12]}" if one.run.commit else ""
+    lines = [change_title(one), f"since run {one.run.id} of {one.run.time[:16]}{commit}"]
+    if isinstance(one, JudgedChange):
+        lines += one.change.reasons
+    lines += [f"remark: {remark.text}" for remark in one.remarks]
+    for line in lines:
+        console.print(Padding(Text(printable(line)), (0, 0, 0, 4)))
+
+
+def _print_rows(
+    check: HistoryCheck, found: HistoryChanges, chosen: Sequence[int], console: Console
+) -> None:
+    rows = series_table(check, [(found, series) for series in chosen]).records()
+    last = [f"{row['last_ratio']:.2f} {row['last_cause']}" if row["last_ratio"] else ""
+            for row in rows]  # fmt: skip
+    taken = 10 + max(6, *map(len, last)) + 4
+    room = console.width - taken
+    widest = max(len(printable(row["dispatch"])) for row in rows)
+    name_width = min(widest, max(20, room - 16))
+    spark_width = max(8, min(_WIDEST, room - name_width))
+    table = RichTable.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=name_width, no_wrap=True)
+    table.add_column(width=9, justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    heads = ("dispatch", "latest", "trend", "change")
+    table.add_row(*(Text(text, style="dim") for text in heads))
+    for row, series, change in zip(rows, chosen, last, strict=True):
+        values = found.history.median_ns[series].tolist()
+        shown = row["outcome"] if row["outcome"] != "ok" else format_ns(row["median_ns"], even=True)
+        table.add_row(
+            Text(elide(printable(row["dispatch"]), name_width)), Text(shown),
+            Text(sparkline(values, spark_width)), Text(change),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _print_one(check: HistoryCheck, found: HistoryChanges, series: int, console: Console) -> None:
+    history = found.history
+    print_line(Text(printable(history.short_names[series])), console, fold=True)
+    reference = history.references[series]
+    if reference is not None:
+        print_line(Text(f"compared with {printable(history.short_names[reference])}"), console,
+                   fold=True)  # fmt: skip
+    changes = changes_of(check, found, series)
+    for line in _plot(history.median_ns[series].tolist(), [one.change.run for one in changes],
+                      console.width):  # fmt: skip
+        console.print(Text(line), soft_wrap=True)
+    for one in changes[-_MOST_SHOWN:]:
+        _print_change(one, console)
+    if not changes:
+        console.print("No change was found.")
+    explained = dict.fromkeys(one.change.cause for one in changes)
+    for cause in explained:
+        print_line(Text(f"{cause}: {CAUSES[cause]}", style="dim"), console, indent=4)
+
+
+def _plot(values: Sequence[float], changes: Sequence[int], width: int) -> list[str]:
+    """A plot of bars with the scale on the left, and ``^`` under the runs with a change. It does
+    not begin at zero."""
+    cells = _binned(values, width - 11)
+    known = [value for value in cells if math.isfinite(value)]
+    if not known:
+        return []
+    low, high = min(known), max(known)
+    margin = (high - low) * 0.05 or 0.01 * high
+    low, high = low - margin, high + margin
+    steps = _HEIGHT * len(BARS)
+    heights = [round((value - low) / (high - low) * steps) if math.isfinite(value) else 0
+               for value in cells]  # fmt: skip
+    lines = []
+    for row in reversed(range(_HEIGHT)):
+        label = {_HEIGHT - 1: format_ns(high), 0: format_ns(low)}.get(row, "")
+        bars = (min(len(BARS), max(0, height - row * len(BARS))) for height in heights)
+        lines.append(f"{label:>9} " + "".join(BARS[bar - 1] if bar else " " for bar in bars))
+    places = {run * len(cells) // len(values) for run in changes}
+    if places:
+        marks = "".join("^" if place in places else " " for place in range(len(cells)))
+        lines.append(f"{'change':>9} {marks}".rstrip())
+    return lines
+
+
+def _binned(values: Sequence[float], width: int) -> list[float]:
+    """At most `width` values: medians of equally many neighbours."""
+    count = min(len(values), max(1, width))
+    cells = []
+    for place in range(count):
+        part = values[place * len(values) // count : (place + 1) * len(values) // count]
+        known = sorted(value for value in part if math.isfinite(value))
+        cells.append(known[len(known) // 2] if known else math.nan)
+    return cells

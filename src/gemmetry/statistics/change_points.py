@@ -1,0 +1,314 @@
+"""Points at which the level of a series changes: E-divisive on ranks with a permutation test, for
+many series judged together.
+
+The statistic is that of Matteson & James, "A Nonparametric Approach for Multiple Change Point
+Analysis of Multivariate Data", JASA 109, 2014, section 2.2: the energy distance (Székely & Rizzo,
+InterStat 5, 2004) with exponent 1 between the values before a split and those from the split up to
+a second place, maximised over both. It is computed on the ranks of a segment instead of on its
+values: one slow run then moves it no further than any other, and the permutation distribution is
+the same for every segment of one length, so that all series share their permutations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.statistics.ranks import rank_sum_chances
+
+FALSE_ALARMS = 0.05
+"""Bound on the expected share of false ones among the series that are reported to change; without
+any change, on the probability that any is reported (Benjamini & Hochberg, JRSS B 57, 1995)."""
+
+LEAST_SEGMENT = 5
+"""Values on either side of a split of E-divisive."""
+
+LATEST = range(3, 8)
+"""Numbers of values at the end of a series that are also compared with all values of their segment
+before them. E-divisive needs about ten values after a change of one series among a thousand, as a
+short block of extreme ranks moves the distance between the distributions by little; the rank-sum
+test needs four, because the place is known up to these few."""
+
+MOST_VALUES = 400
+"""Values at the end of a series that are searched: more than a year of nightly runs. Time and
+memory grow with the square."""
+
+_BEFORE = 60
+"""Most values that the latest are compared with."""
+
+_PERMUTATIONS = 2000
+_TAIL = 0.1
+"""Share of the permutations from which the tail is extrapolated: statistics of this kind, weighted
+sums of squares of normal variables, have an exponential tail (Zolotarev, Theory of Probability and
+its Applications 6, 1961)."""
+
+_PLACES = 64
+"""Most places of a segment at which it is tried to split it."""
+
+_AROUND = 40
+"""Values on either side of the split by ranks among which its place is looked for."""
+
+_GRID = 1.12
+"""Ratio of the lengths for which permutations are drawn. The statistic grows with the length, so
+that the next longer one errs on the safe side."""
+
+_SEED = 20140301
+"""Fixed, so that one history gives one answer."""
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """A place in a series at which its level changes."""
+
+    index: int
+    """Of the first value after the change."""
+    p_value: float
+    """Of the segment in which it was found, for any change in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChanges:
+    """The changes of many series."""
+
+    changes: tuple[tuple[ChangePoint, ...], ...]
+    """Of each series, in order of their places."""
+    error: float
+    """The largest p-value that counted as a change when all series were judged together. Intervals
+    about the changes with the confidence 1 - `error` cover with 1 - :data:`FALSE_ALARMS` on average
+    over those that were selected (Benjamini & Yekutieli, JASA 100, 2005)."""
+
+
+def find_changes(
+    series: Sequence[npt.ArrayLike], *, false_alarms: float = FALSE_ALARMS
+) -> FoundChanges:
+    """Find the changes of all `series`, whose values are in the order of time, without gaps.
+
+    The segments of all series are tested together, level by level: a segment that changes is
+    divided into two, which are tested at the next level. The first level has four fifths of the
+    probability of error, and each further one a fifth of that of the level before. The last
+    :data:`MOST_VALUES` values of a series are searched.
+    """
+    arrays = [np.asarray(one, dtype=np.float64) for one in series]
+    found: list[list[ChangePoint]] = [[] for _ in arrays]
+    segments = [
+        (number, max(0, one.size - MOST_VALUES), one.size) for number, one in enumerate(arrays)
+    ]
+    level, error = 0.8 * false_alarms, None
+    while tested := _testable(segments, arrays):
+        results = [_test(arrays[which], begin, end) for which, begin, end in tested]
+        accepted = _accepted([p_value for _, p_value in results], level)
+        error = accepted if error is None else error
+        segments = []
+        for (which, begin, end), (split, p_value) in zip(tested, results, strict=True):
+            if p_value <= accepted:
+                found[which].append(ChangePoint(split, p_value))
+                segments += [(which, begin, split), (which, split, end)]
+        level /= 5
+    ordered = tuple(tuple(sorted(one, key=lambda change: change.index)) for one in found)
+    return FoundChanges(ordered, error or 0.0)
+
+
+def _testable(
+    segments: Sequence[tuple[int, int, int]], arrays: Sequence[Values]
+) -> list[tuple[int, int, int]]:
+    return [
+        (number, begin, end)
+        for number, begin, end in segments
+        if end - begin >= 2 * (LATEST[0] if end == arrays[number].size else LEAST_SEGMENT)
+    ]
+
+
+def _accepted(p_values: Sequence[float], level: float) -> float:
+    """The largest p-value up to which Benjamini and Hochberg's procedure rejects; 0: none."""
+    ordered = np.sort(p_values)
+    limits = level * np.arange(1, ordered.size + 1) / max(1, ordered.size)
+    below = np.flatnonzero(ordered <= limits)
+    return float(limits[below[-1]]) if below.size else 0.0
+
+
+def _test(values: Values, begin: int, end: int) -> tuple[int, float]:
+    """The most likely place of a change in the values from `begin` to `end`, and the p-value of the
+    segment."""
+    segment = values[begin:end]
+    order, size = _ranks(segment), end - begin
+    candidates: list[tuple[float, range, int]] = []
+    inflation = 1.0
+    if size >= 2 * LEAST_SEGMENT:
+        statistic, split, last = _largest(order)
+        inflation = variance_inflation(order, split)
+        null = null_distribution(_grid_length(size))
+        around = range(max(LEAST_SEGMENT, split - _AROUND),
+                       min(last - LEAST_SEGMENT, split + _AROUND) + 1)  # fmt: skip
+        candidates.append((null.p_value(statistic / inflation), around, last))
+    if end == values.size:
+        around = range(max(LATEST[0], size - 2 * LATEST[-1]), size - LATEST[0] + 1)
+        candidates.append((_latest_p_value(order, inflation), around, size))
+    p_value, around, last = min(candidates, key=lambda one: one[0])
+    return begin + _place(segment[:last], around), min(1.0, len(candidates) * p_value)
+
+
+def _place(values: Values, splits: range) -> int:
+    """The one of `splits` with the largest energy distance between the values on either side, of
+    which the nearest count. It is that of the values: for ranks, the highest of the lower level are
+    as far from the rest as those of the higher level, so that the split is often too early."""
+    begin = max(0, splits[0] - _AROUND)
+    window = values[begin : splits[-1] + _AROUND]
+    sums = np.abs(np.subtract.outer(window, window)).cumsum(axis=0).cumsum(axis=1)
+    left = np.array(splits) - begin
+    right = window.size - left
+    own, both = sums[left - 1, left - 1], sums[left - 1, -1]
+    across = 2 * (both - own) / (left * right)
+    apart = across - own / left**2 - (sums[-1, -1] - 2 * both + own) / right**2
+    return int(splits[int((apart * left * right).argmax())])
+
+
+def _ranks(values: Values) -> npt.NDArray[np.intp]:
+    """Ranks from 0. Equal values are ranked at random: without a change every order of them is as
+    likely as in the permutations."""
+    jitter = np.random.default_rng(_SEED).permutation(values.size)
+    ranks = np.empty(values.size, dtype=np.intp)
+    ranks[np.lexsort((jitter, values))] = np.arange(values.size)
+    return ranks
+
+
+def variance_inflation(ranks: npt.NDArray[np.intp], split: int) -> float:
+    """How much more means of neighbouring values vary than those of independent ones: (1 + r) /
+    (1 - r) for a series whose neighbours correlate with r (AR(1); Bartlett, JRSS 98, 1935); at
+    least 1.
+
+    r is the smaller of two estimates, as a change of level makes either of them too large in its
+    own way: the correlation within the two parts at `split`, with Kendall's correction for short
+    series (Biometrika 41, 1954), which other changes in these enlarge; and one read from the mean
+    squares of the differences between values one and two places apart, whose ratio is 1 + r, which
+    varies more.
+    """
+    values = ranks.astype(np.float64)
+    one, two = (float(np.mean((values[lag:] - values[:-lag]) ** 2)) for lag in (1, 2))
+    by_differences = two / one - 1
+    parts = [_ranks(part) + 0.5 for part in (values[:split], values[split:])]
+    centred = [part / part.size - 0.5 for part in parts]
+    products = sum(float(part[:-1] @ part[1:]) for part in centred)
+    within = products / sum(float(part @ part) for part in centred)
+    within += 2 * (1 + 3 * max(within, 0.0)) / values.size
+    r = min(max(min(by_differences, within), 0.0), 0.95)
+    return (1 + r) / (1 - r)
+
+
+def _latest_p_value(ranks: npt.NDArray[np.intp], inflation: float) -> float:
+    """The smallest two-sided p-value of the rank-sum test of the latest values against those before
+    them, for all of :data:`LATEST` together. Correlated neighbours count as fewer values: the
+    normal score of the p-value is divided by the root of `inflation`."""
+    best, tests = 1.0, 0
+    for count in LATEST:
+        before = ranks[max(0, ranks.size - count - _BEFORE) : ranks.size - count]
+        if before.size < count:
+            break
+        tests += 1
+        above = int((before[:, None] < ranks[ranks.size - count :]).sum())
+        extreme = min(above, before.size * count - above)
+        best = min(best, 2 * float(rank_sum_chances(before.size, count)[extreme]))
+    if inflation > 1 and 0 < best < 1:
+        normal = NormalDist()
+        best = 2 * normal.cdf(normal.inv_cdf(best / 2) / math.sqrt(inflation))
+    return min(1.0, tests * best)
+
+
+@dataclass(frozen=True, slots=True)
+class NullDistribution:
+    """The largest statistic of segments of one length without a change."""
+
+    ordered: Values
+    """Of the permutations, ascending."""
+    threshold: float
+    """The statistic from which the tail is extrapolated."""
+    rate: float
+    """Of the exponential tail."""
+
+    def p_value(self, statistic: float) -> float:
+        """Probability of a statistic this large or larger without a change."""
+        if statistic > self.threshold:
+            return _TAIL * math.exp(-self.rate * (statistic - self.threshold))
+        larger = self.ordered.size - int(np.searchsorted(self.ordered, statistic))
+        return (larger + 1) / (self.ordered.size + 1)
+
+
+@lru_cache(maxsize=64)
+def null_distribution(length: int) -> NullDistribution:
+    """The distribution for segments of `length` values, from permutations with a fixed seed."""
+    random = np.random.default_rng([_SEED, length])
+    found = np.sort([_largest(random.permutation(length))[0] for _ in range(_PERMUTATIONS)])
+    threshold = float(np.quantile(found, 1 - _TAIL))
+    excess = found[found > threshold] - threshold
+    return NullDistribution(found, threshold, 1 / float(excess.mean()))
+
+
+def _grid_length(length: int) -> int:
+    """The least length of the grid that is not less than `length`."""
+    grid = 2 * LEAST_SEGMENT
+    while grid < length:
+        grid = math.ceil(grid * _GRID)
+    return min(grid, max(length, MOST_VALUES))
+
+
+def _largest(ranks: npt.NDArray[np.intp]) -> tuple[float, int, int]:
+    """The largest statistic of a segment, the split at which it is reached, and the end of the
+    values after it. Of more than :data:`_PLACES` values only every second, third ... place is
+    tried, and the ranks are rounded in the same way.
+
+    The energy distance of ranks is twice Cramér and von Mises' distance of their distribution
+    functions. With S(t, e) the mean, over all ranks, of the product of the sums of the centred
+    functions of the first t and of the first e values, the statistic
+    t (e - t) / e · E(values before t, values from t to e) is twice
+    e / (t (e - t)) S(t, t) - 2 / (e - t) S(t, e) + t / (e (e - t)) S(e, e).
+    """
+    weights = _weights(ranks.size)
+    places, columns = weights.expected.shape
+    cells = weights.rows + weights.columns[ranks]
+    counts = np.bincount(cells, minlength=places * columns).reshape(places, columns)
+    sums = counts.cumsum(axis=0).cumsum(axis=1) - weights.expected
+    products = sums @ sums.T
+    own = products.diagonal()
+    statistics = weights.before * own[:, None] - weights.both * products
+    statistics += weights.after * own[None, :]
+    split, end = divmod(int(statistics.argmax()), places)
+    return float(statistics[split, end]), int(weights.ends[split]), int(weights.ends[end])
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What the statistic of a length needs."""
+
+    rows: npt.NDArray[np.intp]
+    """Of each value: the place in front of which it counts, times the number of columns."""
+    columns: npt.NDArray[np.intp]
+    """Of each rank: the column from which on it counts."""
+    ends: npt.NDArray[np.intp]
+    """Places that are tried: numbers of values before them."""
+    expected: Values
+    """Sums of the distribution functions, places × columns, without a change."""
+    before: Values
+    both: Values
+    after: Values
+    """Places × places; zero where a part is too short."""
+
+
+@lru_cache(maxsize=128)
+def _weights(length: int) -> _Weights:
+    step = -(-length // _PLACES)
+    ends = np.append(np.arange(step, length, step), length)
+    columns = np.arange(length) // step
+    shares = np.append(np.arange(step, length, step), length) / length
+    split, end = ends[:, None].astype(np.float64), ends[None, :].astype(np.float64)
+    allowed = (split >= LEAST_SEGMENT) & (end - split >= LEAST_SEGMENT)
+    size = np.where(allowed, end - split, np.inf) * ends.size
+    rows = np.minimum(np.arange(length) // step, ends.size - 1) * ends.size
+    return _Weights(rows, columns, ends, split * shares, end / (split * size), 2 / size,
+                    split / (end * size))  # fmt: skip

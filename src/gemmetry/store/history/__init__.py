@@ -1,0 +1,1 @@
+"""An append-only history of many runs."""

@@ -1,0 +1,169 @@
+"""The files of a history: lines of JSON that are only ever appended to, one file for each device
+class, and one with annotations."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.formats.files import sync
+from gemmetry.store.history.entries import SCHEMA, Annotation, HistoryRun
+from gemmetry.store.lock import FolderLock
+
+ANNOTATIONS = "annotations.jsonl"
+
+_SUFFIX = ".jsonl"
+_LONGEST_NAME = 60
+_T = TypeVar("_T", HistoryRun, Annotation)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """All that could be read of a history."""
+
+    runs: dict[str, list[HistoryRun]] = field(default_factory=dict)
+    """Device class -> its runs in the order of their times, each experiment once."""
+    annotations: list[Annotation] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """A sentence for each line that was skipped, with its file and number."""
+
+
+class _Head(msgspec.Struct):
+    schema: int = 0
+
+
+def read_history(folder: Path) -> StoredHistory:
+    """Everything in the history at `folder`. Lines that cannot be read are skipped and named.
+
+    Raises:
+        RequestError: there is no such folder, or it holds no history.
+        StorageError: a file cannot be read.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
+    except OSError as error:
+        raise RequestError(
+            f"no history in {folder}: {error.strerror}",
+            hint="gemmetry history add EXPERIMENT --store DIR creates it.",
+        ) from error
+    history = StoredHistory()
+    latest: dict[tuple[str, str], HistoryRun] = {}
+    for path in files:
+        if path.name == ANNOTATIONS:
+            history.annotations.extend(_lines(path, Annotation, history.problems))
+            continue
+        for run in _lines(path, HistoryRun, history.problems):
+            latest[run.device, run.id] = run
+    for run in sorted(latest.values(), key=lambda one: one.time):
+        history.runs.setdefault(run.device, []).append(run)
+    if not history.runs and not history.problems:
+        raise RequestError(
+            f"no history in {folder}: it holds no runs",
+            hint="gemmetry history add EXPERIMENT --store DIR adds one.",
+        )
+    return history
+
+
+def append(folder: Path, entries: list[HistoryRun] | list[Annotation]) -> None:
+    """Append `entries` to the history at `folder`, which is created where it does not exist. An
+    entry is stored as a whole or not at all: what a full disk cuts off is removed again.
+
+    Raises:
+        RequestError: another process is writing to it. StorageError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(folder, option="--store")
+    except OSError as error:
+        raise _not_stored(folder, error) from error
+    try:
+        for entry in entries:
+            name = ANNOTATIONS if isinstance(entry, Annotation) else file_name(entry.device)
+            path = folder / name
+            try:
+                _append_line(path, msgspec.json.encode(entry) + b"\n")
+            except OSError as error:
+                raise _not_stored(path, error) from error
+    finally:
+        lock.release()
+
+
+def file_name(device: str) -> str:
+    """The file of a device class: its name without special characters, and a hash of it, as two
+    names may differ in those alone."""
+    plain = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:_LONGEST_NAME]
+    digest = hashlib.sha256(device.encode()).hexdigest()[:6]
+    return f"{plain or 'device'}-{digest}{_SUFFIX}"
+
+
+def _append_line(path: Path, line: bytes) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # half a line that an ended process left stays a line of its own
+        try:
+            while line:
+                line = line[os.write(descriptor, line) :]
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+    if not size:
+        sync(path.parent)
+
+
+def _lines(path: Path, kind: type[_T], problems: list[str]) -> Iterator[_T]:
+    decode = msgspec.json.Decoder(kind).decode
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {path}: {error.strerror}", hint="Check its permissions."
+        ) from error
+    *complete, rest = content.split(b"\n")
+    for number, line in enumerate((*complete, rest), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            is_half = number > len(complete)
+            problems.append(f"{path.name}:{number} was skipped: {_cause(line, error, is_half)}")
+            continue
+        if entry.schema == SCHEMA:
+            yield entry
+        else:
+            problems.append(f"{path.name}:{number} was skipped: {_foreign(entry.schema)}")
+
+
+def _cause(line: bytes, error: Exception, is_half: bool) -> str:
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "it ends in the middle" if is_half else f"it is damaged ({error})"
+    return _foreign(head.schema) if head.schema != SCHEMA else f"it is no entry ({error})"
+
+
+def _foreign(schema: int) -> str:
+    return f"its schema is {schema}, but this version of gemmetry reads {SCHEMA}"
+
+
+def _not_stored(path: Path, error: OSError) -> StorageError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "Free some disk space" if full else "Choose a folder that you may write to"
+    return StorageError(
+        f"cannot append to the history {path}: {error.strerror or error}",
+        hint=f"{hint} and add it again; what was stored before is unchanged.",
+    )

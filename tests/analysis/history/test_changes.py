@@ -1,0 +1,171 @@
+"""Planted changes of every cause are found in the run in which they begin, and classified."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from gemmetry.analysis.history.causes import ChangeCause
+from gemmetry.analysis.history.changes import TRANSIENT, history_changes
+from gemmetry.analysis.history.series import device_history
+from gemmetry.statistics.comparison import Difference
+
+
+def found(synthetic, baseline=None):
+    runs = synthetic.entries()
+    history = device_history(runs[0].device, runs, baseline)
+    result = history_changes(history, threshold=0.02)
+    return [
+        (history.keys[one.series][0], one.series % synthetic.shapes, one.run, str(one.cause), one)
+        for one in result.changes
+    ]
+
+
+def summary(changes):
+    return [change[:4] for change in changes]
+
+
+@pytest.mark.parametrize("runs", [36, 60, 150])
+def test_a_slower_kernel(histories, runs):
+    synthetic = histories.SyntheticHistory(runs=runs)
+    synthetic.slow(1.08, runs // 2, provider="triton", shape=3)
+    [change] = found(synthetic)
+    assert change[:4] == ("triton", 3, runs // 2, "kernel")
+    assert change[4].direction is Difference.SLOWER
+    low, high = change[4].shift.interval
+    assert low < 1.08 < high
+
+
+def test_a_faster_baseline_is_not_a_slower_kernel(histories):
+    synthetic = histories.SyntheticHistory()
+    synthetic.slow(0.74, 30, provider="torch", shape=2)
+    assert summary(found(synthetic)) == [
+        ("torch", 2, 30, "baseline"), ("triton", 2, 30, "baseline"), ("iree", 2, 30, "baseline"),
+    ]  # fmt: skip
+
+
+def test_a_slower_host(histories):
+    synthetic = histories.SyntheticHistory()
+    synthetic.slow(1.07, 25)
+    changes = found(synthetic)
+    assert {change[2:4] for change in changes} == {(25, "host")}
+    assert len(changes) == 30
+
+
+def test_a_lower_clock_where_nothing_else_shows_it(histories):
+    """One dispatch with its reference alone: no others can decide."""
+    synthetic = histories.SyntheticHistory(shapes=1, providers=("torch", "triton"))
+    synthetic.slow(1.07, 30)
+    assert {change[3] for change in found(synthetic)} == {"undecided"}
+    synthetic.clocks[30:] /= 1.07
+    changes = found(synthetic)
+    assert {change[3] for change in changes} == {"host"}
+    assert any("the clock changed by -6.5 %" in one[4].reasons[0] for one in changes)
+
+
+def test_a_new_version_of_a_provider(histories):
+    synthetic = histories.SyntheticHistory()
+    synthetic.slow(0.94, 35, provider="triton")
+    synthetic.upgrade(35, "triton", "3.6.0")
+    changes = found(synthetic)
+    assert {change[0] for change in changes} == {"triton"}
+    assert {change[2:4] for change in changes} == {(35, "environment")}
+    assert "triton 3.5.0 → 3.6.0" in changes[0][4].reasons[0]
+
+
+def test_another_card_or_driver_for_everything(histories):
+    synthetic = histories.SyntheticHistory()
+    synthetic.slow(1.05, 35)
+    for environment in synthetic.environments[35:]:
+        environment["driver"] = "590.3"
+    changes = found(synthetic)
+    assert {change[2:4] for change in changes} == {(35, "environment")}
+
+
+def test_another_way_of_measuring(histories):
+    synthetic = histories.SyntheticHistory()
+    synthetic.slow(1.05, 35)
+    for settings in synthetic.settings[35:]:
+        settings["cold_cache"] = False
+    changes = found(synthetic)
+    assert {change[2:4] for change in changes} == {(35, "method")}
+
+
+def test_a_dispatch_that_is_timed_in_another_way(histories):
+    synthetic = histories.SyntheticHistory()
+    synthetic.slow(1.05, 35, provider="iree", shape=1)
+    runs = synthetic.entries()
+    for run in runs[35:]:
+        place = next(n for n, p in enumerate(run.points)
+                     if p.provider == "iree" and p.operation.startswith("matmul_128x"))  # fmt: skip
+        run.points[place] = msgspec.structs.replace(run.points[place], method="events")
+    history = device_history(runs[0].device, runs)
+    [change] = history_changes(history, threshold=0.02).changes
+    assert (change.run, change.cause) == (35, ChangeCause.METHOD)
+
+
+def test_an_excursion_of_a_few_runs_is_noise(histories):
+    """Short ones are found only where few series are judged together."""
+    synthetic = histories.SyntheticHistory(shapes=1, runs=40, seed=2, host_noise=0.001)
+    synthetic.slow(1.1, 20, provider="triton", end=20 + TRANSIENT)
+    assert summary(found(synthetic)) == [("triton", 0, 20, "noise"), ("triton", 0, 27, "noise")]
+    synthetic = histories.SyntheticHistory(runs=80)
+    synthetic.slow(1.1, 30, provider="triton", shape=2, end=50)
+    assert summary(found(synthetic)) == [("triton", 2, 30, "kernel"), ("triton", 2, 50, "kernel")]
+
+
+def test_a_change_smaller_than_what_counts_is_noise(histories):
+    synthetic = histories.SyntheticHistory(noise=0.001, host_noise=0.001)
+    synthetic.slow(1.01, 30, provider="triton", shape=2)
+    assert summary(found(synthetic)) == [("triton", 2, 30, "noise")]
+
+
+def test_a_kernel_on_a_host_that_varies_is_found_by_its_ratio(histories):
+    synthetic = histories.SyntheticHistory(host_noise=0.08, noise=0.003)
+    synthetic.slow(1.06, 30, provider="triton", shape=4)
+    [change] = [one for one in found(synthetic) if one[3] != "noise"]
+    assert change[:4] == ("triton", 4, 30, "kernel")
+    assert change[4].is_of_ratio
+
+
+def test_all_of_them_at_once(histories):
+    synthetic = histories.SyntheticHistory(runs=120)
+    synthetic.slow(1.06, 20)
+    synthetic.slow(1.08, 45, provider="triton", shape=2)
+    synthetic.slow(0.85, 60, provider="torch", shape=4)
+    synthetic.slow(1.07, 80, provider="iree")
+    synthetic.upgrade(80, "iree", "3.13")
+    synthetic.slow(1.05, 100)
+    for settings in synthetic.settings[100:]:
+        settings["cold_cache"] = False
+    causes = {(run, cause) for _, _, run, cause, _ in found(synthetic)}
+    assert causes == {(20, "host"), (45, "kernel"), (60, "baseline"), (80, "environment"),
+                      (100, "method")}  # fmt: skip
+
+
+def test_nothing_is_found_where_nothing_changed(histories):
+    assert found(histories.SyntheticHistory(shapes=40)) == []
+    assert found(histories.SyntheticHistory(kind=histories.heavy_tails)) == []
+    assert found(histories.SyntheticHistory(kind=histories.correlated(0.5), host_noise=0.0)) == []
+
+
+def test_gaps_and_late_starts_are_no_changes(histories):
+    synthetic = histories.SyntheticHistory(shapes=4)
+    runs = synthetic.entries()
+    for number, run in enumerate(runs):
+        run.points[:] = [p for n, p in enumerate(run.points) if number % 3 or n % 2]
+    for run in runs[:20]:
+        del run.points[-3:]
+    history = device_history(runs[0].device, runs)
+    assert history_changes(history, threshold=0.02).changes == []
+    assert np.isnan(history.median_ns).any()
+
+
+def test_another_reference_changes_who_moved(histories):
+    synthetic = histories.SyntheticHistory(shapes=3)
+    synthetic.slow(0.8, 30, provider="iree", shape=1)
+    causes = {one[:4] for one in found(synthetic, "iree")}
+    assert causes == {("iree", 1, 30, "baseline"), ("torch", 1, 30, "baseline"),
+                      ("triton", 1, 30, "baseline")}  # fmt: skip
+    assert summary(found(synthetic, "torch:default")) == [("iree", 1, 30, "kernel")]

@@ -1,0 +1,192 @@
+"""``gemmetry history``, from experiments to a failing check and its acknowledgement."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from gemmetry.store.history.folder import append, file_name
+
+STORE = Path("history")
+KERNEL = "triton:matmul_192x256x256_bf16t_bf16t_f32t_default"
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory, histories):
+    """The history of 50 nights, in the last eight of which a kernel is 10 % slower; the reference
+    of another problem became faster on the 20th."""
+    synthetic = histories.SyntheticHistory(shapes=4, runs=50)
+    synthetic.slow(1.1, 42, provider="triton", shape=2)
+    synthetic.slow(0.8, 20, provider="torch", shape=1)
+    folder = tmp_path_factory.mktemp("nights")
+    append(folder, synthetic.entries())
+    return folder
+
+
+@pytest.fixture
+def stored(cli, nights):
+    """`cli` in a folder with that history."""
+    shutil.copytree(nights, STORE)
+    return cli
+
+
+def test_experiments_are_added_once_and_in_the_order_of_their_times(cli):
+    store = ("--store", "history")
+    request = ("profile", "--providers", "null", "--shapes", "64x64x64", "--default-config")
+    for name, seed in (("a", "1"), ("b", "2")):
+        assert cli(*request, "--seed", seed, "--experiment", name).status == 0
+    added = cli("history", "add", "a", *store, "--commit", "1a2b")
+    assert added.status == 0
+    assert "a: 1 dispatch on simulated device" in added.stdout
+    again = cli("history", "add", "a", *store)
+    assert (again.status, again.stdout) == (0, "")
+    assert "a is in the history already" in again.stderr
+    older = cli("history", "add", "b", *store, "--time", "2020-01-01")
+    assert "b is older than the latest run" in older.stderr
+    [series] = json.loads(cli("history", "show", *store, "--json").stdout)["series"]
+    assert series["runs"] == 2
+    assert series["points"][0]["time"] == "2020-01-01T00:00:00+00:00"
+
+
+def test_a_slower_kernel_fails_until_it_is_acknowledged(stored):
+    ended = stored("history", "check", "--store", "history")
+    assert ended.status == 1
+    assert f"✗ {KERNEL}" in ended.stdout
+    assert "kernel  1." in ended.stdout
+    assert "1 new change within the latest 10 runs, 1 of them fails; 3 older" in ended.stdout
+    document = json.loads(stored("history", "check", "--store", "history", "--json").stdout)
+    [alarm] = [one for one in document["changes"] if one["alarm"]]
+    assert (alarm["dispatch"], alarm["cause"], alarm["verdict"]) == (KERNEL, "kernel", "slower")
+    assert alarm["ratio_low"] < 1.1 < alarm["ratio_high"]
+    remark = ("history", "annotate", "triton:matmul_192", "--store", "history", "--run",
+              alarm["run"], "--text", "known")  # fmt: skip
+    assert stored(*remark).status == 0
+    ended = stored("history", "check", "--store", "history")
+    assert ended.status == 0
+    assert "remark: known" in ended.stdout
+
+
+def test_a_remark_may_keep_the_alarm(stored):
+    remark = ("history", "annotate", "*", "--store", "history", "--run", "2026-02-12")
+    assert stored(*remark, "--text", "being examined", "--keep-alarm").status == 0
+    ended = stored("history", "check", "--store", "history")
+    assert ended.status == 1
+    assert "remark: being examined" in ended.stdout
+
+
+def test_only_new_changes_of_the_given_causes_fail(stored):
+    check = ("history", "check", "--store", "history")
+    assert stored(*check, "--latest", "5").status == 0
+    assert stored(*check, "--fail-on", "host,lost").status == 0
+    assert stored(*check, "--fail-on", "none").status == 0
+    assert stored(*check, "--latest", "50", "--fail-on", "baseline").status == 1
+    assert stored(*check, "--threshold", "20%").status == 0
+
+
+def test_files_for_continuous_integration(stored):
+    ended = stored("history", "check", "--store", "history", "-o", "c.xml,c.md,c.json,c.csv")
+    assert ended.status == 1
+    root = ElementTree.parse("c.xml").getroot()
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("12", "1", "0")
+    [failure] = root.iter("failure")
+    assert failure.get("type") == "kernel"
+    markdown = Path("c.md").read_text()
+    assert "## GEMM history: 1 regression within the latest 10 runs" in markdown
+    assert "❌" in markdown
+    assert json.loads(Path("c.json").read_text())["has_alarm"] is True
+    assert Path("c.csv").read_text().count("\n") == 5
+
+
+def test_a_dispatch_that_was_lost_fails(cli, histories):
+    synthetic = histories.SyntheticHistory(shapes=2, runs=12)
+    synthetic.lost = {("iree", 1, 10), ("iree", 1, 11), ("torch", 0, 5)}
+    append(STORE, synthetic.entries())
+    ended = cli("history", "check", "--store", "history", "-o", "c.xml,c.md")
+    assert ended.status == 1
+    assert "it was ok and is crash now" in ended.stdout
+    assert 'type="lost"' in Path("c.xml").read_text()
+    assert "lost" in Path("c.md").read_text()
+    assert cli("history", "check", "--store", "history", "--fail-on", "kernel").status == 0
+
+
+def test_the_history_of_everything_and_of_one_dispatch(stored, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    every = stored("history", "show", "--store", "history", "-o", "s.csv")
+    assert every.status == 0
+    lines = every.stdout.splitlines()
+    assert len(lines) == 2 + 12
+    assert max(map(len, lines)) <= 80
+    assert sum("█" in line for line in lines) == 12
+    assert Path("s.csv").read_text().count("\n") == 13
+    one = stored("history", "show", "triton:matmul_192", "--store", "history")
+    assert "compared with torch:matmul_192x256x256" in one.stdout
+    assert "   change " in one.stdout
+    assert "^" in one.stdout
+    assert "kernel  1." in one.stdout
+    assert all(len(line.rstrip()) <= 80 for line in one.stdout.splitlines())
+    document = json.loads(
+        stored("history", "show", "iree:*", "--store", "history", "--json").stdout
+    )
+    assert [len(series["points"]) for series in document["series"]] == [50] * 4
+    assert document["series"][0]["reference"].startswith("torch:")
+
+
+def test_damaged_lines_are_named_and_the_rest_is_used(stored, histories):
+    path = STORE / file_name(histories.DEVICE)
+    content = path.read_bytes()
+    path.write_bytes(content + content.splitlines()[0][:100])
+    ended = stored("history", "check", "--store", "history")
+    assert ended.status == 1
+    assert f"note: {path.name}:51 was skipped: it ends in the middle" in ended.stderr
+    path.write_bytes(b"{half")
+    ended = stored("history", "check", "--store", "history")
+    assert ended.status == 2
+    assert "no line of the history can be used" in ended.stderr
+
+
+def test_hostile_names_do_no_harm(cli, histories):
+    synthetic = histories.SyntheticHistory(shapes=1, runs=20)
+    runs = synthetic.entries()
+    for run in runs:
+        run.points[:] = [
+            msgspec.structs.replace(p, dispatch="<script>alert(1)</script>\x1b[31m|`")
+            for p in run.points
+        ]
+    append(STORE, runs)
+    for command in (("show",), ("check", "-o", "c.xml,c.md")):
+        ended = cli("history", *command, "--store", "history")
+        assert ended.status == 0
+        assert "\x1b" not in ended.stdout
+    ElementTree.parse("c.xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("check", "--store", "missing"), "no history in missing"),
+        (("show", "nothing", "--store", "history"), "no dispatch of the history matches"),
+        (("check", "--store", "history", "--fail-on", "kernels"), "unknown cause 'kernels'"),
+        (("check", "--store", "history", "--baseline", "nobody"), "unknown baseline 'nobody'"),
+        (("check", "--store", "history", "-o", "c.png"), "unknown format of c.png"),
+        (("check",), "--store"),
+        (("add", "missing", "--store", "history"), "no experiment in missing"),
+        (("annotate", "*", "--store", "history", "--run", "zzz", "--text", "a"),
+         "no run of the history begins with 'zzz'"),
+        (("annotate", "*", "--store", "history", "--run", "2026", "--text", "a"),
+         "50 runs of the history begin with '2026'"),
+        (("annotate", "no", "--store", "history", "--run", "run000000001", "--text", "a"),
+         "no dispatch of the history matches 'no'"),
+        (("annotate", "*", "--store", "history", "--run", "run000000001", "--text", " "),
+         "the remark is empty"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_refused_with_the_next_step(stored, arguments, expected):
+    ended = stored("history", *arguments)
+    assert ended.status == 2
+    assert expected in ended.stderr
+    assert "hint: " in ended.stderr

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmetry.statistics.change_points import (
+    FALSE_ALARMS,
+    LEAST_SEGMENT,
+    MOST_VALUES,
+    _largest,
+    _ranks,
+    find_changes,
+    null_distribution,
+    variance_inflation,
+)
+
+
+def places(found):
+    return [[change.index for change in one] for one in found.changes]
+
+
+def steps(*levels, size=30, noise=0.1, seed=0):
+    """A series with `size` values at each level."""
+    random = np.random.default_rng(seed)
+    return np.concatenate([level + noise * random.normal(size=size) for level in levels])
+
+
+def test_changes_are_found_where_they_are():
+    series = [steps(0, 1), steps(0, 0), steps(0, 1, 0), steps(0, 1, 3, 1), steps(0, -1)]
+    assert places(find_changes(series)) == [[30], [], [30, 60], [30, 60, 90], [30]]
+
+
+def test_a_change_is_found_within_a_few_runs():
+    """One series of a hundred: four of its sixty values are slower."""
+    series = [steps(0, 0, seed=seed) for seed in range(100)]
+    series[17][-4:] += 1
+    found = find_changes(series)
+    assert places(found)[17] == [56]
+    assert sum(map(bool, places(found))) <= 3
+    series[17][-4] -= 1
+    series[17][-3] -= 1
+    assert places(find_changes(series))[17] == [], "two values decide nothing among a hundred"
+
+
+def test_the_statistic_is_the_energy_distance_of_the_ranks():
+    """The definition of Székely and Rizzo, on the ranks divided by their number, over all splits
+    and ends."""
+    ranks = np.random.default_rng(4).permutation(40)
+    values = ranks / 40
+
+    def distance(left, right):
+        return np.abs(np.subtract.outer(left, right)).mean()
+
+    def statistic(split, end):
+        x, y = values[:split], values[split:end]
+        energy = 2 * distance(x, y) - distance(x, x) - distance(y, y)
+        return x.size * y.size / (x.size + y.size) * energy / 2
+
+    expected = {
+        (split, end): statistic(split, end)
+        for split in range(LEAST_SEGMENT, 41)
+        for end in range(split + LEAST_SEGMENT, 41)
+    }
+    best = max(expected, key=expected.__getitem__)
+    found, split, end = _largest(ranks)
+    assert found == pytest.approx(expected[best], rel=1e-9)
+    assert (split, end) == best
+
+
+def test_a_single_slow_run_is_no_change():
+    series = steps(0, 0)
+    series[30] += 1e6
+    assert places(find_changes([series])) == [[]]
+
+
+def test_short_series_are_refused_nothing_and_show_nothing():
+    found = find_changes([[], [1.0], [1.0, 2.0, 3.0], [5.0] * 50])
+    assert places(found) == [[], [], [], []]
+    assert places(find_changes([])) == []
+
+
+def test_the_result_does_not_depend_on_units_or_on_the_run():
+    series = [steps(0, 1, seed=3), steps(0, 0, seed=4)]
+    once = find_changes(series)
+    assert find_changes(series) == once
+    assert places(find_changes([1e9 + 1e3 * one for one in series])) == places(once)
+
+
+def test_more_series_need_more_evidence():
+    changed = steps(0, 1, size=7)
+    assert places(find_changes([changed])) == [[7]]
+    others = [steps(0, 0, size=7, seed=seed) for seed in range(1, 400)]
+    assert places(find_changes([changed, *others]))[0] == []
+
+
+def test_only_the_last_values_are_searched():
+    series = np.concatenate([steps(0, 5, size=20), np.full(MOST_VALUES, 5.0)])
+    series[40:] += 0.1 * np.random.default_rng(1).normal(size=MOST_VALUES)
+    assert places(find_changes([series])) == [[]]
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "heavy_tails", "correlated_0.3", "correlated_0.6"])
+@pytest.mark.parametrize("size", [30, 120])
+def test_series_without_a_change_rarely_show_one(histories, noise, size):
+    """Each of 300 series is judged alone, so that 5 % may show a change: 15, and at most 36 where
+    neighbours are correlated, which short series cannot show exactly."""
+    name, _, correlation = noise.partition("_0")
+    kind = histories.correlated(float(correlation)) if correlation else getattr(histories, name)
+    series = kind(np.random.default_rng(11), (300, size))
+    false = sum(bool(find_changes([one]).changes[0]) for one in series)
+    assert false <= 36
+    together = find_changes(list(series))
+    assert sum(map(bool, together.changes)) <= 3
+
+
+def test_the_null_distribution_is_calibrated():
+    null = null_distribution(50)
+    random = np.random.default_rng(77)
+    p_values = [null.p_value(_largest(random.permutation(50))[0]) for _ in range(1000)]
+    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.025)
+    assert np.mean(np.array(p_values) <= 0.5) == pytest.approx(0.5, abs=0.06)
+    assert null.p_value(100.0) < 1e-9
+    assert null.p_value(0.0) == 1.0
+
+
+def test_correlation_is_seen_and_a_change_is_not_taken_for_it(histories):
+    random = np.random.default_rng(8)
+    plain = _ranks(random.normal(size=300))
+    assert variance_inflation(plain, 150) < 1.3
+    related = _ranks(histories.correlated(0.6)(random, (300,)))
+    assert 2.5 < variance_inflation(related, 150) < 6
+    assert variance_inflation(_ranks(steps(0, 1, size=150)), 150) < 1.3
+    assert variance_inflation(_ranks(steps(0, 1, 2, size=100)), 100) < 1.3
+
+
+def test_the_level_of_error_is_that_of_the_family():
+    alone = find_changes([steps(0, 1)])
+    assert 0 < alone.error <= FALSE_ALARMS
+    many = find_changes([steps(0, 1), *(steps(0, 0, seed=seed) for seed in range(1, 50))])
+    assert 0 < many.error < alone.error / 10

@@ -1,0 +1,149 @@
+"""A history on disk: damaged lines, repeated ones, full disks."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import msgspec
+import pytest
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.store.history import folder as module
+from gemmetry.store.history.entries import SCHEMA, Annotation
+from gemmetry.store.history.folder import ANNOTATIONS, append, file_name, read_history
+from gemmetry.store.lock import FolderLock
+
+
+@pytest.fixture
+def entries(histories):
+    return histories.SyntheticHistory(shapes=2, runs=3).entries()
+
+
+@pytest.fixture
+def file(histories, tmp_path):
+    return tmp_path / file_name(histories.DEVICE)
+
+
+def test_what_was_appended_is_read(tmp_path, entries, histories):
+    append(tmp_path / "new", entries[:1])
+    append(tmp_path / "new", entries[1:])
+    found = read_history(tmp_path / "new")
+    assert found.runs == {histories.DEVICE: entries}
+    assert found.problems == []
+
+
+def test_half_a_line_is_named_and_the_rest_is_used(tmp_path, entries, file):
+    append(tmp_path, entries)
+    content = file.read_bytes()
+    file.write_bytes(content[:-40])
+    found = read_history(tmp_path)
+    assert [run.id for run in next(iter(found.runs.values()))] == [run.id for run in entries[:2]]
+    assert found.problems == [f"{file.name}:3 was skipped: it ends in the middle"]
+    append(tmp_path, entries[2:])
+    found = read_history(tmp_path)
+    assert next(iter(found.runs.values())) == entries, "the next line is whole"
+    assert len(found.problems) == 1
+    assert ":3 was skipped" in found.problems[0]
+    assert file.read_bytes().startswith(content[:-40]), "nothing was removed"
+
+
+def test_a_last_line_without_an_end_is_used(tmp_path, entries, file):
+    append(tmp_path, entries)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert next(iter(read_history(tmp_path).runs.values())) == entries
+
+
+def test_foreign_lines_are_named_and_skipped(tmp_path, entries, file):
+    append(tmp_path, entries)
+    newer = json.dumps({**msgspec.to_builtins(entries[0]), "schema": SCHEMA + 6})
+    strange = json.dumps({"schema": SCHEMA + 1, "anything": []})
+    other = json.dumps({"schema": SCHEMA, "id": 7})
+    with file.open("ab") as stream:
+        stream.write(
+            b"\n".join([newer.encode(), strange.encode(), other.encode(), b"\xff\xfe{", b""])
+        )
+    found = read_history(tmp_path)
+    assert next(iter(found.runs.values())) == entries
+    assert [text.partition(" was")[0] for text in found.problems] == [
+        f"{file.name}:{line}" for line in (4, 5, 6, 7)
+    ]
+    assert f"its schema is {SCHEMA + 6}" in found.problems[0]
+    assert f"its schema is {SCHEMA + 1}" in found.problems[1]
+    assert "it is no entry" in found.problems[2]
+    assert "it is damaged" in found.problems[3]
+
+
+def test_the_last_line_of_an_experiment_counts(tmp_path, entries):
+    grown = msgspec.structs.replace(entries[0], digest="grown", points=entries[0].points[:1])
+    append(tmp_path, [*entries, grown])
+    [runs] = read_history(tmp_path).runs.values()
+    assert runs == [grown, *entries[1:]]
+
+
+def test_runs_are_ordered_by_time_in_whatever_order_they_were_added(tmp_path, entries):
+    append(tmp_path, [entries[2], entries[0], entries[1]])
+    assert next(iter(read_history(tmp_path).runs.values())) == entries
+
+
+def test_device_classes_have_files_of_their_own(tmp_path, entries):
+    names = ["GPU, 80 GB", "GPU 80-GB", "../../etc"]
+    append(tmp_path, [msgspec.structs.replace(entries[0], device=name) for name in names])
+    files = {path.name for path in tmp_path.glob("*.jsonl")}
+    assert files == {file_name(name) for name in names}
+    assert len(files) == 3
+    assert set(read_history(tmp_path).runs) == set(names)
+
+
+def test_annotations_are_stored_next_to_the_runs(tmp_path, entries):
+    remark = Annotation(schema=SCHEMA, run=entries[1].id, pattern="*", text="why")
+    append(tmp_path, entries)
+    append(tmp_path, [remark])
+    assert read_history(tmp_path).annotations == [remark]
+    assert (tmp_path / ANNOTATIONS).read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_full_disk_leaves_what_was_stored(tmp_path, entries, file, monkeypatch, number):
+    append(tmp_path, entries[:2])
+    before = file.read_bytes()
+    write = os.write
+
+    def fill(descriptor, line):
+        """Half of the line, and nothing the next time."""
+        if len(line) > 100:
+            return write(descriptor, line[: len(line) - 50])
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module.os, "write", fill)
+    with pytest.raises(StorageError, match="cannot append to the history") as caught:
+        append(tmp_path, entries[2:])
+    assert "unchanged" in caught.value.hint
+    assert file.read_bytes() == before
+    monkeypatch.undo()
+    append(tmp_path, entries[2:])
+    assert next(iter(read_history(tmp_path).runs.values())) == entries
+
+
+def test_one_process_writes_at_a_time(tmp_path, entries):
+    append(tmp_path, entries[:1])
+    lock = FolderLock(tmp_path)
+    try:
+        with pytest.raises(RequestError, match="in use"):
+            append(tmp_path, entries[1:])
+    finally:
+        lock.release()
+
+
+def test_a_missing_or_empty_history_is_an_error_with_the_next_step(tmp_path):
+    for folder in (tmp_path / "missing", tmp_path):
+        with pytest.raises(RequestError, match="no history in") as caught:
+            read_history(folder)
+        assert "history add" in caught.value.hint
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, entries):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot append to the history"):
+        append(tmp_path / "file" / "store", entries)
