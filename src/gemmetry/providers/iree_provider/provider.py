@@ -20,7 +20,11 @@ from gemmetry.providers.iree_provider.compiling import batches, sources
 from gemmetry.providers.iree_provider.compiling.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.support import unsupported_reason
 from gemmetry.providers.iree_provider.tiling import tiles, vectors
-from gemmetry.providers.iree_provider.tiling.configurations import parse_tile, tiles_for
+from gemmetry.providers.iree_provider.tiling.configurations import (
+    parse_tile,
+    search_tiles,
+    tiles_for,
+)
 from gemmetry.providers.iree_provider.tiling.tuning_spec import write_tuning_specs
 
 if TYPE_CHECKING:
@@ -65,12 +69,20 @@ class IreeProvider(BaseProvider):
         return unsupported_reason(operation, target)
 
     def configurations(self, operation: Operation, target: Target) -> Iterator[Configuration]:
-        limit = None
+        found = tiles_for(operation, target, self._vector_limit(operation, target))
+        return (tiles.configuration(tile) for tile in found)
+
+    def search_space(self, operation: Operation, target: Target) -> Iterator[Configuration]:
+        found = search_tiles(operation, target, self._vector_limit(operation, target))
+        return (tiles.configuration(tile) for tile in found)
+
+    def _vector_limit(self, operation: Operation, target: Target) -> int | None:
+        """Bytes of a vector that the compiler rejects on a CPU; None: not known."""
         program = self._compiler_path() if target.kind is TargetKind.CPU else None
-        if program is not None:
-            flags = targets.target_flags(target, operation, self.options)
-            limit = vectors.vector_limit_bytes(program, flags)
-        return (tiles.configuration(tile) for tile in tiles_for(operation, target, limit))
+        if program is None:
+            return None
+        flags = targets.target_flags(target, operation, self.options)
+        return vectors.vector_limit_bytes(program, flags)
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.names import operation_name, parse_operation, split_dispatch_name
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.tiling.configurations import parse_tile, tiles_for
+from gemmetry.providers.iree_provider.tiling.configurations import (
+    parse_tile,
+    search_tiles,
+    tiles_for,
+)
 from gemmetry.providers.iree_provider.tiling.cpu import CpuConvTile, CpuTile
 from gemmetry.providers.iree_provider.tiling.gpu import MfmaTile, MmaTile, SimtTile
 from gemmetry.providers.iree_provider.tiling.legacy import LegacyTile
@@ -115,6 +119,30 @@ def test_listed_tiles_are_distinct_fit_and_parse_back(operation, target):
         made = configuration(tile)
         name = f"{operation_name(operation)}_{made.name}"
         assert split_dispatch_name(name) == (operation, made.name)
+
+
+@pytest.mark.parametrize("shape", ["256x256x256", "32x512x256"])
+def test_a_search_on_a_cpu_has_many_more_tiles(shape):
+    operation = parse_operation(f"matmul_{shape}_f32t_f32t_f32t")
+    cpu = Target(TargetKind.CPU)
+    listed, found = list(tiles_for(operation, cpu)), list(search_tiles(operation, cpu))
+    assert found[: len(listed)] == listed
+    assert len(found) > 4 * len(listed)
+    assert len({tile.name for tile in found}) == len(found)
+    for tile in found:
+        assert parse_tile(tile.name, cpu) == tile
+    few = list(search_tiles(operation, cpu, 8192))
+    assert len(listed) < len(few) < len(found)
+
+
+def test_a_search_elsewhere_has_the_listed_tiles():
+    convolution = parse_operation("conv2d_1x8x8x4_3x3x16_f32nhwc_f32hwcf_f32nhwc")
+    product = parse_operation("matmul_256x256x256_f16t_f16t_f32t")
+    for operation, target in (
+        (convolution, Target(TargetKind.CPU)),
+        (product, Target(TargetKind.HIP, "gfx942", None)),
+    ):
+        assert list(search_tiles(operation, target)) == list(tiles_for(operation, target))
 
 
 def test_vulkan_has_the_compilers_choice_only():

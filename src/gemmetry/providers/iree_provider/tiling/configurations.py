@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.targets import compile_architecture
-from gemmetry.providers.iree_provider.tiling.cpu import cpu_tiles, parse_cpu_tile
+from gemmetry.providers.iree_provider.tiling.cpu import (
+    cpu_search_space,
+    cpu_tiles,
+    parse_cpu_tile,
+    within_limit,
+)
 from gemmetry.providers.iree_provider.tiling.gpu import (
     cuda_tiles,
     hip_tiles,
@@ -38,6 +43,17 @@ def tiles_for(
             if tile.problem(operation) is None:
                 yield tile
         yield from cuda_tiles(operation)
+
+
+def search_tiles(
+    operation: Operation, target: Target, vector_limit_bytes: int | None = None
+) -> Iterator[IreeTile]:
+    """Those of :func:`tiles_for`, and on a CPU those that only a search tries."""
+    found = dict.fromkeys(tiles_for(operation, target, vector_limit_bytes))
+    if target.kind is TargetKind.CPU:
+        more = within_limit(cpu_search_space(operation), operation, vector_limit_bytes)
+        found |= dict.fromkeys(more)
+    return iter(found)
 
 
 def parse_tile(name: str, target: Target) -> IreeTile | None:

@@ -9,8 +9,9 @@ configuration's compile error. Such tiles are not offered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.operation import Operation, OperationKind
@@ -187,11 +188,29 @@ _TILES = (
 """Tiles worth trying: the winners of a sweep of 134 tiles on two cores with AVX-512 (512³ in f32,
 bf16 and s8, 1024³ and 257x129x65 in f32), and the last one for processors with AVX2."""
 
+_THREAD_SIZES = (16, 32, 64, 128, 256)
+_VECTOR_ROWS, _VECTOR_COLUMNS, _VECTOR_DEPTHS = (4, 8), (16, 32, 64), (1, 2, 4)
+"""What a search combines; other vectors were slower in that sweep."""
+
 _CONV_TILES = (
     CpuConvTile(1, 64, 8, 32, 1),
     CpuConvTile(1, 64, 4, 32, 4),
     CpuConvTile(4, 64, 8, 16, 4),
 )
+
+
+def cpu_search_space(operation: Operation) -> Iterator[IreeTile]:
+    """Further matmul tiles for a search: those of threads with sides up to a factor of two apart,
+    with every vector that fits into them."""
+    if operation.kind is OperationKind.CONV2D:
+        return
+    m, n, _ = loop_sizes(operation)
+    for rows, columns in product(_THREAD_SIZES, _THREAD_SIZES):
+        if max(rows, columns) > 2 * min(rows, columns) or rows >= 2 * m or columns >= 2 * n:
+            continue
+        for vector in product(_VECTOR_ROWS, _VECTOR_COLUMNS, _VECTOR_DEPTHS):
+            if vector[0] <= rows and vector[1] <= columns:
+                yield CpuTile(rows, columns, 0, 0, 0, *vector)
 
 
 def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> Iterator[IreeTile]:
@@ -209,6 +228,13 @@ def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> It
         m, n, _ = loop_sizes(operation)
         # A tile of more than twice the matrix equals a smaller one, padded.
         tiles = [tile for tile in _TILES if tile.m < 2 * m and tile.n < 2 * n]
+    yield from within_limit(tiles, operation, vector_limit_bytes)
+
+
+def within_limit(
+    tiles: Iterable[IreeTile], operation: Operation, vector_limit_bytes: int | None
+) -> Iterator[IreeTile]:
+    """`tiles` without those whose vectors the compiler rejects; see :func:`cpu_tiles`."""
     for tile in tiles:
         vector_bytes = tile.lowering(operation).vector_bytes
         if vector_limit_bytes is None or vector_bytes < vector_limit_bytes:
