@@ -33,6 +33,7 @@ from gemmetry.verification.inputs.case_cache import CaseCache
 from gemmetry.verification.inputs.exact import ExactCase, ExactInputs, case_of
 from gemmetry.verification.launching import PLAUSIBLE, Launch, Launcher, Placed, sentinel_mask
 from gemmetry.verification.on_device import ReferenceOnDevice, digest_of
+from gemmetry.verification.references.device_products import checked
 from gemmetry.verification.references.freivalds import FreivaldsResult, freivalds
 
 HOST_PRODUCT_FLOPS = 1e10
@@ -198,7 +199,7 @@ class Context:
         if self.operation.flops > HOST_PRODUCT_FLOPS:
             on_device = self.executable.device.float64_matmul()
             if on_device is not None:
-                return on_device
+                return checked(on_device)
         return cast(Matmul, np.matmul)
 
     def reference_of(self, inputs: Sequence[Array]) -> Reference | None:

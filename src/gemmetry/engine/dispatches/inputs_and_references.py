@@ -15,12 +15,13 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.providers.cost_probe import least_seconds
+from gemmetry.verification.context import HOST_PRODUCT_FLOPS
 from gemmetry.verification.references.cache import ReferenceCache
+from gemmetry.verification.references.device_products import checked
 
-HOST_REFERENCE_FLOPS = 2e11
+HOST_REFERENCE_FLOPS = HOST_PRODUCT_FLOPS
 """Products up to this size get their float64 reference from the host, larger ones from the device
-if it can compute it. Two cores of a small machine need about 5 s for such a product (measured, 40
-GFLOP/s)."""
+if it can compute it, which the host checks."""
 
 REFERENCE_SECONDS = 30.0
 """A float64 reference that would take the host longer is not computed; Freivalds' test replaces it.
@@ -70,7 +71,11 @@ class InputsAndReferences:
             large = operation.flops > HOST_REFERENCE_FLOPS
             if large or settings.verification_providers[:1] == ("device",):
                 matmul = executable.device.float64_matmul()
-            return compute_reference(operation, self.inputs(operation), matmul=matmul)
+            return compute_reference(
+                operation,
+                self.inputs(operation),
+                matmul=None if matmul is None else checked(matmul),
+            )
 
         return self._cache.get(operation, settings.distribution, settings.seed, compute)
 
