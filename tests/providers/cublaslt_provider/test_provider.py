@@ -288,6 +288,12 @@ def test_an_unknown_list_of_algorithms_is_refused() -> None:
     assert "chosen, proposals or all" in caught.value.hint
 
 
+@pytest.mark.parametrize("most", ["many", -1, 2.5, True])
+def test_a_number_of_algorithms_is_a_whole_one(most: object) -> None:
+    with pytest.raises(RequestError, match="cannot list"):
+        PROVIDER({"algorithms": "all", "most": most})
+
+
 def test_it_is_unavailable_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 

@@ -52,7 +52,13 @@ class CublasLtProvider(BaseProvider):
                 f"the provider cublaslt lists no algorithms called {self._listed!r}",
                 hint=f"Set its option algorithms to {alternatives(_ALGORITHMS)}.",
             )
-        self._most = int(self.options.get("most", _MOST.get(self._listed, 0)))
+        most = self.options.get("most", _MOST.get(self._listed, 0))
+        if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+            raise RequestError(
+                f"the provider cublaslt cannot list {most!r} algorithms",
+                hint="Set its option most to a whole number.",
+            )
+        self._most = most
 
     def available(self) -> str | None:
         for module, name, extra in (("nvmath", "nvmath-python", "cublaslt"), ("torch",) * 3):
