@@ -28,6 +28,8 @@ SCALES = {64: np.float16, 68: np.float32, 77: np.float32, 70: np.float64, 72: np
 RELU, BIAS = 2, 4
 FIELDS = ("ID", "TILE_ID", "STAGES_ID", "SPLITK_NUM", "REDUCTION_SCHEME", "CTA_SWIZZLING",
           "CUSTOM_OPTION", "INNER_SHAPE_ID", "CLUSTER_SHAPE_ID")  # fmt: skip
+HIDDEN = "HIDDEN"
+"""A part of an algorithm that no attribute shows."""
 WORKSPACE_PER_SPLIT = 4
 """Bytes for each element of C."""
 
@@ -56,6 +58,8 @@ class Kernel:
     custom_max: int = 0
     swizzles: bool = False
     types: tuple[int, ...] = tuple(TYPES)
+    hidden: int = 0
+    """What its proposals hold besides their attributes."""
 
 
 @dataclass
@@ -157,7 +161,7 @@ class StandIn:
         *formats, algorithm_id, address = rest
         if algorithm_id not in self.matmul_algo_get_ids(handle, *formats, 100):
             raise StandInError("INVALID_VALUE", f"no algorithm {algorithm_id} for these formats")
-        self._write(address, dict.fromkeys(FIELDS, 0) | {"ID": algorithm_id, "SPLITK_NUM": 1})
+        self._write(address, _blank() | {"ID": algorithm_id, "SPLITK_NUM": 1})
 
     def matmul_algo_config_set_attribute(
         self, algorithm: int, kind: int, address: int, size: int
@@ -195,7 +199,7 @@ class StandIn:
         problem = self._problem(handle, desc, a, b, c, d)
         values = self._read(algorithm)
         workspace = self._workspace(problem, values)
-        self._write_result(result, dict.fromkeys(FIELDS, 0), workspace, 0)
+        self._write_result(result, _blank(), workspace, 0)
 
     def matmul_algo_get_heuristic(
         self, handle: int, desc: int, a: int, b: int, c: int, d: int, preference: int, most: int,
@@ -336,9 +340,10 @@ class StandIn:
             if a_type not in kernel.types:
                 continue
             for tile in kernel.tiles:
-                base = dict.fromkeys(FIELDS, 0) | {
+                base = _blank() | {
                     "ID": algorithm_id, "TILE_ID": tile, "STAGES_ID": kernel.stages[0],
                     "SPLITK_NUM": 1, "CLUSTER_SHAPE_ID": kernel.clusters[-1],
+                    HIDDEN: kernel.hidden,
                 }  # fmt: skip
                 found.append(base)
                 if kernel.splits:
@@ -365,6 +370,7 @@ class StandIn:
             and values["CTA_SWIZZLING"] <= kernel.swizzles
             and (kernel.splits or not splits)
             and bool(values["REDUCTION_SCHEME"]) == splits
+            and values[HIDDEN] == kernel.hidden
         )
         if not is_legal:
             raise StandInError("INVALID_VALUE", "an illegal algorithm")
@@ -400,13 +406,15 @@ class StandIn:
 
     def _give(self, address: int, size: int, written: int, dtype: Any, values: list[int]) -> None:
         cells = np.array(values, dtype)
-        if size < cells.nbytes:
+        ctypes.c_size_t.from_address(written).value = cells.nbytes
+        if size == 0:  # a question about the size
+            return
+        if size != cells.nbytes:
             raise StandInError("INVALID_VALUE", f"{size} bytes for {len(values)} values")
         ctypes.memmove(address, cells.ctypes.data, cells.nbytes)
-        ctypes.c_size_t.from_address(written).value = cells.nbytes
 
     def _write(self, address: int, values: dict[str, int]) -> None:
-        cells = [values[name] for name in FIELDS]
+        cells = [values[name] for name in (*FIELDS, HIDDEN)]
         packed = np.zeros(8, np.uint64)
         packed[0] = MAGIC
         packed.view(np.uint32)[2 : 2 + len(cells)] = cells
@@ -416,8 +424,8 @@ class StandIn:
         packed = np.frombuffer((ctypes.c_uint8 * 64).from_address(address), np.uint64)
         if packed[0] != MAGIC:
             raise StandInError("INVALID_VALUE", "this is no algorithm")
-        cells = packed.view(np.uint32)[2 : 2 + len(FIELDS)]
-        return dict(zip(FIELDS, map(int, cells), strict=True))
+        cells = packed.view(np.uint32)[2 : 3 + len(FIELDS)]
+        return dict(zip((*FIELDS, HIDDEN), map(int, cells), strict=True))
 
     def _write_result(
         self, address: int, values: dict[str, int], workspace: int, state: int
@@ -425,6 +433,10 @@ class StandIn:
         self._write(address, values)
         ctypes.c_size_t.from_address(address + 64).value = workspace
         ctypes.c_int.from_address(address + 72).value = state
+
+
+def _blank() -> dict[str, int]:
+    return dict.fromkeys((*FIELDS, HIDDEN), 0)
 
 
 def _scalar(address: int, dtype: Any) -> Any:

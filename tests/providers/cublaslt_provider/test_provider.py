@@ -190,6 +190,19 @@ def test_a_named_algorithm_is_set_up_from_its_name(tmp_path: Path) -> None:
         executable.close()
 
 
+def test_a_proposal_that_holds_more_than_its_name_is_found_by_it(
+    library: Any, tmp_path: Path
+) -> None:
+    """The library's structure is opaque, and need not be what its attributes set."""
+    library.kernels[66].hidden = 5
+    name = "algo66_tile128x128_stages64xauto_cluster1x2x1"
+    executable = _build(BF16, name, tmp_path)
+    assert executable.workspace_bytes == 0
+    executable.close()
+    with pytest.raises(UnsupportedError, match="rejects algo66"):
+        _build(BF16, "algo66_tile128x128_stages128xauto", tmp_path)
+
+
 def test_named_algorithms_compute(library: Any, launch: Any) -> None:
     name = "algo21_tile128x128_stages64x4_splitk2_reducecompute_swizzle1_custom1"
     launched = launch(PROVIDER({}), BF16, name, H200)

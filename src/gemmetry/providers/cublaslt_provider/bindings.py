@@ -29,8 +29,6 @@ MODULE = "nvmath.bindings.cublasLt"
 _UNSUPPORTED = ("NOT_SUPPORTED", "INVALID_VALUE", "ARCH_MISMATCH")
 _OUT_OF_MEMORY = "ALLOC_FAILED"
 _MOST_IDS = 512
-_MOST_VALUES = 1024
-"""Values of a capability that is a list: tiles or stages."""
 _ALIGNMENT_BYTES = 16
 """Of the buffers that algorithms are chosen for: what gemmetry's devices guarantee."""
 
@@ -243,14 +241,17 @@ class Matmul:
         """The values of one of ``cublasLtMatmulAlgoCapAttributes_t``: one, or a list of tiles or
         stages."""
         lt, kind = self._lt, self._lt.MatmulAlgoCapAttribute[attribute]
-        count = _MOST_VALUES if attribute.endswith("_IDS") else 1
-        cells = np.zeros(count, lt.get_matmul_algo_cap_attribute_dtype(kind))
-        written = ctypes.c_size_t(0)
+        dtype = np.dtype(lt.get_matmul_algo_cap_attribute_dtype(kind))
+        size = ctypes.c_size_t(0)
         with errors(f"reading {attribute}"):
-            lt.matmul_algo_cap_get_attribute(
-                result.address, kind, cells.ctypes.data, cells.nbytes, ctypes.addressof(written)
-            )
-        return [int(one) for one in cells[: written.value // cells.itemsize]]
+            # The library takes a buffer of exactly the size that it reports without one.
+            lt.matmul_algo_cap_get_attribute(result.address, kind, 0, 0, ctypes.addressof(size))
+            cells = np.zeros(size.value // dtype.itemsize, dtype)
+            if cells.size:
+                lt.matmul_algo_cap_get_attribute(
+                    result.address, kind, cells.ctypes.data, cells.nbytes, ctypes.addressof(size)
+                )
+        return [int(one) for one in cells]
 
     def launch(
         self, result: Result, addresses: Sequence[int], pointers: Mapping[str, int],

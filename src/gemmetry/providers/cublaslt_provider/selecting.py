@@ -75,10 +75,18 @@ def result_of(
             f"{algorithm.name} rounds partial sums to {operation.signature.result}, and "
             f"{operation} accumulates in {operation.signature.accumulator}"
         )
-    found = matmul.checked(_configured(matmul, algorithm))
-    if found is None:
-        raise UnsupportedError(f"cuBLASLt rejects {algorithm.name} for {operation}")
-    return found
+    try:
+        found = matmul.checked(_configured(matmul, algorithm))
+        reason = ""
+    except UnsupportedError as error:
+        found, reason = None, f": {error.message}"
+    if found is not None:
+        return found
+    # The library's structure is opaque: a proposal may hold more than its attributes show.
+    for one in matmul.proposals(MOST_PROPOSALS):
+        if algorithm_of(matmul, one) == algorithm:
+            return one
+    raise UnsupportedError(f"cuBLASLt rejects {algorithm.name} for {operation}{reason}")
 
 
 def _configured(matmul: Matmul, algorithm: Algorithm) -> Result:
