@@ -331,7 +331,7 @@ COLUMNS: tuple[RecordColumn, ...] = (
             lambda r, o: r.reproduce or None),
     _column("environment_id", TEXT, "", "Hash of the environment it ran in.",
             lambda r, o: r.environment_id or None),
-    _column("device_ids", TEXTS, "", "What tells the device from others of its kind: the driver's "
+    _column("device_ids", TEXTS, "", "Which of several alike devices: the driver's "
             "identifier of a GPU, or `host/device`.", lambda r, o: list(r.device_ids),
             required=True),
     _column("tags", MAPPING, "", "Tags given with --tags.", lambda r, o: dict(r.tags),

@@ -85,7 +85,7 @@ def test_what_a_lost_device_left_goes_to_another_that_waits_for_it():
     assert found == [rest]
 
 
-def test_waiting_parts_of_an_operation_go_on_elsewhere_when_their_device_is_lost():
+def test_waiting_parts_of_an_operation_continue_elsewhere_when_their_device_is_lost():
     first, second, other = _group("a"), _group("a"), _group("b")
     queue = _queue(first, second, other)
     queue.take("1")
