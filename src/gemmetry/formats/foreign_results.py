@@ -21,6 +21,9 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.domain.outcome import Outcome
 
+_LARGEST = 2**63 - 1
+"""Of an integer in the store."""
+
 
 class RowError(ValueError):
     """A row cannot be imported; the message says why."""
@@ -91,8 +94,9 @@ class StatedOperation:
         shape = f"{m}x{n}x{k}" if batch == 1 else f"{batch}x{m}x{n}x{k}"
         try:
             if self.text.startswith(("matmul_", "batch_matmul_")):
-                return Operation(parse_operation(self.text).signature, MatmulShape(m, n, k, batch))
-            return parse_operation(f"{kind}_{shape}_{self.text}")
+                signature = parse_operation(self.text).signature
+                return _stored(Operation(signature, MatmulShape(m, n, k, batch)))
+            return _stored(parse_operation(f"{kind}_{shape}_{self.text}"))
         except GemmetryError as error:
             why = error.message if self.text else "the file does not state the formats"
             raise RowError(f"{why}; add --operation with formats and layouts, such as "
@@ -127,7 +131,18 @@ def product(
         )  # fmt: skip
     except (GemmetryError, ValueError) as error:
         raise RowError(str(getattr(error, "message", error))) from None
-    return Operation(signature, MatmulShape(m, n, k, batch))
+    return _stored(Operation(signature, MatmulShape(m, n, k, batch)))
+
+
+def _stored(operation: Operation) -> Operation:
+    """`operation`, whose counts a record can store.
+
+    Raises:
+        RowError: they are too large.
+    """
+    if max(operation.flops, operation.bytes) > _LARGEST:
+        raise RowError(f"the shape of {operation} is impossibly large")
+    return operation
 
 
 def milliseconds(value: object, what: str) -> float:

@@ -95,6 +95,8 @@ def test_a_row_without_a_valid_time_has_its_reason(read, changes, outcome) -> No
         (_row(A="f16:nhwc"), "no layout row or column"),
         (_row(m="x"), "m is 'x'"),
         (_row(k=0), "is not positive"),
+        (_row(m=10**9, n=10**9, k=10**9), "impossibly large"),
+        (_row(m="9" * 5000), "m is '999"),
         (_row(alpha="?"), "alpha is '?'"),
         (_row(Runtime="nan"), "Runtime is 'nan'"),
         (_row(C="f32:row", beta=1), "C is f32:row and D f16:row"),

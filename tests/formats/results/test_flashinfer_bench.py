@@ -95,6 +95,10 @@ def test_a_workload_without_evaluation_is_no_result(read) -> None:
     [
         (_line()[:80], "damaged or cut off"),
         (_line(workload={"axes": {}}), "M is None"),
+        (
+            _line(workload={"axes": {"M": 1}}).replace('{"M": 1}', f'{{"M": {"9" * 5000}}}'),
+            "digits",
+        ),
         (_line(workload=None), "lacks a field"),
         (_line(definition="gqa_paged_decode"), "no definition of gqa_paged_decode"),
         (_line(definition="../../secret"), "not the name of a definition"),

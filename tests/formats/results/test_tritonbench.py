@@ -55,6 +55,8 @@ def test_a_message_in_place_of_metrics_is_the_reason(read, message, outcome) -> 
     ("line", "operation", "why"),
     [
         ("(8, 8);1;1;1;1", "f16t_f16t_f16t", "not a shape"),
+        (f"(8, 8, {'9' * 5000});1;1;1;1", "f16t_f16t_f16t", "not a shape"),
+        ("(999999999, 999999999, 999999999);1;1;1;1", "f16t_f16t_f16t", "impossibly large"),
         ("(8, 8, 8);1;1", "f16t_f16t_f16t", "3 cells, and the header 5"),
         ("(8, 8, 8);-1;1;-1;1", "f16t_f16t_f16t", "not a positive number"),
         ("(8, 8, 8);1;1;1;1", "", "does not state the formats; add --operation"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.record import BuildFacts, TraceFacts
+from gemmetry.domain.record import BuildFacts, EnergyFacts, TraceFacts
 from gemmetry.reports.dispatches.show import matching_records, show_dispatch, source_excerpt
 
 EXPECTED = Path(__file__).parents[1] / "expected"
@@ -29,6 +29,26 @@ def test_all_facts_of_a_measured_dispatch_are_shown(result_set, console_text):
         assert message in " ".join(text.split())
     histogram = [line for line in text.splitlines() if "█" in line]
     assert sum(int(line.split()[-1]) for line in histogram) == 60
+
+
+@pytest.mark.parametrize(
+    ("energy", "text"),
+    [
+        (
+            EnergyFacts(energy_j=0.118, ci_low_j=0.117, ci_high_j=0.119, windows=6, window_s=2.01,
+                        resolution=0.01, idle_power_w=76.0),
+            "energy 118 mJ (95 % interval 117 mJ to 119 mJ), 0.0 GFLOP/J, 6 windows of at least "
+            "2.0 s with a resolution of 1 %, idle 76 W",
+        ),
+        (EnergyFacts(reason="no counter"), "energy none: no counter"),
+    ],
+)  # fmt: skip
+def test_energy_is_shown_with_its_resolution(result_set, make_record, console_text, energy, text):
+    record = make_record("matmul_8x8x8_f32t_f32t_f32t")
+    measurement = dataclasses.replace(record.measurement, energy=energy)
+    record = dataclasses.replace(record, measurement=measurement)
+    result_set = dataclasses.replace(result_set, records=[record])
+    assert text in " ".join(console_text(lambda c: show_dispatch(result_set, "*", c)).split())
 
 
 def test_a_recorded_dispatch_shows_folder_and_checksums(result_set, make_record, console_text):

@@ -25,7 +25,9 @@ from gemmetry.formats.foreign_results import (
 from gemmetry.formats.results import ResultFormat
 
 _BEGINNING: Final = "Problem,Provider,OperationKind,Operation,Disposition,Status"
-_NEEDED: Final = ("m", "n", "k", "A", "B", "C", "Runtime")
+_NEEDED: Final = (
+    "OperationKind", "Operation", "Disposition", "Status", "m", "n", "k", "A", "B", "C", "Runtime",
+)  # fmt: skip
 _LAYOUTS: Final = {"row": Layout.ROW, "column": Layout.COLUMN}
 _OUTCOMES: Final = {
     "incorrect": Outcome.WRONG,

@@ -54,7 +54,7 @@ def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
             result = _result(path, document, stated)
         except json.JSONDecodeError:
             found.left_out(f"{path.name}:{number}", "the line is damaged or cut off")
-        except RowError as error:
+        except ValueError as error:  # RowError, and numbers of thousands of digits
             found.left_out(f"{path.name}:{number}", error)
         except (KeyError, TypeError, AttributeError) as error:
             found.left_out(f"{path.name}:{number}", f"it lacks a field or has another: {error}")

@@ -15,7 +15,6 @@ from gemmetry.domain.outcome import Outcome
 from gemmetry.formats.foreign_results import (
     ForeignFile,
     ForeignResult,
-    RowError,
     StatedOperation,
     milliseconds,
     plain_name,
@@ -45,7 +44,7 @@ def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
     for key, entry in entries.items():
         try:
             found.results.append(_result(document, entry, stated))
-        except RowError as error:
+        except ValueError as error:
             found.left_out(f"{path.name}: {key}", error)
         except (KeyError, TypeError, AttributeError) as error:
             found.left_out(f"{path.name}: {key}", f"it lacks a field or has another: {error}")
@@ -59,7 +58,7 @@ def _closed(text: str) -> Mapping[str, Any] | None:
     for end in ("", "}}"):
         try:
             found = json.loads(text.rstrip().rstrip(",") + end)
-        except json.JSONDecodeError:
+        except ValueError:  # damaged, or a number of thousands of digits
             continue
         return found if isinstance(found, dict) else None
     return None

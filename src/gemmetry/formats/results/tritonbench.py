@@ -23,7 +23,7 @@ from gemmetry.formats.foreign_results import (
 from gemmetry.formats.results import ResultFormat
 
 _LATENCY: Final = "-latency"
-_SHAPE: Final = re.compile(r"\(\s*(\d+(?:\s*,\s*\d+){2,3})\s*,?\s*\)")
+_SHAPE: Final = re.compile(r"\(\s*(\d{1,18}(?:\s*,\s*\d{1,18}){2,3})\s*,?\s*\)")
 """``(M, N, K)`` or ``(B, M, N, K)``."""
 _SUMMARIES: Final = ("average", "hashes")
 """Rows that are not about a shape."""

@@ -189,6 +189,27 @@ def _print_error_map(record: Record, folder: Path, console: Console) -> None:
         _section(console, "Evidence", [("inputs, output, why", place)])
 
 
+def _energy_text(record: Record) -> str:
+    """Energy of a launch with its interval and resolution, or why there is none; "" where it was
+    not requested."""
+    energy = None if record.measurement is None else record.measurement.energy
+    if energy is None or energy.energy_j is None:
+        return "" if energy is None else f"none: {energy.reason}"
+    interval = (
+        "n/a: too few windows"
+        if energy.ci_low_j is None
+        else f"{units.format_joules(energy.ci_low_j)} to {units.format_joules(energy.ci_high_j)}"
+    )
+    parts = [
+        f"{units.format_joules(energy.energy_j)} (95 % interval {interval})",
+        _column_text("flops_per_j", record),
+        f"{units.counted(energy.windows, 'window')} of at least {energy.window_s or 0:.1f} s with "
+        f"a resolution of {units.format_percent(energy.resolution)}",
+        f"idle {_column_text('idle_power_w', record)}",
+    ]
+    return ", ".join(parts)
+
+
 def _measurement_facts(record: Record) -> list[tuple[str, str]]:
     m = record.measurement
     if m is None:
@@ -224,6 +245,7 @@ def _measurement_facts(record: Record) -> list[tuple[str, str]]:
         ("taken", taken),
         ("clock", m.method),
         ("stopped by", m.stop_reason),
+        ("energy", _energy_text(record)),
         *((name, text) for name, text in telemetry if text not in ("–", "")),
         *(("mark", mark) for mark in m.marks),
     ]
