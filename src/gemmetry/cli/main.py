@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history.group", "Store medians of many runs, find changes and their causes."),
     "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
     "cache": ("cache_command", "Remove the caches of traces that were read."),
+    "agent": ("agent_command", "Serve one device of this machine to a run elsewhere."),
     "doctor": ("doctor_command", "Report what this machine can do, and why it cannot do the rest."),
     "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
 }

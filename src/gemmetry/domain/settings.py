@@ -16,6 +16,9 @@ from typing import Any
 from gemmetry.domain.errors import alternatives
 from gemmetry.domain.outcome import Stage
 
+LOCAL = "local"
+"""The executor that runs workers on this machine, without agents."""
+
 DEFAULT_SEED = 42
 """The seed of the grid tracing document (RANDOM_SEED)."""
 
@@ -290,9 +293,6 @@ class RunSettings:
         "auto", "How a GPU is timed: graph (replays of captured graphs), events, or auto, which "
         "uses graphs for short launches.", metavar="NAME", choices=TIMING_METHODS,
         effect=_TIMING)
-    energy: bool = setting(
-        False, "Also measure the energy of each dispatch, under some seconds of load.",
-        effect=_TIMING)
     cold_cache: bool = setting(
         True, "Rotate through copies of the inputs, so that no launch finds its inputs in a cache.",
         effect=_TIMING)
@@ -308,6 +308,25 @@ class RunSettings:
         (), "Devices of this machine among which the dispatches are distributed, as in "
         "cuda:0,cuda:1, or all. Without --device the first one names the plan's device.",
         metavar="DEVICES", unset="the one of --device", effect=_NOTHING, resume=_SAME)
+    executor: str = setting(
+        LOCAL, "What runs the workers: local (this process), or agents, one for each device, that "
+        "are started by loopback (on this machine), ssh, slurm, ray, or by hand (agents).",
+        metavar="NAME", effect=_NOTHING, resume=_SAME)
+    executor_options: Mapping[str, str] = setting(
+        dict, "Options of the executor, as in hosts=a,b or partition=gpu.", metavar="NAME=VALUE",
+        unset="none", effect=_NOTHING, resume=_SAME)
+    agents: int = setting(
+        0, "Agents to start; 0: one for each of --devices, or one.", metavar="COUNT",
+        limits=_NOT_NEGATIVE, effect=_NOTHING, resume=_SAME)
+    listen: str = setting(
+        "127.0.0.1", "Address at which agents reach this machine, HOST or HOST:PORT.",
+        metavar="HOST", effect=_NOTHING, resume=_SAME)
+    token_file: str = setting(
+        "", "File with the token that agents and driver share.", metavar="FILE",
+        unset="a new one in the experiment", effect=_NOTHING, resume=_SAME)
+    agent_wait_s: float = setting(
+        300.0, "End the run when no agent has been connected for this long.", key="agent_wait",
+        metavar="TIME", effect=_NOTHING, resume=_SAME)
     jobs: int = setting(
         0, "Parallel compilations; 0 or -1: one per processor.", aliases=("num_cpu",), short="-j",
         metavar="COUNT", limits={"ge": -1}, effect=_NOTHING, resume=_SAME)

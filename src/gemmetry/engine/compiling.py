@@ -23,7 +23,6 @@ from gemmetry.engine.failures import Ending, WorkerLost, ending_of
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import Answered, Compile, CompileDone
 from gemmetry.engine.workers.replies import out_of_turn
-from gemmetry.hardware.host import usable_cores
 
 MAX_BATCH = 24
 """The most dispatches compiled in one request. That many amortise a compiler's start: on two cores,
@@ -52,7 +51,7 @@ class CompilePool:
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
-        self._jobs = context.settings.jobs or usable_cores()
+        self._jobs = context.settings.jobs or context.cores
         self._threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="compile")
         self._local = threading.local()
         self._workers: set[WorkerProcess] = set()

@@ -48,6 +48,10 @@ class Journal:
         with self._mutex:
             self._listener(event)
 
+    def note(self, text: str) -> None:
+        """Pass on a sentence about the course of the run."""
+        self.publish(Message(text))
+
     def warn(self, text: str) -> None:
         """Pass on a sentence that the user should read."""
         self.publish(Message(text, "warning"))

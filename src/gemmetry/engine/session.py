@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Plan
-from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.events import (
     DispatchFinished,
     Listener,
     PlanReady,
-    StageProgress,
     ignore_events,
 )
-from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import Environment, Record
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.compiling import CompilePool, Failed, collect
-from gemmetry.engine.device.grouping import Budget
-from gemmetry.engine.device.session import DeviceSession
-from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
-from gemmetry.engine.dispatches.candidates import Resolver
-from gemmetry.engine.dispatches.companions_ahead import CompanionsAhead
+from gemmetry.domain.record import Environment
+from gemmetry.domain.settings import LOCAL
+from gemmetry.domain.target import TargetKind
+from gemmetry.engine.dispatches.candidate import RecordMaker
 from gemmetry.engine.dispatches.evidence_folders import FAILURES
-from gemmetry.engine.failures import Ending
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
-from gemmetry.engine.jobs import Job, Outputs, job_of
+from gemmetry.engine.jobs import Job, job_of
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
+from gemmetry.engine.slots.agents import plan_for_agents
 from gemmetry.engine.slots.local import serving_devices
-from gemmetry.engine.slots.queue import Group, GroupQueue, unfinished
-from gemmetry.engine.slots.slot import Slot, device_id
+from gemmetry.engine.slots.serving import Serving
 from gemmetry.engine.summary import RunSummary, summarize_run
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.engine.workers.variables import thread_variables
@@ -49,10 +39,6 @@ from gemmetry.store.schema import os_failure
 
 TEMPORARY = "temporary"
 """The folder in the experiment for files that last as long as a worker."""
-
-CHUNK = 128
-"""The number of dispatches that are compiled and then measured: enough to keep a pool busy, and few
-enough that the first results arrive soon and a kill loses little."""
 
 
 def run(
@@ -83,8 +69,13 @@ def run(
 
         check_counters(plan)
     job = job_of(plan.settings)
+    is_remote = plan.settings.executor != LOCAL
+    if is_remote:
+        plan = plan_for_agents(plan, job, counters)
     lanes = make_lanes(plan, load_provider)
-    devices = serving_devices(plan.settings.devices, lanes)
+    if is_remote:  # What works there is known when an agent comes.
+        lanes = [dataclasses.replace(item, unavailable=None) for item in lanes]
+    devices = () if is_remote else serving_devices(plan.settings.devices, lanes)
     environment = _environment(plan, lanes)
     written = (generated or experiment / "artifacts" / "generated").resolve()
     records = RecordMaker(plan.settings, environment.id, experiment.resolve(), written)
@@ -112,12 +103,16 @@ def run(
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         outputs = job.outputs(store, environment.id, fresh=fresh)
         journal = Journal(store, outputs.noting(listener), commands)
-        kept, samples_kept = _announce(journal, environment, kept_below)
-        bandwidth = _host_bandwidth(lanes, store) if job.samples else None
+        kept, samples_kept = _announce(journal, None if is_remote else environment, kept_below)
+        is_sampled_here = job.samples and not is_remote
+        bandwidth = _host_bandwidth(lanes, store) if is_sampled_here else None
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
-            work = _Run(lanes, context, journal, records, outputs, devices, environment)
-            failure = work.work()
+            serving = Serving(lanes, context, journal, records, outputs)
+            failure = (
+                serving.work_with_agents() if is_remote
+                else serving.work_here(devices, environment)
+            )  # fmt: skip
             if counters is not None and not failure:
                 failure = _count(counters, context, journal, lanes)
         except OSError as error:
@@ -195,15 +190,17 @@ def _host_bandwidth(lanes: Sequence[LaneProvider], store: Experiment) -> float |
 
 
 def _announce(
-    journal: Journal, environment: Environment, kept_below: int | None
+    journal: Journal, environment: Environment | None, kept_below: int | None
 ) -> tuple[int, int]:
     """Announce what is planned and what is kept. Returns the numbers of dispatches and samples that
     are kept.
 
-    `kept_below` is the number of the last dispatch before the experiment grew, if it did.
+    `environment` is that of what is measured; None where agents have environments of their own,
+    with which each group is compared when one takes it. `kept_below` is the number of the last
+    dispatch before the experiment grew, if it did.
     """
     store = journal.experiment
-    dropped = store.drop_foreign_rounds()
+    dropped = 0 if environment is None else store.drop_foreign_rounds()
     counts = store.outcome_counts()
     kept = 0 if store.is_new else sum(counts.values())
     added = [] if kept_below is None else [r for _, r in store.numbered_records(kept_below)]
@@ -219,7 +216,7 @@ def _announce(
     changes = [
         line
         for key, other in store.environments().items()
-        if not other.agrees_with(environment)
+        if environment is not None and not other.agrees_with(environment)
         for line in other.differences(environment)
     ]
     if changes:
@@ -230,215 +227,3 @@ def _announce(
             f"{dropped} earlier samples of unfinished dispatches are discarded and taken again."
         )
     return kept, samples_kept
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Work:
-    """The work of one target of the plan, and what the devices that do it share."""
-
-    target: Target
-    queue: GroupQueue
-    budget: Budget
-
-
-class _Run:
-    def __init__(
-        self,
-        lanes: Sequence[LaneProvider],
-        context: WorkerContext,
-        journal: Journal,
-        records: RecordMaker,
-        outputs: Outputs,
-        devices: Sequence[Target],
-        environment: Environment,
-    ) -> None:
-        self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
-        self._outputs = outputs
-        self._context = context
-        self._journal = journal
-        self._records = records
-        self._job = context.job
-        self._ahead = CompanionsAhead(
-            {key: item.provider for key, item in self._lanes.items()}, context.settings
-        )
-        self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
-        self._devices = devices
-        self._environment = environment
-
-    def work(self) -> str:
-        """Do all the work. Returns why it ended early; "" if it did not."""
-        pool = CompilePool(self._context)
-        try:
-            served = [
-                (slot, work) for work in map(partial(self._work_on, pool), self._targets)
-                for slot in self._slots(work)
-            ]  # fmt: skip
-            failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)
-            # Nothing waits for a device that was lost twice at the last dispatch, or whose work
-            # another one has done.
-            remains = any(self._remains(target) for target in self._targets)
-            return "; ".join(filter(None, failures)) if remains else ""
-        finally:
-            self._context.stop.set()
-            pool.close()
-
-    def _work_on(self, pool: CompilePool, target: Target) -> _Work:
-        budget = Budget(target, self._job, self._job.process_count(target))
-        groups = self._groups(target, pool, budget)
-        return _Work(target, GroupQueue(groups, self._context.stop), budget)
-
-    def _slots(self, work: _Work) -> Iterator[Slot]:
-        """The devices of this machine that do `work`."""
-        devices = self._devices or [work.target]
-        for device in devices:
-            yield Slot(
-                device, device_id(device, self._environment), self._environment.id, self._context,
-                self._journal.experiment.alike, is_only=len(devices) == 1,
-            )  # fmt: skip
-
-    def _serve_all(self, served: Sequence[tuple[Slot, _Work]]) -> list[str]:
-        """Run a thread for each device; the loss of one does not hold up the others."""
-        with ThreadPoolExecutor(len(served), thread_name_prefix="device") as threads:
-            running = {threads.submit(self._serve, *one) for one in served}
-            failures: list[str] = []
-            try:
-                while running:
-                    done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                    failures += [one.result() for one in done]
-            except BaseException:
-                self._context.stop.set()
-                raise
-        return failures
-
-    def _serve(self, slot: Slot, work: _Work) -> str:
-        """Measure groups on one device until none is left. Returns why it ended early."""
-        session = DeviceSession(slot, work.budget, self._journal, self._records)
-        key = slot.device_id
-        try:
-            if self._job.uses_device and slot.target.is_gpu and slot.target.index is not None:
-                # While the first of them compile.
-                session.start(islice(self._candidates(work.target), CHUNK))
-            session.measure(iter(partial(work.queue.take, key), None))
-        except DeviceLostError as lost:
-            session.kill()
-            goes_on = work.queue.leave(key, partial(unfinished, self._journal.experiment))
-            name = slot.target.device or slot.target.name
-            if goes_on:
-                self._journal.warn(f"{name}: {lost.message}. Other devices continue its work.")
-            else:
-                self._journal.warn(str(lost) if self._remains(work.target) else lost.message)
-            return f"{name}: {lost.message}"
-        except BaseException:
-            session.kill()
-            raise
-        session.close()
-        return ""
-
-    def _remains(self, target: Target) -> bool:
-        """Whether a dispatch of `target` has no record yet."""
-        return next(self._candidates(target), None) is not None
-
-    def _groups(self, target: Target, pool: CompilePool, budget: Budget) -> Iterator[Group]:
-        for chunk in self._compiled_chunks(target, pool):
-            yield from self._job.groups(chunk, budget)
-
-    def _compiled_chunks(self, target: Target, pool: CompilePool) -> Iterator[list[Candidate]]:
-        """Yield candidates of `target` that are ready to be built, chunk by chunk.
-
-        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb the
-        measurement. If nothing is run, the pool also continues without a pause at the end of a
-        chunk.
-        """
-        waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
-        for chunk in _chunks(self._candidates(target), CHUNK):
-            started = (chunk, self._start_compiling(chunk, pool))
-            if self._job.uses_device and not target.is_gpu:
-                yield self._compiled(*started)
-                continue
-            if self._job.uses_device and target.index is not None:
-                ahead = filter(self._compiles_ahead, chunk)
-                pool.submit(self._ahead.of(ahead), lambda _count, _current: None)
-            if waiting is not None:
-                yield self._compiled(*waiting)
-            waiting = started
-        if waiting is not None:
-            yield self._compiled(*waiting)
-
-    def _candidates(self, target: Target) -> Iterator[Candidate]:
-        """The remaining candidates of `target`, in plan order. Those that were running when the
-        device was lost come last, each on its own, so that the others have their results before it
-        may be lost again."""
-        mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
-        resolver = Resolver(mine)
-        store = self._journal.experiment
-        suspects = store.device_losses()
-        rows = (row for row in store.remaining(list(mine)) if row.id not in suspects)
-        for candidate in resolver.candidates(rows):
-            self._outputs.assign(candidate)
-            yield candidate
-        if suspects:
-            rows = (row for row in store.remaining(list(mine)) if row.id in suspects)
-            for candidate in resolver.candidates(rows):
-                candidate.runs_alone = True
-                self._outputs.assign(candidate)
-                yield candidate
-
-    def _start_compiling(
-        self, chunk: Sequence[Candidate], pool: CompilePool
-    ) -> list[Future[list[Failed]]]:
-        wanted = [c for c in chunk if not self._job.uses_device or self._compiles_ahead(c)]
-        done = 0
-
-        def progress(count: int, current: str) -> None:
-            nonlocal done
-            done += count
-            self._journal.publish(StageProgress(Stage.COMPILE, done, len(wanted), current))
-
-        return pool.submit(wanted, progress)
-
-    def _compiled(
-        self, chunk: Sequence[Candidate], futures: Sequence[Future[list[Failed]]]
-    ) -> list[Candidate]:
-        """Wait for a chunk's compilers. Returns the candidates to build."""
-        failed = {item.candidate.id: item for item in collect(futures)}
-        records = {
-            key: self._records.ended(item.candidate, item.ending) for key, item in failed.items()
-        }
-        ready: list[Candidate] = []
-        for candidate in chunk:
-            if candidate.id in failed:
-                continue
-            if not self._job.uses_device or candidate.lane.target.index is None:
-                records[candidate.id] = self._compile_only_record(candidate)
-            else:
-                ready.append(candidate)
-        self._journal.finish(records)
-        return ready
-
-    def _compile_only_record(self, candidate: Candidate) -> Record:
-        target = candidate.lane.target
-        if target.index is None and not self._compiles_ahead(candidate):
-            reason = (
-                f"{candidate.lane.provider} compiles nothing for {target.name} without the device"
-            )
-            return self._records.ended(candidate, Ending(Outcome.UNSUPPORTED, reason))
-        return self._records.done(candidate, None)
-
-    def _compiles_ahead(self, candidate: Candidate) -> bool:
-        lane = candidate.lane
-        return self._lanes[lane.id].provider.compiles_ahead(lane.target)
-
-
-def _chunks(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
-    """Parts of about `size` candidates that end where an operation does, unless the operation is
-    huge."""
-    chunk: list[Candidate] = []
-    for candidate in candidates:
-        if len(chunk) >= size and (
-            candidate.operation_name != chunk[-1].operation_name or len(chunk) >= 4 * size
-        ):
-            yield chunk
-            chunk = []
-        chunk.append(candidate)
-    if chunk:
-        yield chunk

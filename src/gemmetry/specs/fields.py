@@ -234,6 +234,23 @@ def _tags(value: Any) -> dict[str, str]:
     return tags
 
 
+def _options(value: Any) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items()}
+    options: dict[str, str] = {}
+    name = ""
+    # What follows a comma without a name belongs to the value before it: hosts=a,b,time=1:00.
+    for text in (value if isinstance(value, str) else ",".join(map(str, value))).split(","):
+        key, equals, item = text.strip().partition("=")
+        if equals and key:
+            name, options[key] = key, item
+        elif name:
+            options[name] += f",{text}"
+        else:
+            raise RequestError(f"{text!r} is not an option", hint="Write name=value,name=value.")
+    return options
+
+
 def _duration(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     seconds = float(value) if is_number else units.parse_duration_s(str(value))
@@ -363,6 +380,7 @@ Shapes = Annotated[
 Patterns = Annotated[tuple[str, ...], _read_by(_patterns), _LIST]
 Devices = Annotated[tuple[str, ...], _read_by(_devices), _LIST]
 Tags = Annotated[dict[str, str], _read_by(_tags), _any_of("string", "object")]
+Options = Annotated[dict[str, str], _read_by(_options), _any_of("string", "object")]
 Duration = Annotated[float, _read_by(_duration), _any_of("number", "string")]
 Memory = Annotated[int, _read_by(_memory), _any_of("integer", "string")]
 RunName = Annotated[

@@ -7,6 +7,7 @@ from typing import Any
 
 from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.settings import LOCAL
 from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.generated import Generated
@@ -136,7 +137,8 @@ def resolve_providers(
         RequestError: a provider does not work here, or none serves the targets.
     """
     chosen = list(requests)
-    for request in chosen:
+    is_here = getattr(spec, "executor", LOCAL) == LOCAL  # agents show what works where they are
+    for request in chosen if is_here else ():
         reason = catalogue.unavailable(request.name, request.options)
         if reason is not None:
             raise RequestError(

@@ -32,7 +32,8 @@ def _type_of(key: Key, hint: Any) -> Any:
     match get_origin(hint):
         case origin if origin is Mapping:
             timed = dict.__class_getitem__((parts[0], f.Duration))
-            return timed if key.metavar == "TIME" else f.Tags
+            named = {"TIME": timed, "NAME=VALUE": f.Options}
+            return named.get(key.metavar, f.Tags)
         case origin if origin is tuple:
             return f.known_names(key.name.removesuffix("s"), key.names)
     kind: Any = _NOTATIONS.get(key.metavar, parts[0] if is_optional and parts else hint)

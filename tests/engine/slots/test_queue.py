@@ -26,6 +26,13 @@ def _queue(*groups):
     return GroupQueue(iter(groups), threading.Event())
 
 
+def _next(queue, slot):
+    """The next group of a slot that has finished those it had."""
+    for _ in range(len(queue._held.get(slot, ()))):
+        queue.finish(slot)
+    return queue.take(slot)
+
+
 def _nothing(group: Group) -> Iterator[Group]:
     yield from ()
 
@@ -33,21 +40,21 @@ def _nothing(group: Group) -> Iterator[Group]:
 def test_groups_go_to_whoever_asks_in_plan_order():
     a, b, c = _group("a"), _group("b"), _group("c")
     queue = _queue(a, b, c)
-    assert queue.take("1") is a
-    assert queue.take("2") is b
-    assert queue.take("2") is c
+    assert _next(queue, "1") is a
+    assert _next(queue, "2") is b
+    assert _next(queue, "2") is c
     assert not queue.is_done
     queue.leave("2", _nothing)
-    assert queue.take("1") is None
+    assert _next(queue, "1") is None
     assert queue.is_done
 
 
 def test_all_groups_of_an_operation_go_to_one_device():
     first, second, other = _group("a"), _group("a"), _group("b")
     queue = _queue(first, second, other)
-    assert queue.take("1") is first
-    assert queue.take("2") is other, "the second part waits for the device that has the first"
-    assert queue.take("1") is second
+    assert _next(queue, "1") is first
+    assert _next(queue, "2") is other, "the second part waits for the device that has the first"
+    assert _next(queue, "1") is second
 
 
 def test_a_device_waits_rather_than_draw_a_huge_operation_for_another():
@@ -60,12 +67,12 @@ def test_a_device_waits_rather_than_draw_a_huge_operation_for_another():
             yield group
 
     queue = GroupQueue(draw(), threading.Event())
-    assert queue.take("1") is groups[0]
+    assert _next(queue, "1") is groups[0]
     found = []
-    waiting = threading.Thread(target=lambda: found.append(queue.take("2")))
+    waiting = threading.Thread(target=lambda: found.append(_next(queue, "2")))
     waiting.start()
     for group in groups[1:]:
-        assert queue.take("1") is group
+        assert _next(queue, "1") is group
         assert len(drawn) <= 6
     waiting.join(PATIENCE_S)
     assert [one.operation_name for one in found[0]] == ["b"]
@@ -74,9 +81,9 @@ def test_a_device_waits_rather_than_draw_a_huge_operation_for_another():
 def test_what_a_lost_device_left_goes_to_another_that_waits_for_it():
     a, rest = _group("a", "a"), _group("a")
     queue = _queue(a)
-    assert queue.take("1") is a
+    assert _next(queue, "1") is a
     found = []
-    waiting = threading.Thread(target=lambda: found.append(queue.take("2")))
+    waiting = threading.Thread(target=lambda: found.append(_next(queue, "2")))
     waiting.start()
     waiting.join(0.05)
     assert waiting.is_alive(), "the first device may still return its group"
@@ -88,24 +95,36 @@ def test_what_a_lost_device_left_goes_to_another_that_waits_for_it():
 def test_waiting_parts_of_an_operation_continue_elsewhere_when_their_device_is_lost():
     first, second, other = _group("a"), _group("a"), _group("b")
     queue = _queue(first, second, other)
-    queue.take("1")
-    queue.take("2")
+    _next(queue, "1")
+    _next(queue, "2")
     queue.leave("1", lambda group: [group])
-    assert queue.take("2") is first
-    assert queue.take("2") is second
-    assert queue.take("2") is None
+    assert _next(queue, "2") is first
+    assert _next(queue, "2") is second
+    assert _next(queue, "2") is None
 
 
 def test_the_last_device_that_leaves_is_known():
     queue = _queue(_group("a"))
-    queue.take("1")
+    _next(queue, "1")
     assert not queue.leave("1", lambda group: [group])
     assert not queue.is_done, "what it held waits for a device that may come"
 
 
 def test_a_run_that_is_being_ended_ends_the_waiting():
     queue = _queue(_group("a"))
-    queue.take("1")
+    _next(queue, "1")
     queue._stop.set()
     with pytest.raises(RunStopped):
-        queue.take("2")
+        _next(queue, "2")
+
+
+def test_a_group_may_be_prepared_while_another_is_measured():
+    a, b = _group("a"), _group("b")
+    queue = _queue(a, b)
+    assert queue.take("1") is a
+    assert queue.take("1", waits=False) is b
+    assert queue.take("1", waits=False) is None, "there is nothing now, and it has work"
+    queue.finish("1")
+    assert not queue.is_done
+    assert not queue.leave("1", lambda group: [group])
+    assert queue.take("2") is b, "only what was not finished is taken again"

@@ -26,19 +26,22 @@ ASSUMED_CACHE_BYTES = 256 << 20
 largest of current devices. Sets of inputs are sized by the actual cache."""
 
 UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
-"""The budget of the first group on a GPU, before its free memory is known."""
+"""The budget of the first group on a GPU or on another machine, before its free memory is known."""
 
 
 class Budget:
     """The memory that open executables of one device may use together, each in `processes`
     processes."""
 
-    def __init__(self, target: Target, job: Job, processes: int = 1) -> None:
+    def __init__(
+        self, target: Target, job: Job, processes: int = 1, *, is_here: bool = True
+    ) -> None:
+        """`is_here`: whether the device is one of this machine."""
         self._job = job
         self._settings = job.settings
         self._processes = processes
         self._free_bytes: int | None = None
-        if not target.is_gpu:
+        if is_here and not target.is_gpu:
             self._free_bytes = free_memory_bytes()
 
     def observe(self, free_bytes: int) -> None:

@@ -20,11 +20,11 @@ from gemmetry.engine.failures import Ending, left_behind, with_left_behind
 from gemmetry.engine.reproduce import reproduction_command
 from gemmetry.engine.workers.protocol import WireDispatch
 from gemmetry.hardware.roofline import roofline
-from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.rounds import Round
 from gemmetry.store.rows import Lane, StoredRound
 
-_PATHS = ("source_path", "binary_path", "assembly_path", "tool_output_path")
+FACT_PATHS = ("source_path", "binary_path", "assembly_path", "tool_output_path")
+"""The fields of facts that name files."""
 
 
 @dataclass(slots=True)
@@ -42,8 +42,6 @@ class Candidate:
     seconds_spent: float = 0.0
     """Time spent on samples only: warming up again, loading the device or changing the inputs
     between rounds does not count towards the time budget."""
-    energy: list[EnergyTaken] = field(default_factory=list)
-    """What each process measured, if the settings request it."""
     sample_s: float = 0.0
     """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD
@@ -221,7 +219,7 @@ class RecordMaker:
         ``Workspace.generated``. The provider's own benchmark command gets this run's seed and
         distribution, which the provider does not have."""
         changed: dict[str, Any] = {}
-        for name in _PATHS:
+        for name in FACT_PATHS:
             text = getattr(facts, name)
             if text:
                 path = (self.generated or self.folder).parent / text

@@ -46,7 +46,7 @@ class GroupQueue:
         self._is_drawn = False
         self._returned: deque[Group] = deque()
         self._waiting: dict[str, deque[Group]] = {}
-        self._held: dict[str, Group | None] = {}
+        self._held: dict[str, deque[Group]] = {}
         self._last: tuple[str, str] = ("", "")
         """The operation of the group that was handed out last, and the slot that has it."""
 
@@ -58,26 +58,41 @@ class GroupQueue:
                 self._returned or any(self._held.values()) or any(self._waiting.values())
             )
 
-    def take(self, slot: str) -> Group | None:
-        """The next group of `slot`, which has finished its last one; None when all groups are
-        measured. Waits while another slot may still return one.
+    def groups(self, slot: str) -> Iterator[Group]:
+        """The groups of `slot`, each of which is finished when the next one is requested.
+
+        Raises:
+            RunStopped: the run is being ended.
+        """
+        while (group := self.take(slot)) is not None:
+            yield group
+            self.finish(slot)
+
+    def finish(self, slot: str) -> None:
+        """Note that `slot` has measured the oldest group that it holds."""
+        with self._changed:
+            self._held[slot].popleft()
+            self._changed.notify_all()
+
+    def take(self, slot: str, *, waits: bool = True) -> Group | None:
+        """The next group of `slot`; None when all groups are measured. Waits while another slot may
+        still return one, unless `waits` is False.
 
         Raises:
             RunStopped: the run is being ended.
         """
         with self._changed:
-            self._held[slot] = None
+            held = self._held.setdefault(slot, deque())
             mine = self._waiting.setdefault(slot, deque())
-            self._changed.notify_all()
             while True:
                 if self._stop.is_set():
                     raise RunStopped
                 group = mine.popleft() if mine else self._next(slot)
                 if group is not None:
-                    self._held[slot] = group
+                    held.append(group)
                     self._changed.notify_all()
                     return group
-                if self._is_drawn and not any(self._held.values()):
+                if not waits or (self._is_drawn and not any(self._held.values())):
                     return None
                 self._changed.wait(_POLL_S)
 
@@ -85,8 +100,8 @@ class GroupQueue:
         """Hand no more groups to `slot`. What `remains` of the one that it has goes to others, as
         do those that wait for it. Returns whether another slot is there."""
         with self._changed:
-            held = self._held.pop(slot, None)
-            self._returned.extend(remains(held) if held else ())
+            for group in self._held.pop(slot, ()):
+                self._returned.extend(remains(group))
             self._returned.extend(self._waiting.pop(slot, ()))
             self._changed.notify_all()
             return bool(self._held)

@@ -43,6 +43,15 @@ class LocalExecutor:
 
     def start(self, worker: WorkerStart) -> tuple[Channel, LocalProcess]:
         """See :class:`gemmetry.engine.workers.executor.Executor`."""
+        ours, process = self.open(worker)
+        return Channel(ours, Reply), process
+
+    def open(self, worker: WorkerStart) -> tuple[socket.socket, LocalProcess]:
+        """Start a worker, and return its socket as it is.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "gemmetry.engine.workers.main", str(theirs.fileno())]
         try:
@@ -55,7 +64,7 @@ class LocalExecutor:
             )
         finally:
             theirs.close()
-        return Channel(ours, Reply), process
+        return ours, process
 
 
 def start_guarded(

@@ -68,6 +68,8 @@ class WorkerContext:
     temporary: Path
     """The folder in which workers and the compilers that they start keep files while they run."""
     executor: Executor = field(default_factory=LocalExecutor)
+    cores: int = field(default_factory=usable_cores)
+    """The processors of the machine where the workers run."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     def hello(self, lane: Lane, *, jobs: int) -> Hello:
@@ -92,7 +94,7 @@ class WorkerContext:
     @property
     def threads(self) -> int:
         """The CPU threads of a provider."""
-        return self.settings.threads or usable_cores()
+        return self.settings.threads or self.cores
 
 
 class WorkerProcess:

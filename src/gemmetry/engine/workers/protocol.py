@@ -26,12 +26,12 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
-from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckResult
 
 _LENGTH = struct.Struct("<I")
-_CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
+"""The most bytes that are read, or passed on, at a time."""
 
 MAX_FRAME_BYTES = 64 << 20
 """The longest frame: a round of a million samples takes 9 MB."""
@@ -196,8 +196,6 @@ class Closed(Frame, frozen=True):
     failure: Failure | None
     evidence_path: str | None = None
     """The evidence of the wrong output, if `check` failed and the evidence could be kept."""
-    energy: EnergyTaken | None = None
-    """The energy of its launches, if the settings request it."""
 
 
 class Answered(Frame, frozen=True):
@@ -226,9 +224,12 @@ class Channel:
     Python forked, the copy finds its socket closed; otherwise it is rejected by its process number.
     """
 
-    def __init__(self, connection: socket.socket, incoming: Any) -> None:
-        """`incoming` is the union of messages that this side reads."""
+    def __init__(
+        self, connection: socket.socket, incoming: Any, limit: int = MAX_FRAME_BYTES
+    ) -> None:
+        """`incoming` is the union of messages that this side reads, of at most `limit` bytes."""
         self._socket = connection
+        self._limit = limit
         self._owner = os.getpid()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(incoming)
@@ -243,10 +244,8 @@ class Channel:
             ChannelClosed: the other side is gone.
         """
         self._refuse_copies()
-        payload = self._encoder.encode(message)
         try:
-            self._socket.settimeout(None)
-            self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
+            self._write(self._framed(message))
         except OSError as error:
             raise ChannelClosed from error
 
@@ -262,8 +261,8 @@ class Channel:
             self._refuse_copies()
             if len(self._buffer) >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._buffer)
-                if length > MAX_FRAME_BYTES:
-                    raise BadFrame(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
+                if length > self._limit:
+                    raise BadFrame(f"a frame of {length} bytes, more than {self._limit}")
                 end = _LENGTH.size + length
                 if len(self._buffer) >= end:
                     return self._take(end)
@@ -289,10 +288,9 @@ class Channel:
         return message
 
     def _fill(self, ends: float | None) -> None:
-        left = None if ends is None else ends - time.monotonic()
+        left = None if ends is None else max(0.0, ends - time.monotonic())
         try:
-            self._socket.settimeout(left if left is None else max(left, 0.0))
-            data = self._socket.recv(_CHUNK)
+            data = self._read(left)
         except (TimeoutError, BlockingIOError):
             if self._buffer and time.monotonic() - self._received_s > FRAME_PAUSE_S:
                 raise BadFrame(f"{len(self._buffer)} bytes of an incomplete frame") from None
@@ -303,6 +301,20 @@ class Channel:
             raise ChannelClosed
         self._received_s = time.monotonic()
         self._buffer += data
+
+    def _framed(self, message: Frame) -> bytes:
+        payload = self._encoder.encode(message)
+        return _LENGTH.pack(len(payload)) + payload
+
+    def _write(self, data: bytes) -> None:
+        """Write all of `data`, or raise OSError."""
+        self._socket.settimeout(None)
+        self._socket.sendall(data)
+
+    def _read(self, timeout_s: float | None) -> bytes:
+        """Some bytes, none at the end; raises OSError, and TimeoutError where none arrived."""
+        self._socket.settimeout(timeout_s)
+        return self._socket.recv(CHUNK_BYTES)
 
     def _refuse_copies(self) -> None:
         if os.getpid() != self._owner:

@@ -23,7 +23,6 @@ from gemmetry.engine.workers.protocol import (
     Trying,
     WireDispatch,
 )
-from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.rounds import Round
 from gemmetry.verification import after_timing
 from gemmetry.verification.protocol import missing_checks
@@ -69,7 +68,7 @@ def flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
     verdict = opened.verdict
     if settings.verify and wire.verify and verdict is None:
         return "a dispatch without the required verdict"
-    if verdict is not None and not _is_inside(verdict.evidence_path):
+    if verdict is not None and not is_inside(verdict.evidence_path):
         return "evidence outside the experiment"
     if verdict is not None and verdict.status is Verification.FAILED:
         return ""
@@ -88,22 +87,13 @@ def flaw_of_sampled(sampled: Sampled) -> str:
 
 def flaw_of_closed(closed: Closed, job: Job) -> str:
     """What is wrong with the answer to a request to close; "" if nothing is."""
-    if not _is_inside(closed.evidence_path):
+    if not is_inside(closed.evidence_path):
         return "evidence outside the experiment"
-    if closed.energy is not None and not _is_sane_energy(closed.energy):
-        return "an invalid energy"
     is_due = job.settings.verify and job.samples and closed.failure is None
     name = None if closed.check is None else closed.check.name
     if is_due and name != after_timing.NAME:
         return f"no result of the check {after_timing.NAME}"
     return ""
-
-
-def _is_sane_energy(taken: EnergyTaken) -> bool:
-    numbers = [taken.idle_power_w or 0.0]
-    for window in taken.windows:
-        numbers += [window.joules, window.seconds, window.launches, window.resolution]
-    return _are_sane(numbers)
 
 
 def _flaw_of_round(taken: Round) -> str:
@@ -128,7 +118,7 @@ def _are_sane(values: Iterable[float]) -> bool:
     return all(0 <= value <= LONGEST_NS for value in values)
 
 
-def _is_inside(path: str | None) -> bool:
+def is_inside(path: str | None) -> bool:
     """Whether `path`, relative to the experiment, is inside it."""
     if path is None:
         return True
