@@ -9,7 +9,7 @@ from gemmetry.providers.traits import support_places
 def test_the_matrix_covers_every_kind_and_provider():
     assert {parse_operation(name).kind for _, name in SAMPLES} == set(OperationKind)
     providers = {provider for provider, _ in support_places()}
-    assert providers == {"numpy", "torch", "iree", "triton", "cuda"}
+    assert providers == {"numpy", "torch", "cublaslt", "iree", "triton", "cuda"}
 
 
 def test_every_row_is_supported_somewhere():
