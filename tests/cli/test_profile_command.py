@@ -419,3 +419,13 @@ def test_blocks_with_scale_factors_are_verified_and_measured(cli, options, opera
     assert record["operation"] == operation
     assert (record["outcome"], record["verification"]) == ("ok", "passed")
     assert ("--cluster-shape-mn has no effect" in ended.stderr) is ("cluster" in options)
+
+
+def test_energy_that_cannot_be_measured_has_its_reason(cli):
+    ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--energy", "--json")
+    assert ended.status == 0, ended.stderr
+    for record in json.loads(ended.stdout)["records"]:
+        assert record["energy_reason"] == "the simulated device uses no energy"
+        assert (record["energy_j"], record["flops_per_j"]) == (None, None)
+    silent = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--json")
+    assert all(one["energy_reason"] is None for one in json.loads(silent.stdout)["records"])

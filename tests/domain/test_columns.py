@@ -7,6 +7,7 @@ from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import (
     BuildFacts,
     CounterFacts,
+    EnergyFacts,
     Measurement,
     Record,
     Telemetry,
@@ -136,6 +137,8 @@ def _full_record():
         sample_count=20, process_spread=0.01, method="events", stop_reason="interval",
         first_launch_ns=2000.5, harness_overhead_ns=0.5, effective_samples=12.5,
         telemetry=telemetry, marks=("noisy: close other programs",),
+        energy=EnergyFacts(energy_j=0.1, ci_low_j=0.09, ci_high_j=0.11, resolution=0.01,
+                           idle_power_w=80.0, reason="one process has none"),
     )  # fmt: skip
     verdict = Verdict(
         status=Verification.WARNED, checks={"form": "passed", "bits": "warned: x",

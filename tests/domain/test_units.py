@@ -10,6 +10,7 @@ from gemmetry.domain.units import (
     counted,
     format_bytes,
     format_gflops,
+    format_joules,
     format_memory,
     format_ns,
     format_numbers,
@@ -74,6 +75,14 @@ def test_bytes_are_formatted(value, text):
 )
 def test_rates_are_formatted(value, text):
     assert format_gflops(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (2.5, "2.5 J"), (0.1184, "118 mJ"), (3.2e-6, "3.2 µJ"), (5e-9, "5 nJ")],
+)
+def test_energies_are_formatted(value, text):
+    assert format_joules(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "–"), (0.123, "12.3 %"), (1, "100 %")])

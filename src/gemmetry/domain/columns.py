@@ -48,6 +48,14 @@ def _telemetry(attribute: str) -> Callable[[Record, Operation], Any]:
     return _measured(f"telemetry.{attribute}")
 
 
+def _energy(attribute: str) -> Callable[[Record, Operation], Any]:
+    def value(record: Record, _operation: Operation) -> Any:
+        energy = None if record.measurement is None else record.measurement.energy
+        return None if energy is None else getattr(energy, attribute) or None
+
+    return value
+
+
 def _traced(attribute: str) -> Callable[[Record, Operation], Any]:
     value = attrgetter(attribute)
     return lambda r, o: None if r.trace is None else value(r.trace)
@@ -247,6 +255,24 @@ COLUMNS: tuple[RecordColumn, ...] = (
             _telemetry("temperature_c"), Direction.NONE, lambda v: f"{v:.0f} °C"),
     _column("throttle_reasons", TEXTS, "", "Why the clock was lowered while sampling.", _throttle,
             required=True),
+    _column("energy_j", NUMBER, "J", "Median energy of one launch under sustained load, with "
+            "--energy; that of the idle device is part of it.", _energy("energy_j"), _LOW,
+            units.format_joules),
+    _column("energy_ci_low_j", NUMBER, "J", "Lower end of that median's 95 % interval; none where "
+            "there are too few windows for one.", _energy("ci_low_j"), _LOW, units.format_joules,
+            "n/a"),
+    _column("energy_ci_high_j", NUMBER, "J", "Upper end of that median's 95 % interval; none where "
+            "there are too few windows for one.", _energy("ci_high_j"), _LOW, units.format_joules,
+            "n/a"),
+    _column("flops_per_j", NUMBER, "FLOP/J", "FLOPs divided by that energy.",
+            lambda r, o: r.flops_per_j, _HIGH, lambda v: f"{v / 1e9:.1f} GFLOP/J"),
+    _column("energy_resolution", NUMBER, "", "Relative uncertainty of the energy because the "
+            "device's counter is updated seldom.", _energy("resolution"), _LOW,
+            units.format_percent),
+    _column("idle_power_w", NUMBER, "W", "Power before that load, half a second after other work.",
+            _energy("idle_power_w"), Direction.NONE, lambda v: f"{v:.0f} W"),
+    _column("energy_reason", TEXT, "", "Why the energy, or that of a process, is missing.",
+            _energy("reason")),
     _column("load_average", NUMBER, "", "Runnable processes per core while sampling (CPU).",
             _telemetry("load_average"), Direction.NONE, lambda v: f"{v:.2f}"),
     _column("others_cpu_share", NUMBER, "", "Share of the processors that other programs took "
@@ -268,7 +294,8 @@ COLUMNS: tuple[RecordColumn, ...] = (
             lambda r, o: r.facts.matrix_instruction),
     _column("compiled_for", TEXT, "", "Architecture of the code, if not the target's own.",
             lambda r, o: r.facts.compiled_for),
-    _column("default_configuration", TEXT, "", "Configuration that the compiler chose.",
+    _column("default_configuration", TEXT, "",
+            "Configuration that the provider or its compiler chose.",
             lambda r, o: r.facts.default_configuration),
     _column("algorithms_tried", INTEGER, "", "Algorithms that were timed to choose that one.",
             lambda r, o: r.facts.algorithms_tried),
@@ -305,8 +332,8 @@ COLUMNS: tuple[RecordColumn, ...] = (
             lambda r, o: r.reproduce or None),
     _column("environment_id", TEXT, "", "Hash of the environment it ran in.",
             lambda r, o: r.environment_id or None),
-    _column("device_ids", TEXTS, "", "What distinguishes the device from others of its kind: the "
-            "driver's identifier of a GPU, or `host/device`.", lambda r, o: list(r.device_ids),
+    _column("device_ids", TEXTS, "", "Which of several alike devices: the driver's "
+            "identifier of a GPU, or `host/device`.", lambda r, o: list(r.device_ids),
             required=True),
     _column("tags", MAPPING, "", "Tags given with --tags.", lambda r, o: dict(r.tags),
             required=True),

@@ -15,11 +15,12 @@
     │   ├── JournalDamagedError the experiment's database cannot be read
     │   ├── DeviceLostError     the device disappeared in the middle of a run
     │   └── ProfiledCommandError a command failed while it was profiled
-    └── DispatchError           one dispatch cannot continue; becomes its Outcome, never ends a run
-        ├── UnsupportedError    the provider cannot do this operation on this target
-        ├── CompileError        a compiler rejected the configuration
-        ├── LaunchError         the device rejected the launch
-        └── OutOfMemoryError    host or device memory did not suffice
+    ├── DispatchError           one dispatch cannot continue; becomes its Outcome, never ends a run
+    │   ├── UnsupportedError    the provider cannot do this operation on this target
+    │   ├── CompileError        a compiler rejected the configuration
+    │   ├── LaunchError         the device rejected the launch
+    │   └── OutOfMemoryError    host or device memory did not suffice
+    └── EnergyUnavailableError  the device's energy cannot be read; only that is missing
 
 Each message names the object, the cause and what to do next; ``hint`` holds the last part so
 that the command line can set it off.
@@ -140,6 +141,10 @@ class CompileError(DispatchError):
 
 class LaunchError(DispatchError):
     """The device rejected the launch (resources, arguments, architecture)."""
+
+
+class EnergyUnavailableError(GemmetryError):
+    """The energy of a device cannot be read; a dispatch is measured without it."""
 
 
 class OutOfMemoryError(DispatchError):

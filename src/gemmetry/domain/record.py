@@ -127,6 +127,26 @@ class Telemetry:
     """Processors that the dispatch was pinned to, e.g. ``0-3,8`` (CPU targets)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyFacts:
+    """Energy of one launch while launches follow each other; what the idle device uses is part of
+    it."""
+
+    energy_j: float | None = None
+    ci_low_j: float | None = None
+    ci_high_j: float | None = None
+    """95 % interval of the median over the windows; None where there are too few."""
+    windows: int = 0
+    window_s: float | None = None
+    """Duration of the shortest window."""
+    resolution: float | None = None
+    """The largest relative uncertainty of a window from the counter's updates."""
+    idle_power_w: float | None = None
+    """Power of the device before the load, half a second after other work."""
+    reason: str = ""
+    """Why energy, or that of a process, is missing."""
+
+
 IMPORTED = "imported"
 """Method of a time that another benchmark measured, of a result that was not verified here."""
 
@@ -164,6 +184,8 @@ class Measurement:
     effective_samples: float | None = None
     """Effective number of independent samples, given the correlation within rounds."""
     telemetry: Telemetry = Telemetry()
+    energy: EnergyFacts | None = None
+    """None where it was not requested."""
     marks: tuple[str, ...] = ()
     """Reasons not to trust this measurement fully, each with a remedy."""
 
@@ -278,6 +300,13 @@ class Record:
         if self.measurement is None or self.measurement.median_ns <= 0:
             return None
         return self.flops / self.measurement.median_ns
+
+    @property
+    def flops_per_j(self) -> float | None:
+        """FLOP for each J; None where the energy was not measured."""
+        energy = None if self.measurement is None else self.measurement.energy
+        joules = None if energy is None else energy.energy_j
+        return self.flops / joules if joules else None
 
     @property
     def bandwidth_gb_per_s(self) -> float | None:

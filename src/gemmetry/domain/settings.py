@@ -293,6 +293,9 @@ class RunSettings:
         "auto", "How a GPU is timed: graph (replays of captured graphs), events, or auto, which "
         "uses graphs for short launches.", metavar="NAME", choices=TIMING_METHODS,
         effect=_TIMING)
+    energy: bool = setting(
+        False, "Also measure the energy of each dispatch, under some seconds of load.",
+        effect=_TIMING)
     cold_cache: bool = setting(
         True, "Rotate through copies of the inputs, so that no launch finds its inputs in a cache.",
         effect=_TIMING)

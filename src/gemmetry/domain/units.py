@@ -79,6 +79,12 @@ def format_gflops(value: float | None, *, even: bool = False) -> str:
     return _scaled(value, "GFLOP/s", (("PFLOP/s", 1e6), ("TFLOP/s", 1e3)), even)
 
 
+def format_joules(value: float | None) -> str:
+    """An energy with a unit: 0.0123 -> ``12.3 mJ``."""
+    steps = (("J", 1e9), ("mJ", 1e6), ("µJ", 1e3))
+    return _scaled(None if value is None else value * 1e9, "nJ", steps)
+
+
 def format_percent(value: float | None) -> str:
     """A fraction as a percentage: 0.123 -> ``12.3 %``."""
     return "–" if value is None else f"{_three_digits(value * 100)} %"

@@ -24,6 +24,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.pinning import running_times, spread_threads
 from gemmetry.measurement import buffers, integrity, overhead, settling
+from gemmetry.measurement.energy import EnergyMeter, EnergyTaken
 from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader, Surroundings
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
@@ -281,6 +282,28 @@ class Sampler:
         for change in self._renewal.prepare([one], fills=False):
             change()
         yield "result after timing", call(), one
+
+    def measure_energy(self, counter: Callable[[], float], windows: int) -> EnergyTaken:
+        """The energy of the launches that were timed, made back to back for some seconds.
+
+        Args:
+            counter: see :class:`gemmetry.measurement.energy.EnergyMeter`.
+
+        Raises:
+            LaunchError: the device rejected a launch. DeviceLostError: the device is gone.
+        """
+        if self.method == "simulated":
+            return EnergyTaken(reason="the simulated device uses no energy")
+
+        def submit(calls: int) -> None:
+            for call in self._launches.samples(calls):
+                call()
+
+        self._renewal.undo()
+        meter = EnergyMeter(
+            counter, submit, self._device.synchronize, self.launches_per_sample, self.launch_ns
+        )
+        return meter.measure(windows)
 
     def close(self) -> None:
         """Drop graphs and buffers and release their memory; the executable stays open."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gemmetry.domain.errors import EnergyUnavailableError
 from gemmetry.observers.readings import Readings
 
 _REASONS = {
@@ -75,6 +76,20 @@ class NvmlObserver:
         except nvml.NVMLError:
             return
         readings.add_reasons(name for bit, name in self._bits.items() if mask & bit)
+
+    def energy_j(self) -> float:
+        """The energy that the GPU has used since its driver was loaded, in J (NVML API reference,
+        nvmlDeviceGetTotalEnergyConsumption).
+
+        Raises:
+            EnergyUnavailableError: NVML or the GPU cannot be found, or it has no such counter.
+        """
+        if self._handle is None:
+            raise EnergyUnavailableError("NVML does not find the GPU, or pynvml is not installed")
+        try:
+            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
+        except self._nvml.NVMLError as error:
+            raise EnergyUnavailableError(f"the GPU has no counter of its energy: {error}") from None
 
     def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
         return self._readings.medians()

@@ -9,7 +9,7 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches.bench import Bench
-from gemmetry.engine.workers.protocol import Hello, Open, Trying, WireDispatch
+from gemmetry.engine.workers.protocol import Hello, Open, Sample, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider
 
@@ -66,3 +66,41 @@ def test_an_opened_dispatch_says_what_a_sample_takes(tmp_path, target, provider,
     serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
     assert channel.sent[-1].failure is None
     assert (channel.sent[-1].sample_s > 0) is is_known
+
+
+class Prepared(NullProvider):
+    """Notes which targets were prepared, and fails."""
+
+    def __init__(self):
+        super().__init__({})
+        self.prepared = []
+
+    def prepare(self, target):
+        self.prepared.append(target.kind)
+        raise RuntimeError("no such device")
+
+
+@pytest.mark.parametrize("kind", [TargetKind.CUDA, TargetKind.NULL])
+def test_a_gpu_is_opened_before_its_first_dispatch(tmp_path, kind):
+    folder, channel = str(tmp_path), Recorder()
+    target = Target(kind, "sm_90" if kind is TargetKind.CUDA else "", 0)
+    hello = Hello("null", {}, target, RunSettings(), folder, folder, folder, 1, False)
+    provider = Prepared()
+    serving = Bench(channel, provider, hello, Workspace(generated=tmp_path, jobs=1, force=False))
+    assert provider.prepared == ([kind] if kind is TargetKind.CUDA else [])
+    serving.handle(Open(()))
+    assert channel.sent == [], "what failed is left to the first dispatch"
+
+
+def test_sampling_begins_without_what_verification_kept_on_the_device(tmp_path, monkeypatch):
+    folder = str(tmp_path)
+    null = Target(TargetKind.NULL)
+    hello = Hello("null", {}, null, RunSettings(), folder, folder, folder, 1, False)
+    serving = Bench(
+        Recorder(), NullProvider({}), hello, Workspace(generated=tmp_path, jobs=1, force=False)
+    )
+    serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
+    cleared = []
+    monkeypatch.setattr(serving._on_device, "clear", lambda: cleared.append(True))
+    serving.handle(Sample(((7, 1),)))
+    assert cleared == [True]

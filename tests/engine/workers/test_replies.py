@@ -34,6 +34,7 @@ from gemmetry.engine.workers.replies import (
     flaw_of_opened,
     flaw_of_sampled,
 )
+from gemmetry.measurement.energy import EnergyTaken, EnergyWindow
 from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
@@ -130,6 +131,19 @@ def test_flaws_of_what_is_both_or_neither():
     assert flaw_of_sampled(Sampled(7, ROUND, Failure("x", "y"))) != ""
     check = CheckResult("after_timing", CheckOutcome.PASSED)
     assert "outside" in flaw_of_closed(Closed(7, check, None, "../x"), job_of(RunSettings()))
+
+
+@pytest.mark.parametrize("joules", [-1.0, math.nan, math.inf])
+def test_an_energy_has_to_be_a_number(joules):
+    check = CheckResult("after_timing", CheckOutcome.PASSED)
+    for taken in (
+        EnergyTaken((EnergyWindow(joules, 2.0, 100, 0.01),)),
+        EnergyTaken((EnergyWindow(1.0, 2.0, 100, 0.01),), idle_power_w=joules),
+    ):
+        closed = Closed(7, check, None, energy=taken)
+        assert flaw_of_closed(closed, job_of(RunSettings())) == "an invalid energy"
+    right = EnergyTaken((EnergyWindow(1.0, 2.0, 100, 0.01),), 90.0)
+    assert flaw_of_closed(Closed(7, check, None, energy=right), job_of(RunSettings())) == ""
 
 
 @pytest.mark.parametrize("check", [None, CheckResult("values", CheckOutcome.PASSED)])

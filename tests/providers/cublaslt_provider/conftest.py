@@ -10,42 +10,41 @@ import pytest
 
 from gemmetry.domain.target import Target, TargetKind
 
-nvmath = pytest.importorskip("nvmath.bindings.cublasLt", reason="nvmath-python is not installed")
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from gemmetry.devices.torch import TorchDevice  # noqa: E402
-from gemmetry.providers.cublaslt_provider import bindings  # noqa: E402
-
 H200 = Target(TargetKind.CUDA, "sm_90", 0, product="NVIDIA H200")
 
 
-class HostGpu(TorchDevice):
+def _host_gpu(library: Any) -> Any:
     """Host memory that takes the time of the stand-in's pretended clock."""
+    from gemmetry.devices.torch import TorchDevice
 
-    def __init__(self, library: Any) -> None:
-        super().__init__("cpu")
-        self._library = library
-        self.last_level_cache_bytes = 1 << 16
+    class HostGpu(TorchDevice):
+        def captured(
+            self, call: Callable[[], object], *, keeps_result: bool = False
+        ) -> Callable[[], object]:
+            return call
 
-    def captured(
-        self, call: Callable[[], object], *, keeps_result: bool = False
-    ) -> Callable[[], object]:
-        return call
+        def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+            durations = []
+            for call in calls:
+                before = library.clock_ns
+                call()
+                durations.append(library.clock_ns - before)
+            return durations, "simulated"
 
-    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
-        durations = []
-        for call in calls:
-            before = self._library.clock_ns
-            call()
-            durations.append(self._library.clock_ns - before)
-        return durations, "simulated"
+    found = HostGpu("cpu")
+    found.last_level_cache_bytes = 1 << 16
+    return found
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch, cublaslt_stand_in: ModuleType) -> Iterator[Any]:
     """The stand-in, in place of the library; the host is ``cuda:0``, an H200."""
-    found = cublaslt_stand_in.StandIn(nvmath)
-    device = HostGpu(found)
+    real = pytest.importorskip("nvmath.bindings.cublasLt", reason="nvmath-python is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from gemmetry.providers.cublaslt_provider import bindings
+
+    found = cublaslt_stand_in.StandIn(real)
+    device = _host_gpu(found)
     bindings.handle.cache_clear()
     monkeypatch.setattr(bindings, "library", lambda: found)
     monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", lambda: [H200])

@@ -246,6 +246,18 @@ def test_a_search_lists_every_legal_algorithm_once() -> None:
     assert len(names) == 2 + 18 + 144
     bounded = PROVIDER({"algorithms": "all", "most": 30}).configurations(operation, H200)
     assert [one.name for one in bounded] == names[:32]
+    # After the seven proposals, identifiers take turns.
+    assert {name.partition("_")[0] for name in names[9:13]} == {"algo66", "algo21"}
+
+
+def test_a_search_ends_where_an_algorithm_declares_countless_options(
+    library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.kernels[66].custom_max = 2**31 - 1
+    monkeypatch.setattr("gemmetry.providers.cublaslt_provider.selecting.MOST_CHECKED", 400)
+    space = list(PROVIDER({}).search_space(parse_operation(BF16), H200))
+    found = {one.name.partition("_")[0] for one in space}
+    assert found == {"best", "algo66", "algo21"} and 20 < len(space) < 410
 
 
 @pytest.mark.usefixtures("library")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.devices.cuda_plans import Pointer
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.cuda_provider.fp8 import KERNELS
@@ -31,12 +32,36 @@ def test_scaling_chooses_the_code(scaling: str, scales: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "macros", "roles"),
+    [
+        ("", (0, 0, 0), ()),
+        ("_alpha0p5_beta2", (1, 1, 0), ("addend",)),
+        ("_bias_relu", (0, 0, 12), ("bias",)),
+        ("_scalerow_alpha0p5_bias_gelu_residual", (1, 0, 134),
+         ("scale_a", "scale_b", "bias", "residual")),
+        ("_vs1x128_vs128x128_beta1_relu", (0, 1, 2), ("scale_a", "scale_b", "addend")),
+    ],
+)  # fmt: skip
+def test_what_follows_the_product_is_compiled_in_and_has_its_operands(
+    name: str, macros: tuple[int, int, int], roles: tuple[str, ...]
+) -> None:
+    operation = parse_operation(f"matmul_512x512x512_e4m3t_e4m3n_bf16t{name}")
+    for configuration in FP8.legal(operation):
+        (launch,) = FP8.plan(operation, configuration, 132).launches
+        given = dict(launch.compilation.macros)
+        assert (given["ALPHA"], given["ADDEND"], given["EPILOGUE"]) == macros
+        passed = [one.buffer for one in launch.arguments[4:9] if isinstance(one, Pointer)]
+        assert tuple(passed) == roles
+        signature = operation.signature
+        assert launch.arguments[9:11] == (float(signature.alpha), float(signature.beta))
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("matmul_64x64x64_e5m2t_e4m3n_bf16t", "multiplies e4m3"),
         ("matmul_64x64x64_e4m3t_e4m3t_bf16t", "read along K"),
         ("matmul_64x64x64_e4m3t_e4m3n_bf16t_vs32_e8m0", "takes the factors"),
-        ("matmul_64x64x64_e4m3t_e4m3n_bf16t_bias", "no alpha, beta or epilogue"),
     ],
 )
 def test_what_it_does_not_compute_has_a_reason(name: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_matrices_are_described_as_they_are_stored() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize(("operation", "tile"), [(BF16, TILE), (FP8, FP8_TILE)])
+@pytest.mark.parametrize(("operation", "tile"), [(BF16, TILE), (FP8, replace(FP8_TILE, stages=4))])
 def test_bulk_copies_feed_the_tensor_cores(
     workspace: Workspace, operation: str, tile: TritonTile
 ) -> None:
@@ -112,8 +113,7 @@ def test_bulk_copies_feed_the_tensor_cores(
     assert compiled.error is None
     assert compiled.facts.matrix_instruction == "wgmma"
     assert compiled.facts.assembly_path is not None
-    # Triton 3.6 spills two registers of the fp8 kernel; more would be a change for the worse.
-    assert compiled.facts.spill_bytes is not None and compiled.facts.spill_bytes <= 8
+    assert compiled.facts.spill_bytes == 0
     path = workspace.generated.parent / compiled.facts.assembly_path
     assembly = path.read_text()
     assert "cp.async.bulk.tensor.2d.shared" in assembly

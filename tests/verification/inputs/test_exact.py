@@ -12,6 +12,7 @@ from gemmetry.numerics.references import (
     to_storage,
 )
 from gemmetry.numerics.storage import quantize, to_float64
+from gemmetry.verification.inputs import exact
 from gemmetry.verification.inputs.exact import (
     integers,
     integers_up_to,
@@ -140,3 +141,24 @@ def test_members_of_a_batch_differ():
     operation = parse_operation("batch_matmul_3x8x8x8_f32t_f32t_f32t")
     _, rhs = selects_lhs(operation, 1, np.matmul).inputs
     assert not np.array_equal(rhs[0], rhs[1])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("name", [NAMES[0], "matmul_12x9x9_f16n_f16t_f16n"])
+def test_the_blocks_of_integers_that_threads_finish_change_nothing(name, place, monkeypatch):
+    spec = parse_operation(name).inputs[place]
+    scales = np.exp2(np.arange(spec.shape[place]) % 3.0).reshape([(-1, 1), (-1,)][place])
+    whole = exact.random_integers(spec, 9, 5, scales)
+    plain = to_float64(to_logical(exact.random_integers(spec, 9, 5), spec))
+    np.testing.assert_array_equal(to_float64(to_logical(whole, spec)), plain * scales)
+    assert np.abs(plain).min() > 0 and np.abs(plain).max() <= 9
+    finished = []
+
+    def backwards(function, items):
+        finished.extend(items)
+        return map(function, reversed(items))
+
+    monkeypatch.setattr(exact, "_BLOCK", 20)
+    monkeypatch.setattr(exact, "in_order", backwards)
+    np.testing.assert_array_equal(exact.random_integers(spec, 9, 5, scales), whole)
+    assert len(finished) > 1

@@ -11,6 +11,7 @@ import torch
 
 from gemmetry.devices.torch_parts.storage import bits_dtype, stored_shape, torch_dtype
 from gemmetry.domain.operation import Layout, TensorSpec
+from gemmetry.numerics.accumulation import AccumulationError
 from gemmetry.numerics.bounds import BoundRule
 from gemmetry.numerics.error_sums import ErrorSums
 from gemmetry.numerics.references import Reference
@@ -58,7 +59,7 @@ class TorchComparer:
         if spec.layout is Layout.COLUMN:
             logical = logical.view(bits_dtype(spec.dtype)).transpose(-1, -2)
         rows = logical.reshape(self._value.shape).view(torch_dtype(spec.dtype))
-        rule = replace(rule, scaled_exponent=_scaled_exponent)
+        rule = _for_tensors(rule)
         step = max(1, _PIECE // max(1, rows.shape[1]))
         pieces = [
             self._sums_of_rows(rows[start : start + step], slice(start, start + step), spec, rule)
@@ -101,6 +102,18 @@ class _Piece:
         self, value: torch.Tensor, magnitude: torch.Tensor, extra: torch.Tensor | None
     ) -> None:
         self.value, self.magnitude, self.extra_rounding = value, magnitude, extra
+
+
+def _for_tensors(rule: BoundRule) -> BoundRule:
+    """`rule` with plain numbers: numpy's own try to convert the tensors that they multiply."""
+    return replace(
+        rule,
+        relative=AccumulationError(*map(float, (rule.relative.warn, rule.relative.fail))),
+        absolute=AccumulationError(*map(float, (rule.absolute.warn, rule.absolute.fail))),
+        rounding=float(rule.rounding),
+        extra=float(rule.extra),
+        scaled_exponent=_scaled_exponent,
+    )
 
 
 def _merged(pieces: list[list[float]]) -> ErrorSums | None:

@@ -80,6 +80,8 @@ class Closer:
 
     def _take_closed(self, worker: WorkerProcess, candidate: Candidate, closed: Closed) -> None:
         """Process an answer; the candidate is no longer open if something was wrong."""
+        if closed.energy is not None:
+            candidate.energy.append(closed.energy)
         if closed.failure is not None:
             self._standing.blame(candidate, ending_of(closed.failure, worker.output_tail()))
             del self._standing.open[candidate.id]

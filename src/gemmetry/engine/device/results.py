@@ -13,6 +13,7 @@ from gemmetry.engine.failures import Ending
 from gemmetry.engine.jobs import Job
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.workers.protocol import Closed
+from gemmetry.measurement.energy import summarize_energy
 from gemmetry.measurement.stopping import StopPolicy
 from gemmetry.measurement.summary import summarize
 from gemmetry.store.rows import StoredRound
@@ -67,6 +68,9 @@ class PendingResults:
                 regime=self._job.settings.regime,
                 target=candidate.lane.target,
                 settings=self._job.settings,
+            )
+            measurement = dataclasses.replace(
+                measurement, energy=summarize_energy(candidate.energy)
             )
             check = timing_check(
                 candidate.lane.target, candidate.operation, candidate.facts.declared, measurement

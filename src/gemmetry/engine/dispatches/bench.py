@@ -15,7 +15,7 @@ from gemmetry.domain.errors import DeviceLostError, GemmetryError, OutOfMemoryEr
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import BuildFacts, Verdict
-from gemmetry.domain.target import TargetKind
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.domain.units import format_bytes
 from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
@@ -48,6 +48,7 @@ from gemmetry.measurement.renewal import LeftOutput
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.changes import changed_inputs, changed_reference
 from gemmetry.observers import make_observers
+from gemmetry.observers.energy import make_energy_counter
 from gemmetry.verification.after_timing import recheck
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
@@ -268,11 +269,16 @@ class Bench:
         item = self._open.pop(dispatch_id)
         try:
             check, evidence_path = self._recheck(item)
+            energy = None
             if item.sampler is not None:
+                if self._hello.settings.energy and not (check and check.is_failure):
+                    energy = item.sampler.measure_energy(
+                        make_energy_counter(self._hello.target), _windows(self._hello.target)
+                    )
                 item.sampler.close()
             item.executable.close()
             self._copies.wait_and_check()
-            return Closed(dispatch_id, check, None, evidence_path)
+            return Closed(dispatch_id, check, None, evidence_path, energy)
         except Exception as error:  # noqa: BLE001  # the isolation boundary
             return Closed(dispatch_id, None, self._failure(error, item.executable))
 
@@ -317,6 +323,12 @@ class Bench:
             except GemmetryError:
                 spoiled = True
         return describe(error, worker_is_spoiled=spoiled)
+
+
+def _windows(target: Target) -> int:
+    """Windows of energy for each process: six in all, with which a median has an interval, where a
+    GPU is shared by the usual three processes."""
+    return 2 if target.is_gpu else 6
 
 
 def _require_memory(operation: Operation, free_bytes: int) -> None:

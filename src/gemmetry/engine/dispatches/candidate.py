@@ -20,6 +20,7 @@ from gemmetry.engine.failures import Ending, left_behind, with_left_behind
 from gemmetry.engine.reproduce import reproduction_command
 from gemmetry.engine.workers.protocol import WireDispatch
 from gemmetry.hardware.roofline import roofline
+from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.rounds import Round
 from gemmetry.store.rows import Lane, StoredRound
 
@@ -42,6 +43,8 @@ class Candidate:
     seconds_spent: float = 0.0
     """Time spent on samples only: warming up again, loading the device or changing the inputs
     between rounds does not count towards the time budget."""
+    energy: list[EnergyTaken] = field(default_factory=list)
+    """What each process measured, if the settings request it."""
     sample_s: float = 0.0
     """The time of one sample, estimated by the warm-up; 0: not known."""
     stage: Stage = Stage.BUILD

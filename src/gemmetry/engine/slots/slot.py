@@ -20,14 +20,12 @@ class Slot:
     target: Target
     """The plan's target, with the index and the product of this device."""
     device_id: str
-    """What distinguishes it from others of its kind; see :func:`device_id`."""
+    """Which of several alike devices it is; see :func:`device_id`."""
     environment_id: str
     context: WorkerContext
     """Of its workers."""
     alike: Collection[str] = ()
     """The ids of environments that agree with its own."""
-    name: str = ""
-    """For messages."""
     is_only: bool = True
     """Whether no other device can have served the target."""
 

@@ -26,6 +26,7 @@ from gemmetry.domain.outcome import Stage
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
+from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckResult
 
@@ -196,6 +197,8 @@ class Closed(Frame, frozen=True):
     failure: Failure | None
     evidence_path: str | None = None
     """The evidence of the wrong output, if `check` failed and the evidence could be kept."""
+    energy: EnergyTaken | None = None
+    """The energy of its launches, if the settings request it."""
 
 
 class Answered(Frame, frozen=True):

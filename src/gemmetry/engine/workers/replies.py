@@ -23,6 +23,7 @@ from gemmetry.engine.workers.protocol import (
     Trying,
     WireDispatch,
 )
+from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.rounds import Round
 from gemmetry.verification import after_timing
 from gemmetry.verification.protocol import missing_checks
@@ -89,11 +90,20 @@ def flaw_of_closed(closed: Closed, job: Job) -> str:
     """What is wrong with the answer to a request to close; "" if nothing is."""
     if not is_inside(closed.evidence_path):
         return "evidence outside the experiment"
+    if closed.energy is not None and not _is_sane_energy(closed.energy):
+        return "an invalid energy"
     is_due = job.settings.verify and job.samples and closed.failure is None
     name = None if closed.check is None else closed.check.name
     if is_due and name != after_timing.NAME:
         return f"no result of the check {after_timing.NAME}"
     return ""
+
+
+def _is_sane_energy(taken: EnergyTaken) -> bool:
+    numbers = [taken.idle_power_w or 0.0]
+    for window in taken.windows:
+        numbers += [window.joules, window.seconds, window.launches, window.resolution]
+    return _are_sane(numbers)
 
 
 def _flaw_of_round(taken: Round) -> str:

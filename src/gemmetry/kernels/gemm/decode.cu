@@ -447,10 +447,7 @@ __device__ __forceinline__ void store_result(float x, int m, int n, const Work& 
   const long long index = (long long)m * work.c_m + (long long)n * work.c_n;
   if (SCALING == 1) x *= scale_a[0] * scale_b[0];
   if (SCALING == 2) x *= scale_a[m] * scale_b[n];
-  if (ALPHA) x *= with.alpha;
-  if (ADDEND) x += with.beta * widen(with.addend[index]);
-  if (EPILOGUE) x = finish<EPILOGUE>(x, with, index, n);
-  c[index] = narrow(x);
+  c[index] = narrow(finished(x, with, index, n));
 }
 
 // Adds the sums of all warps of all blocks that share the tile, and stores the results.

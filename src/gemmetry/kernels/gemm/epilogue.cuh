@@ -1,4 +1,5 @@
-// What follows the product of two matrices, element by element.
+// What follows the product of two matrices, element by element. Macros given by the host: ALPHA and
+// ADDEND (1: alpha is not 1, beta is not 0), and EPILOGUE, the steps as decimal digits.
 #pragma once
 #include "ptx.cuh"
 
@@ -18,5 +19,15 @@ __device__ __forceinline__ float finish(float x, const Epilogue& with, long long
   if constexpr (LAST == 2) x = x < 0.0f ? 0.0f : x;
   if constexpr (LAST == 3) x = 0.5f * x * (1.0f + erff(x * 0.70710678f));
   if constexpr (LAST == 4) x += widen(with.residual[index]);
+  return x;
+}
+
+constexpr bool HAS_EPILOGUE = ALPHA || ADDEND || EPILOGUE;
+
+// epilogue(alpha · sum + beta · addend); `index` and `line` as above.
+__device__ __forceinline__ float finished(float sum, const Epilogue& with, long long index, int line) {
+  float x = ALPHA ? with.alpha * sum : sum;
+  if (ADDEND) x += with.beta * widen(with.addend[index]);
+  if constexpr (EPILOGUE != 0) x = finish<EPILOGUE>(x, with, index, line);
   return x;
 }

@@ -1,11 +1,11 @@
-// C = scales · A @ B of e4m3 numbers, any M, N, K; both operands contiguous along K, as Hopper's matrix
-// instructions of 8-bit numbers require.
+// C = epilogue(alpha · scales · A @ B + beta · addend) of e4m3 numbers, any M, N, K; both operands
+// contiguous along K, as Hopper's matrix instructions of 8-bit numbers require.
 //
 // Those instructions add up with about 14 bits (DeepSeek-V3, arXiv 2412.19437, section 3.5.2), so the
 // sum of every 128 products is added to sums in f32 by the ordinary cores: the two warpgroups
 // alternate, one multiplies while the other adds. Factors of blocks of 128 along K enter there too.
 //
-// Macros given by the host besides those of ptx.cuh (IN_E4M3 1): TILE_M, TILE_N, STAGES, CONSUMERS,
+// Macros given by the host besides those of ptx.cuh (IN_E4M3 1) and epilogue.cuh: TILE_M, TILE_N, STAGES, CONSUMERS,
 // CLUSTER, DIRECT (1: results are stored from registers, where rows of C are not multiples of 16
 // bytes, or f32), and SCALES:
 //   0  one factor for A, one for B, or none;
@@ -14,7 +14,7 @@
 //   3  one for every 128 of K of a row of A, and of a column of B.
 // Factors of rows and columns lie next to each other: scale_a (K / 128, M), scale_b (K / 128, N); those
 // of squares are scale_b (N / 128, K / 128).
-#include "ptx.cuh"
+#include "epilogue.cuh"
 
 constexpr int STEP = 128;  // of K: one row of the 128-byte swizzle, and one block of factors
 constexpr int SLICES = 4;  // wgmma instructions along a step: 32 of K each
@@ -125,12 +125,17 @@ __device__ __forceinline__ void promote(float (&sums)[SUMS], const float (&produ
 }
 
 // One instruction's 64 rows of the tile leave; this warp has 16 of them, from `row` on.
-__device__ __forceinline__ void store(const float (&sums)[SUMS], int row, int column,
-                                      const Work& work, const TensorMap* map, output_t* c,
+__device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, const Work& work,
+                                      const Epilogue& with, const TensorMap* map, output_t* c,
                                       u32 staging, int& turn) {
   const int lane = threadIdx.x % 32;
-#if DIRECT
   const int upper = row + lane / 4, left = column + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; HAS_EPILOGUE && i < SUMS; ++i) {
+    const int y = upper + i / 2 % 2 * 8, x = left + i / 4 * 8 + i % 2;
+    if (y < work.m && x < work.n) sums[i] = finished(sums[i], with, (long long)y * work.n + x, x);
+  }
+#if DIRECT
 #pragma unroll
   for (int i = 0; i < SUMS; ++i) {
     const int y = upper + i / 2 % 2 * 8, x = left + i / 4 * 8 + i % 2;
@@ -163,7 +168,8 @@ __device__ __forceinline__ void store(const float (&sums)[SUMS], int row, int co
 extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
     gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
          const __grid_constant__ TensorMap map_c, output_t* c, const float* scale_a,
-         const float* scale_b, Work work) {
+         const float* scale_b, const output_t* addend, const output_t* bias,
+         const output_t* residual, float alpha, float beta, Work work) {
   extern __shared__ char memory[];
   const u32 stages = (shared_address(memory) + 1023) / 1024 * 1024;
   const u32 staging = stages + STAGES * STAGE_BYTES;
@@ -236,6 +242,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const int warpgroup = warp / 4;
+    const Epilogue with = {addend, bias, residual, alpha, beta};
     int turn = 0;  // which of the two staging buffers is next
     float sums[HEIGHT][SUMS], products[SUMS];
     for (int i = blockIdx.x / CLUSTER; i < schedule.tiles; i += schedule.stride) {
@@ -291,7 +298,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
           }
         }
         store(sums[y], tile.row + (warpgroup * HEIGHT + y) * 64 + warp % 4 * 16, tile.column, work,
-              &map_c, c, staging + warp * 2 * STAGED_BYTES, turn);
+              with, &map_c, c, staging + warp * 2 * STAGED_BYTES, turn);
       }
     }
     if (!DIRECT && lane == 0) wait_stores();

@@ -169,14 +169,9 @@ __device__ __forceinline__ void fetch(u32 target, const TensorMap* map, int at_k
 // What follows the product, on one element.
 __device__ __forceinline__ float result(float sum, const Epilogue& with, int row, int column,
                                         const Work& work) {
+  if (!HAS_EPILOGUE || row >= work.m || column >= work.n) return sum;
   const long long index = (long long)row * work.n + column;
-  const bool inside = row < work.m && column < work.n;
-  float x = ALPHA ? with.alpha * sum : sum;
-  if (ADDEND && inside) x += with.beta * widen(with.addend[index]);
-  if (EPILOGUE && inside) {
-    x = finish<EPILOGUE>(x, with, index, BIAS_ALONG_M ? row : column);
-  }
-  return x;
+  return finished(sum, with, index, BIAS_ALONG_M ? row : column);
 }
 
 // One instruction's 64 rows of the tile leave; this warp has 16 of them, from `row` on.

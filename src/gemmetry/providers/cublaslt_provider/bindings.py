@@ -55,6 +55,10 @@ class Result(ctypes.Structure):
         again."""
         return bytes(self.algorithm).hex()
 
+    def copy(self) -> Result:
+        """One that can be changed independently."""
+        return Result.from_buffer_copy(self)
+
 
 def stored_result(digits: str, workspace_bytes: int) -> Result:
     """The inverse of :attr:`Result.stored`.
@@ -174,7 +178,7 @@ class Matmul:
             return []
         finally:
             lt.matmul_preference_destroy(preference)
-        return [_copied(one) for one in found[: returned.value] if one.state == 0]
+        return [one.copy() for one in found[: returned.value] if one.state == 0]
 
     def _preferences(self) -> Iterator[tuple[str, int]]:
         yield "MAX_WORKSPACE_BYTES", self._limit
@@ -338,10 +342,6 @@ class Matmul:
             cell = np.array([value], lt.get_matrix_layout_attribute_dtype(kind))
             lt.matrix_layout_set_attribute(layout, kind, cell.ctypes.data, cell.nbytes)
         return int(layout)
-
-
-def _copied(result: Result) -> Result:
-    return Result.from_buffer_copy(result)
 
 
 def _scalar(value: float, problem: GemmProblem) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import Operation
@@ -30,6 +30,8 @@ _ATTRIBUTES = {
 """Field of an algorithm -> ``cublasLtMatmulAlgoConfigAttributes_t``."""
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32)
 """Parts of K that a search tries."""
+_MOST_CUSTOM = 63
+"""The highest custom option that a search tries."""
 _CLUSTERS = (3, 5, 6, 2, 4, 8)
 """Shapes of clusters that a search tries besides those proposed: 2x1, 1x2, 2x2, 1x1, 4x1, 1x4
 (``cublasLtClusterShape_t``)."""
@@ -76,7 +78,9 @@ def result_of(
             f"{operation} accumulates in {operation.signature.accumulator}"
         )
     try:
-        found = matmul.checked(_configured(matmul, algorithm))
+        usual = matmul.initialised(algorithm.id)
+        base = algorithm_of(matmul, usual)
+        found = matmul.checked(_configured(matmul, usual, base, algorithm))
         reason = ""
     except UnsupportedError as error:
         found, reason = None, f": {error.message}"
@@ -89,16 +93,16 @@ def result_of(
     raise UnsupportedError(f"cuBLASLt rejects {algorithm.name} for {operation}{reason}")
 
 
-def _configured(matmul: Matmul, algorithm: Algorithm) -> Result:
-    """
+def _configured(matmul: Matmul, usual: Result, base: Algorithm, algorithm: Algorithm) -> Result:
+    """`usual`, whose values are `base`, with those of `algorithm`.
+
     Raises:
-        UnsupportedError: the algorithm does not exist for these formats, or lacks a value.
+        UnsupportedError: the algorithm lacks a value.
     """
-    result = matmul.initialised(algorithm.id)
-    known = algorithm_of(matmul, result)
+    result = usual.copy()
     for field, attribute in _ATTRIBUTES.items():
         value = getattr(algorithm, field)
-        if value != getattr(known, field):
+        if value != getattr(base, field):
             matmul.configure(result, attribute, value)
     return result
 
@@ -106,7 +110,8 @@ def _configured(matmul: Matmul, algorithm: Algorithm) -> Result:
 def search(matmul: Matmul, problem: GemmProblem, operation: Operation) -> Iterator[Algorithm]:
     """All algorithms that the library accepts for an operation, those of the heuristic first: every
     identifier with every tile, stage count, custom option, swizzle and cluster that it declares,
-    and with K split where it can be. :data:`MOST_CHECKED` combinations are tried at most.
+    and with K split where it can be. Identifiers take turns, so that the first algorithms are of
+    all of them; :data:`MOST_CHECKED` combinations are tried at most.
 
     Raises:
         UnsupportedError: there is none.
@@ -115,50 +120,67 @@ def search(matmul: Matmul, problem: GemmProblem, operation: Operation) -> Iterat
     seen = dict.fromkeys(first)
     yield from seen
     clusters = tuple(dict.fromkeys([0, *(one.cluster for one in first), *_CLUSTERS]))
-    checked = 0
-    for algorithm_id in matmul.ids():
-        try:
-            usual = matmul.initialised(algorithm_id)
-            combinations = list(_combinations(matmul, problem, usual, clusters))
-        except UnsupportedError:
-            continue
-        for algorithm in combinations:
-            if checked >= MOST_CHECKED:
-                return
-            checked += 1
-            if algorithm not in seen and _is_legal(matmul, algorithm):
-                seen[algorithm] = None
-                yield algorithm
+    ids = matmul.ids()
+    turns = [
+        islice(_checked(matmul, problem, one, clusters), MOST_CHECKED // len(ids)) for one in ids
+    ]
+    while turns:
+        for turn in list(turns):
+            found = next(filter(None, turn), None)
+            if found is None:
+                turns.remove(turn)
+            elif found not in seen:
+                seen[found] = None
+                yield found
 
 
-def _is_legal(matmul: Matmul, algorithm: Algorithm) -> bool:
+def _checked(
+    matmul: Matmul, problem: GemmProblem, algorithm_id: int, clusters: tuple[int, ...]
+) -> Iterator[Algorithm | None]:
+    """Each combination of an algorithm, or None where the library rejects it."""
     try:
-        return matmul.checked(_configured(matmul, algorithm)) is not None
+        usual = matmul.initialised(algorithm_id)
+        base = algorithm_of(matmul, usual)
+        combinations = _combinations(matmul, problem, usual, base, clusters)
     except UnsupportedError:
-        return False
+        return
+    for algorithm in combinations:
+        try:
+            result = matmul.checked(_configured(matmul, usual, base, algorithm))
+        except UnsupportedError:
+            result = None
+        yield None if result is None else algorithm
 
 
 def _combinations(
-    matmul: Matmul, problem: GemmProblem, usual: Result, clusters: tuple[int, ...]
+    matmul: Matmul,
+    problem: GemmProblem,
+    usual: Result,
+    base: Algorithm,
+    clusters: tuple[int, ...],
 ) -> Iterator[Algorithm]:
-    """What an algorithm declares that it can be set to."""
-    base = algorithm_of(matmul, usual)
+    """What an algorithm declares that it can be set to.
+
+    Raises:
+        UnsupportedError: it declares nothing.
+    """
     tiles = matmul.capability(usual, "TILE_IDS") or [0]
     stages = matmul.capability(usual, "STAGES_IDS") or [0]
-    custom = range(_one(matmul, usual, "CUSTOM_OPTION_MAX") + 1)
+    custom = range(min(max(_one(matmul, usual, "CUSTOM_OPTION_MAX"), 0), _MOST_CUSTOM) + 1)
     swizzles = range(2) if _one(matmul, usual, "CTA_SWIZZLING_SUPPORT") else (0,)
     splits = [(1, 0)]
     if _one(matmul, usual, "SPLITK_SUPPORT"):
         mask = _one(matmul, usual, "REDUCTION_SCHEME_MASK") & problem.reductions
         schemes = [int(one) for one in Reduction if one and one & mask]
         splits += list(product(_SPLITS, schemes))
-    for (split, scheme), swizzle, option, cluster, tile, stage in product(
-        splits, swizzles, custom, clusters, tiles, stages
-    ):
-        yield replace(
+    every = product(splits, swizzles, custom, clusters, tiles, stages)
+    return (
+        replace(
             base, tile=tile, stages=stage, split_k=split, reduction=scheme, swizzle=swizzle,
             custom=option, cluster=cluster,
-        )  # fmt: skip
+        )
+        for (split, scheme), swizzle, option, cluster, tile, stage in every
+    )  # fmt: skip
 
 
 def _one(matmul: Matmul, result: Result, attribute: str) -> int:

@@ -19,7 +19,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.dtypes import BF16, E4M3, F16, F32
 from gemmetry.domain.operation import Layout, Operation, Scaling
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
-from gemmetry.providers.cuda_provider.launching.operands import problem_of
+from gemmetry.providers.cuda_provider.launching.operands import epilogue_digits, problem_of
 from gemmetry.providers.cuda_provider.launching.tiling import (
     STEP_BYTES,
     Tiling,
@@ -85,8 +85,6 @@ def _why_not_operation(operation: Operation) -> str | None:
     if s.scaling not in _SCALES:
         known = ", ".join(map(str, _SCALES))
         return f"the fp8 kernel takes the factors {known}, not {s.scaling}"
-    if s.alpha != 1 or s.beta != 0 or s.epilogue:
-        return "the fp8 kernel has no alpha, beta or epilogue"
     return None
 
 
@@ -128,7 +126,8 @@ def _configurations(operation: Operation) -> Iterable[Configuration]:
 def _plan(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
     problem, tiling = problem_of(operation), _tiling_of(configuration.name)
     assert tiling is not None, configuration.name
-    scales = _SCALES[operation.signature.scaling]
+    s = operation.signature
+    scales = _SCALES[s.scaling]
     direct = problem.is_stored_directly
     factors = {2: tiling.tile_m + _SQUARES, 3: tiling.tile_m + tiling.tile_n}.get(scales, 0)
     stage_bytes = (tiling.tile_m + tiling.tile_n) * STEP_BYTES + 4 * factors
@@ -137,21 +136,23 @@ def _plan(operation: Operation, configuration: Configuration, processors: int) -
     macros = macros_of(
         IN_E4M3=1, OUT_F16=int(problem.result is F16), OUT_F32=int(problem.result is F32),
         TILE_M=tiling.tile_m, TILE_N=tiling.tile_n, STAGES=stages, CONSUMERS=tiling.consumers,
-        CLUSTER=tiling.cluster_m, DIRECT=int(direct), SCALES=scales,
+        CLUSTER=tiling.cluster_m, DIRECT=int(direct), SCALES=scales, ALPHA=int(s.alpha != 1),
+        ADDEND=int(s.beta != 0), EPILOGUE=epilogue_digits(operation),
     )  # fmt: skip
     clusters = min(tiling.clusters(problem.m, problem.n), processors // tiling.cluster_m)
     map_a = problem.a.tiles(tiling.tile_m, _DEPTH)
     staged = staged_columns(tiling.tile_n)
-    is_scaled = operation.signature.scaling is not Scaling.NONE
+    roles = {spec.role for spec in operation.inputs}
+    optional = ("scale_a", "scale_b", "addend", "bias", "residual")
     arguments: tuple[Argument, ...] = (
         map_a,
         problem.b.tiles(tiling.tile_n // tiling.cluster_m, _DEPTH),
         map_a if direct else problem.result_tiles(16, staged),
         Pointer("result"),
-        Pointer("scale_a") if is_scaled else None,
-        Pointer("scale_b") if is_scaled else None,
+        *(Pointer(role) if role in roles else None for role in optional),
+        float(s.alpha), float(s.beta),
         (problem.m, problem.n, problem.k, tiling.band),
-    )
+    )  # fmt: skip
     launch = KernelLaunch(
         compilation=Compilation(source="gemm/fp8", macros=macros),
         grid=Grid(
@@ -168,7 +169,7 @@ KERNELS = (
     CudaKernel(
         name="fp8",
         key="fp8",
-        adds="e4m3 with factors of tensors, rows or blocks, promoted to f32 every 128 products",
+        adds="e4m3 with factors of tensors, rows or blocks, sums promoted to f32; epilogues",
         instructions=("QGMMA", "UTMALDG", "SYNCS", "USETMAXREG"),
         checked=(
             *(f"matmul_512x512x512_e4m3t_e4m3n_{result}t" for result in ("bf16", "f16", "f32")),
@@ -177,6 +178,8 @@ KERNELS = (
                 for scaling in ("scaletensor", "scalerow", "vs1x128", "vs1x128_vs128x128")
             ),
             "matmul_500x501x502_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+            "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_alpha0p5_beta2_bias_gelu_residual",
+            "matmul_500x501x502_e4m3t_e4m3n_f32t_vs1x128_vs128x128_bias_gelu_residual",
         ),
         why_not=_why_not,
         plan=_plan,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -112,6 +113,8 @@ class TritonProvider(BaseProvider):
     def prepare(self, target: Target) -> None:
         from gemmetry.devices.torch import open_device
 
+        import_module("gemmetry.providers.triton_provider.executable")
+        import_module("gemmetry.providers.triton_provider.compiling")
         open_device(target)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:

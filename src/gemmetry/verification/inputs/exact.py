@@ -8,6 +8,7 @@ order, so any difference from the expectation is a bug or another arithmetic.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -37,9 +38,11 @@ from gemmetry.numerics.storage import (
     Float64Array,
     Floats,
     finite_range,
+    numpy_dtype,
     quantize,
     to_float64,
 )
+from gemmetry.verification.threads import in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,9 @@ _MOST_STEPS = 16
 PROMOTED = (5, 8)
 """Limits of the numbers of :func:`promoted`: 128·8² is 2¹³, and all fp8 formats can represent
 them."""
+
+_BLOCK = 1 << 20
+"""Elements that a thread finishes at a time."""
 
 _SPAN_OF_BLOCKS = 64
 """Ratio of the largest to the smallest product of two scale factors of
@@ -238,13 +244,22 @@ def random_integers(
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, *spec.shape])))
     drawn = np.int32 if limit < 2**31 else np.int64
     values = rng.integers(-limit, limit, spec.storage_shape, dtype=drawn)
-    values += values >= 0
     wide = np.float32 if limit <= 2**24 else np.float64
-    codes: Floats = values.astype(wide)
-    if scales is not None:
-        logical = to_logical(codes, spec)
-        np.multiply(logical, scales.astype(wide), out=logical)
-    return quantize(codes, spec.dtype)
+    stored = None if scales is None else to_logical(np.broadcast_to(scales, spec.shape), spec)
+    result = np.empty(spec.storage_shape, numpy_dtype(spec.dtype))
+
+    def finish(rows: slice) -> None:
+        part = values[rows]
+        part += part >= 0
+        codes: Floats = part.astype(wide)
+        if stored is not None:
+            codes *= stored[rows].astype(wide)
+        result[rows] = quantize(codes, spec.dtype)
+
+    step = max(1, _BLOCK * values.shape[0] // max(1, values.size))
+    starts = range(0, values.shape[0], step)
+    deque(in_order(finish, [slice(start, start + step) for start in starts]), maxlen=0)
+    return result
 
 
 def _to_the_ends(operation: Operation, inputs: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -309,9 +309,14 @@ def _gathered(shape: MatmulShape, codes: Floats, role: str, ones: Floats | None 
         product = _gathered(transposed, np.swapaxes(codes, -1, -2), "lhs", others)
         return np.ascontiguousarray(np.swapaxes(product, -1, -2))
     matrices = codes.reshape(-1, *codes.shape[-2:])
-    taken = np.stack(
-        [np.take(one, (steps + index) % shape.k, axis) for index, one in enumerate(matrices)]
-    )
+    if len(matrices) > 1:
+        taken = np.stack(
+            [np.take(one, (steps + index) % shape.k, axis) for index, one in enumerate(matrices)]
+        )
+    elif steps.size == shape.k:
+        taken = matrices if ones is None else matrices.copy()  # each is taken once, in order
+    else:
+        taken = np.take(matrices, steps % shape.k, axis)
     if ones is not None:
         others = ones if role == "lhs" else np.swapaxes(ones, -1, -2)
         others = others.reshape(-1, *others.shape[-2:])
