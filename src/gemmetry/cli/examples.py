@@ -322,7 +322,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
          "gemmetry history add gemmetry-out/profile-1234 --store history"),
         ("What changed, with exit status 1 for a slower kernel:",
          "gemmetry history check --store history"),
-        ("How times developed:", "gemmetry history show --store history"),
+        ("A static site of all of it:", "gemmetry history site --store history -o site"),
     ),
     "history add": (
         ("Add an experiment:", "gemmetry history add gemmetry-out/profile-1234 --store history"),
@@ -356,6 +356,14 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("A remark that keeps the alarm:",
          "gemmetry history annotate '*' --store history --run 1a2b3c4 --keep-alarm \\\n"
          "  --text 'being examined'"),
+    ),
+    "history site": (
+        ("A folder that any web server can offer:",
+         "gemmetry history site --store history -o site"),
+        ("With another title:",
+         "gemmetry history site --store history -o site --title 'GEMMs on our H200s'"),
+        ("Compared with another reference:",
+         "gemmetry history site --store history -o site --baseline iree:default"),
     ),
     "cache": (
         ("The caches that your runs wrote:", "gemmetry cache clear"),

@@ -158,7 +158,7 @@ def test_hostile_names_do_no_harm(cli, histories):
             for p in run.points
         ]
     append(STORE, runs)
-    for command in (("show",), ("check", "-o", "c.xml,c.md")):
+    for command in (("show",), ("check", "-o", "c.xml,c.md"), ("site", "-o", "site")):
         ended = cli("history", *command, "--store", "history")
         assert ended.status == 0
         assert "\x1b" not in ended.stdout
@@ -190,3 +190,10 @@ def test_mistakes_are_refused_with_the_next_step(stored, arguments, expected):
     assert ended.status == 2
     assert expected in ended.stderr
     assert "hint: " in ended.stderr
+
+
+def test_the_site_is_written(stored):
+    ended = stored("history", "site", "--store", "history", "-o", "site", "--title", "Nights")
+    assert (ended.status, ended.stderr) == (0, "wrote site/index.html\n")
+    assert "<title>Nights</title>" in Path("site/index.html").read_text()
+    assert Path("site/points/0.js").exists()

@@ -15,6 +15,7 @@ class HistoryGroup(LazyGroup):
         "show": "history.show",
         "check": "history.check",
         "annotate": "history.annotate",
+        "site": "history.site",
     }
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from gemmetry.analysis.history.causes import CAUSES, ChangeCause
-from gemmetry.analysis.history.checking import LOST, HistoryCheck, JudgedChange, LostDispatch
+from gemmetry.analysis.history.checking import HistoryCheck, JudgedChange, LostDispatch
 from gemmetry.domain.units import counted
 from gemmetry.reports.dispatches.junit import set_counts, xml_document, xml_text
 from gemmetry.reports.history.documents import change_table, check_document
-from gemmetry.reports.history.text import change_title
+from gemmetry.reports.history.rows import HappeningRow, happening_rows
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.markdown import escape, table_lines
@@ -83,18 +83,18 @@ def check_markdown(check: HistoryCheck) -> str:
         else f"No regression within the latest {counted(check.latest, 'run')}"
     )
     lines = [f"## GEMM history: {headline}", ""]
-    shown = [one for one in new if not _is_noise(one)]
-    rows = [_markdown_row(one) for one in shown[:_MOST_ROWS]]
-    if rows:
+    rows = happening_rows(new)
+    shown = [row for row in rows if not row.is_noise]
+    if shown:
         heads = ("", "dispatch", "device", "change", "since", "why")
-        lines += [*table_lines(heads, rows, [False] * len(heads)), ""]
+        cells = map(_markdown_row, shown[:_MOST_ROWS])
+        lines += [*table_lines(heads, cells, [False] * len(heads)), ""]
     if len(shown) > _MOST_ROWS:
         lines += [f"And {counted(len(shown) - _MOST_ROWS, 'more change')}.", ""]
-    noise = len(new) - len(shown)
-    if noise:
-        lines += [f"{counted(noise, 'new change')} judged to be noise.", ""]
-    causes = dict.fromkeys(one.change.cause for one in shown if isinstance(one, JudgedChange))
-    lines += [f"- **{cause}**: {CAUSES[cause]}" for cause in causes]
+    if len(rows) > len(shown):
+        lines += [f"{counted(len(rows) - len(shown), 'new change')} judged to be noise.", ""]
+    causes = dict.fromkeys(row.cause for row in shown)
+    lines += [f"- **{cause}**: {text}" for cause, text in CAUSES.items() if cause in causes]
     lines += [""] if causes else []
     lines += [f"- skipped: {escape(problem)}" for problem in check.problems]
     failing = ", ".join(check.fail_on) or "nothing"
@@ -103,21 +103,16 @@ def check_markdown(check: HistoryCheck) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_noise(one: JudgedChange | LostDispatch) -> bool:
-    return isinstance(one, JudgedChange) and one.change.cause is ChangeCause.NOISE
-
-
-def _markdown_row(one: JudgedChange | LostDispatch) -> list[str]:
-    reasons = one.change.reasons if isinstance(one, JudgedChange) else ()
-    remarks = [f"remark: {remark.text}" for remark in one.remarks]
-    since = " ".join(filter(None, (one.run.time[:10], one.run.commit[:12])))
+def _markdown_row(row: HappeningRow) -> list[str]:
+    remarks = [f"remark: {remark}" for remark in row.remarks]
+    since = " ".join(filter(None, (row.run.time[:10], row.run.commit[:12])))
     return [
-        "❌" if one.is_alarm else "",
-        escape(one.name),
-        escape(one.found.history.device),
-        escape(change_title(one)),
-        escape(f"{since} (run {one.run.id})"),
-        escape("; ".join((*reasons, *remarks))),
+        "❌" if row.is_alarm else "",
+        escape(row.name),
+        escape(row.device),
+        escape(f"{row.cause}: {row.text}"),
+        escape(f"{since} (run {row.run.id})"),
+        escape("; ".join((*row.reasons, *remarks))),
     ]
 
 
@@ -133,18 +128,19 @@ def _add_case(
     )
     if not new:
         return ""
-    fails = any(one.is_alarm for one in new)
-    shown = sorted(new, key=lambda one: not one.is_alarm)
+    rows = sorted((HappeningRow((one,)) for one in new), key=lambda row: not row.is_alarm)
+    fails = rows[0].is_alarm
     element = ElementTree.SubElement(
-        case, "failure" if fails else "skipped", message=xml_text(change_title(shown[0]))
+        case,
+        "failure" if fails else "skipped",
+        message=xml_text(f"{rows[0].cause}: {rows[0].text}"),
     )
     if fails:
-        first = shown[0]
-        element.set("type", str(first.change.cause) if isinstance(first, JudgedChange) else LOST)
-    texts = [
-        f"run {one.run.id} of {one.run.time}: {change_title(one)}: "
-        + "; ".join(one.change.reasons if isinstance(one, JudgedChange) else ())
-        for one in shown
-    ]
-    element.text = xml_text("\n".join(texts))
+        element.set("type", rows[0].cause)
+    element.text = xml_text(
+        "\n".join(
+            f"run {row.run.id} of {row.run.time}: {row.cause}: {row.text}: {'; '.join(row.reasons)}"
+            for row in rows
+        )
+    )
     return "failures" if fails else "skipped"

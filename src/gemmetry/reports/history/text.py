@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gemmetry.analysis.history.causes import CAUSES, ChangeCause
+from gemmetry.analysis.history.causes import CAUSES
 from gemmetry.analysis.history.changes import HistoryChanges
-from gemmetry.analysis.history.checking import HistoryCheck, JudgedChange, LostDispatch
+from gemmetry.analysis.history.checking import HistoryCheck
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.reports.history.documents import changes_of, series_table
+from gemmetry.reports.history.rows import HappeningRow, happening_rows
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import elide, printable
 
@@ -74,8 +74,8 @@ def print_check(check: HistoryCheck, console: Console) -> None:
         )
         print_line(Text(text, style="bold"), console)
     new = check.new
-    for one in new:
-        _print_change(one, console)
+    for row in happening_rows(new):
+        _print_change(row, console)
     older = sum(not one.is_new for one in check.changes)
     quiet = "No new change" if not new else counted(len(new), "new change")
     alarms = sum(one.is_alarm for one in new)
@@ -86,29 +86,20 @@ def print_check(check: HistoryCheck, console: Console) -> None:
     )
 
 
-def change_title(one: JudgedChange | LostDispatch) -> str:
-    """``kernel  1.083 times as long (1.061–1.104)``, or how it was lost."""
-    if isinstance(one, LostDispatch):
-        return f"lost  it was ok and is {one.outcome} now"
-    shift = one.change.shift
-    if shift is None:
-        return str(one.change.cause)
-    ends = "n/a" if shift.interval is None else f"{shift.interval[0]:.3f}–{shift.interval[1]:.3f}"
-    what = " relative to its reference" if one.change.is_of_ratio else ""
-    return f"{one.change.cause}  {shift.ratio:.3f} times as long{what} ({ends})"
-
-
-def _print_change(one: JudgedChange | LostDispatch, console: Console) -> None:
-    is_noise = isinstance(one, JudgedChange) and one.change.cause is ChangeCause.NOISE
-    mark, style = ("✗", "red") if one.is_alarm else ("·" if is_noise else "!", "dim" * is_noise)
-    print_line(Text(f"{mark} {printable(one.name)}", style=style), console, indent=4, fold=True)
-    commit = f", commit {one.run.commit[:12]}" if one.run.commit else ""
-    lines = [change_title(one), f"since run {one.run.id} of {one.run.time[:16]}{commit}"]
-    if isinstance(one, JudgedChange):
-        lines += one.change.reasons
-    lines += [f"remark: {remark.text}" for remark in one.remarks]
+def _print_change(row: HappeningRow, console: Console) -> None:
+    mark, style = (
+        ("✗", "red") if row.is_alarm else ("·" if row.is_noise else "!", "dim" * row.is_noise)
+    )
+    print_line(Text(f"{mark} {printable(row.name)}", style=style), console, indent=4, fold=True)
+    commit = f", commit {row.run.commit[:12]}" if row.run.commit else ""
+    lines = [
+        f"{row.cause}  {row.text}",
+        f"since run {row.run.id} of {row.run.time[:16]}{commit}",
+        *row.reasons,
+        *(f"remark: {remark}" for remark in row.remarks),
+    ]
     for line in lines:
-        console.print(Padding(Text(printable(line)), (0, 0, 0, 4)))
+        print_line(Text(f"    {printable(line)}"), console, indent=6, fold=True)
 
 
 def _print_rows(
@@ -151,7 +142,7 @@ def _print_one(check: HistoryCheck, found: HistoryChanges, series: int, console:
                       console.width):  # fmt: skip
         console.print(Text(line), soft_wrap=True)
     for one in changes[-_MOST_SHOWN:]:
-        _print_change(one, console)
+        _print_change(HappeningRow((one,)), console)
     if not changes:
         console.print("No change was found.")
     explained = dict.fromkeys(one.change.cause for one in changes)

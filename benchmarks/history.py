@@ -1,0 +1,136 @@
+"""How fast a history is checked, how often a change is found where there is none, and how soon one
+that is there.
+
+    python benchmarks/history.py
+    python benchmarks/history.py --series 200 --runs 60
+
+Histories are synthetic (``tests/histories.py``): each problem has a reference and two more
+dispatches, and each run a level of its own. False alarms are counted for all series together, as
+`gemmetry history check` judges them, for several kinds of noise around a constant level.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.analysis.history.causes import ChangeCause
+from gemmetry.analysis.history.changes import history_changes
+from gemmetry.analysis.history.checking import check_history
+from gemmetry.analysis.history.series import device_history
+from gemmetry.reports.history.site import write_site
+from gemmetry.store.history.folder import append, read_history
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+import histories
+
+THRESHOLD = 0.02
+NOISE = 0.02
+"""Relative, of each dispatch in each run where false alarms are counted: as much as counts as a
+change, so that none is hidden by being too small."""
+
+
+def wander(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Half of the variance changes within days, as if machines were in one of several states."""
+    slow = histories.correlated(0.8)(random, shape)
+    return np.asarray((slow + histories.gaussian(random, shape)) / np.sqrt(2))
+
+
+NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
+    "normal": histories.gaussian,
+    "heavy tails (Student, 2 degrees of freedom)": histories.heavy_tails,
+    "neighbours correlate with 0.3": histories.correlated(0.3),
+    "neighbours correlate with 0.6": histories.correlated(0.6),
+    "slow states under normal noise": wander,
+}
+
+
+def false_alarms(kind: str, series: int, runs: int, *, seed: int = 1) -> Counter[str]:
+    """Series without a change in which one was found, by its cause; ``alarms`` are those that
+    `gemmetry history check` would fail on: slower kernels within the latest ten runs."""
+    synthetic = histories.SyntheticHistory(
+        shapes=-(-series // 3), runs=runs, noise=NOISE, kind=NOISES[kind], seed=seed
+    )
+    entries = synthetic.entries()
+    found = history_changes(device_history(entries[0].device, entries), threshold=THRESHOLD)
+    counts: Counter[str] = Counter()
+    counts["series"] = len({one.series for one in found.changes})
+    for one in found.changes:
+        counts[str(one.cause)] += 1
+        is_slower = one.shift is not None and one.shift.ratio > 1
+        counts["alarms"] += one.cause is ChangeCause.KERNEL and is_slower and one.run >= runs - 10
+    return counts
+
+
+def found_after(runs_since: int, series: int, runs: int, *, planted: int, factor: float) -> int:
+    """How many of the planted slower kernels are found, as kernels, after so many runs."""
+    synthetic = histories.SyntheticHistory(shapes=-(-series // 3), runs=runs)
+    for shape in range(planted):
+        synthetic.slow(factor, runs - runs_since, provider="triton", shape=shape)
+    entries = synthetic.entries()
+    found = history_changes(device_history(entries[0].device, entries), threshold=THRESHOLD)
+    return sum(one.cause is ChangeCause.KERNEL for one in found.changes)
+
+
+def speed(series: int, runs: int) -> dict[str, float]:
+    """Seconds of processor time of each step, for a history with changes of all causes; MB."""
+    synthetic = histories.SyntheticHistory(shapes=-(-series // 3), runs=runs)
+    synthetic.slow(1.06, runs // 4)
+    synthetic.slow(1.08, runs // 2, provider="triton", shape=0)
+    synthetic.slow(0.9, runs // 2, provider="torch", shape=1)
+    synthetic.slow(1.1, runs - 8, provider="iree", shape=2)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        append(folder / "store", synthetic.entries())
+        size = sum(path.stat().st_size for path in (folder / "store").iterdir())
+        started = time.process_time()
+        stored = read_history(folder / "store")
+        read = time.process_time()
+        check = check_history(stored, latest=10, threshold=THRESHOLD)
+        checked = time.process_time()
+        write_site(check, folder / "site", "GEMM history")
+        written = time.process_time()
+        files = sum(path.stat().st_size for path in (folder / "site").rglob("*.*"))
+    return {
+        "read": read - started,
+        "check": checked - read,
+        "site": written - checked,
+        "store_mb": size / 1e6,
+        "site_mb": files / 1e6,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--series", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=365)
+    chosen = parser.parse_args(arguments)
+    series, runs = chosen.series, chosen.runs
+    print(f"{series} series of {runs} runs, processor time")
+    took = speed(series, runs)
+    print(f"| read | {took['read']:.1f} s | {took['store_mb']:.0f} MB |")
+    print(f"| changes and causes | {took['check']:.1f} s | |")
+    print(f"| site | {took['site']:.1f} s | {took['site_mb']:.0f} MB |")
+    print("\n| noise | runs | series with a change | not noise | kernel | alarms |")
+    print("|---|---|---|---|---|---|")
+    for kind in NOISES:
+        for length in sorted({60, runs}):
+            counts = false_alarms(kind, series, length)
+            causes = sum(counts[cause] for cause in ChangeCause if cause is not ChangeCause.NOISE)
+            print(f"| {kind} | {length} | {counts['series']} | {causes} | {counts['kernel']} "
+                  f"| {counts['alarms']} |")  # fmt: skip
+    print("\n| runs since | slower kernels found, of 10 that take 1.05 times as long |")
+    print("|---|---|")
+    for since in (3, 4, 5, 6, 8, 10):
+        print(f"| {since} | {found_after(since, series, runs, planted=10, factor=1.05)} |")
+
+
+if __name__ == "__main__":
+    main()

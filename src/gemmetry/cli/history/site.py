@@ -1,0 +1,38 @@
+"""``gemmetry history site``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmetry.cli.history.options import LATEST, THRESHOLD, Latest, Store, Threshold
+from gemmetry.cli.options import Baseline
+
+
+def site(
+    store: Store,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.")],
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Title of the pages.")
+    ] = "GEMM history",
+    latest: Latest = LATEST,
+    baseline: Baseline = None,
+    threshold: Threshold = THRESHOLD,
+) -> None:
+    """Write a static site: health, trends with changes and remarks, a board of providers, and the
+    latest run for a pull request.
+
+    It needs no server and loads nothing from the network: open its index.html.
+    """
+    from gemmetry.analysis.history.checking import FAIL_ON
+    from gemmetry.cli.console import note
+    from gemmetry.cli.history.options import checked_history
+    from gemmetry.reports.history.site import write_site
+
+    check = checked_history(
+        store, latest=latest, threshold=threshold, baseline=baseline, fail_on=FAIL_ON
+    )
+    write_site(check, output, title)
+    note(f"wrote {output / 'index.html'}")
