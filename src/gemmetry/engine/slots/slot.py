@@ -26,6 +26,8 @@ class Slot:
     """Of its workers."""
     alike: Collection[str] = ()
     """The ids of environments that agree with its own."""
+    name: str = ""
+    """For messages."""
     is_only: bool = True
     """Whether no other device can have served the target."""
 
