@@ -340,8 +340,8 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     "history check": (
         ("In continuous integration:",
          "gemmetry history check --store history -o check.xml,check.md"),
-        ("Only the latest three runs, and changes of unclear cause fail, too:",
-         "gemmetry history check --store history --latest 3 \\\n"
+        ("A month of nights, and changes of unclear cause fail, too:",
+         "gemmetry history check --store history --latest 30 \\\n"
          "  --fail-on kernel,lost,undecided"),
         ("Compared with another reference:",
          "gemmetry history check --store history --baseline iree:default"),

@@ -1,0 +1,31 @@
+"""What a history stores of a run on a GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gemmetry.analysis.history.collecting import runs_of
+from gemmetry.api.profile import profile
+from gemmetry.domain.target import Target, TargetKind
+from gemmetry.store.experiment import Experiment
+
+pytestmark = pytest.mark.gpu
+
+
+def test_the_device_class_has_memory_and_power_limit_of_the_gpu(gpu: Target, tmp_path: Path):
+    if gpu.kind is not TargetKind.CUDA:
+        pytest.skip("only NVIDIA GPUs report a power limit here")
+    pytest.importorskip("pynvml", reason="the NVML bindings are not installed")
+    profile(shapes="256x256x256", dtypes="bf16", providers="torch", device=gpu.device,
+            time_budget="200ms", experiment=tmp_path / "run")  # fmt: skip
+    with Experiment.open(tmp_path / "run") as experiment:
+        [run] = runs_of(experiment.result_set())
+    assert run.device.startswith(gpu.product)
+    assert re.search(r", [\d.]+ GiB(, \d+ W)?$", run.device), run.device
+    [point] = run.points
+    assert point.median_ns
+    assert point.low_ns is not None
+    assert point.sm_clock_hz
