@@ -10,9 +10,10 @@
 #   strategies.txt       how the strategies do on it: the table of docs/tuner.md
 #   log.txt              how long each part took
 #
-# Configurations are measured shape by shape. Started again, it continues where its time ended; a
-# shape counts once all of its configurations are measured. PYTHON, DEVICE and LIMIT (seconds of the
-# search) may be set; with DRY_RUN=1 the spaces are listed, and nothing runs.
+# Six samples of each are the fewest that give an interval. Configurations are measured shape by
+# shape. Started again, it continues where its time ended; a shape counts once all of its
+# configurations are measured. PYTHON, DEVICE and LIMIT (seconds of the search) may be set; with
+# DRY_RUN=1 the spaces are listed, and nothing runs.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0} limit=${LIMIT:-350}
@@ -21,7 +22,7 @@ shapes=$shapes,32x6144x4096,64x7168x2048,1024x1024x4096,16x6144x4096,2048x2048x2
 
 search() {
   "$python" -m gemmetry tune --provider triton --dtypes bf16 --layouts tn --shapes "$shapes" \
-    --strategy exhaustive --finalists 0 --benchmark-repetitions 4 --distribution normal \
+    --strategy exhaustive --finalists 0 --benchmark-repetitions 6 --distribution normal \
     --verification-providers device \
     --device "$device" --experiment "$results/space" "$@"
 }

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from gemmetry.tuning.simulation import MeasuredSpace, simulate
+from gemmetry.tuning.stored import read_compact
 
 from .synthetic import measured
 
@@ -46,3 +48,13 @@ def test_a_strategy_that_finds_nothing_that_works_has_the_share_0(data):
                            data[0].errors)  # fmt: skip
     (share,) = simulate([broken], ["exhaustive"], [0.01], seeds=1)
     assert share.mean == 0
+
+
+def test_a_search_on_a_cpu():
+    """The file from which the table of docs/tuner.md is made."""
+    data = read_compact(Path(__file__).parents[1] / "data/tuning/iree_cpu.json").measured()
+    assert [len(one.space) for one in data] == [104, 55, 141]
+    assert sum(ns is None for one in data for ns in one.times_ns) == 0
+    found = simulate(data, ["exhaustive", "model"], [0.05, 1.0], seeds=1)
+    assert [share.mean for share in found[1::2]] == [1.0, 1.0]
+    assert found[0].mean < found[2].mean < 1

@@ -28,6 +28,8 @@ SEARCH_FOLDER = "search"
 _FEWEST = 20
 """Configurations of a shape from which a simulation is of use: five per cent of them is one."""
 _NORMAL_95 = 1.96
+_USUAL_ERROR = 0.01
+"""Relative standard error of a median where too few samples were taken for an interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class StoredSpace:
         target = Target(parsed.kind, parsed.architecture, parsed.index, self.device)
         known = [_relative_error(one) for times in self.operations.values() for one in times]
         errors = [one for one in known if one is not None]
-        usual = float(np.median(errors)) if errors else 0.0
+        usual = float(np.median(errors)) if errors else _USUAL_ERROR
         found = []
         for name, times in self.operations.items():
             if sum(one.median_ns is not None for one in times) < _FEWEST:
