@@ -28,7 +28,7 @@ def _environment(visible=None, ids=("GPU-aa", "GPU-bb", "GPU-cc")):
         (Target(TargetKind.NULL, "", 3), _environment(), "node7/null:3"),
     ],
 )
-def test_a_device_is_distinguished_from_others_of_its_kind(target, environment, expected):
+def test_a_device_differs_from_others_of_its_kind(target, environment, expected):
     assert device_id(target, environment) == expected
 
 

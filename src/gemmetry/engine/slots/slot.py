@@ -20,7 +20,7 @@ class Slot:
     target: Target
     """The plan's target, with the index and the product of this device."""
     device_id: str
-    """Which of several alike devices it is; see :func:`device_id`."""
+    """What distinguishes it from others of its kind; see :func:`device_id`."""
     environment_id: str
     context: WorkerContext
     """Of its workers."""
