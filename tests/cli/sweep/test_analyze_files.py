@@ -19,6 +19,17 @@ def without_plots(monkeypatch):
 
 
 @pytest.fixture
+def quick_plots(monkeypatch):
+    """Files with the names of the plots; what is drawn is tested with the products."""
+    from gemmetry.reports.sweeps import plots
+
+    names = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
+             "thread_channel_interaction")  # fmt: skip
+    made = {f"variance_{name}.png": b"\x89PNG" for name in names}
+    monkeypatch.setattr(plots, "sweep_plots", lambda points: made)
+
+
+@pytest.fixture
 def folder(tmp_path, sweeps):
     points = [
         sweeps.MadePoint(channels=channels, slowdown={sweeps.UP.kernel: 1.3}, layers=3, steps=2)
@@ -31,7 +42,7 @@ def files(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_all_files_of_the_document(cli, folder):
+def test_all_files_of_the_document(cli, folder, quick_plots):
     (folder / "tracelens_analysis").mkdir()
     ended = cli("sweep", "analyze", "sweep", "--top-k", "1", "--geo-mean")
     assert ended.status == 0, ended.stderr
