@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import io
 import math
 
-from gemmetry.reports.history.text import BARS, sparkline
+import pytest
+from rich.console import Console
+
+from gemmetry.analysis.history.checking import check_history
+from gemmetry.reports.history.text import BARS, print_check, sparkline
+from gemmetry.store.history.folder import StoredHistory
 
 
 def test_a_line_of_bars_spans_its_values():
@@ -16,3 +22,18 @@ def test_a_line_of_bars_spans_its_values():
 def test_neighbours_share_a_bar_where_there_are_too_many():
     assert sparkline([1.0] * 50 + [2.0] * 50, 10) == BARS[0] * 5 + BARS[-1] * 5
     assert len(sparkline(list(range(1000)), 33)) == 33
+
+
+@pytest.mark.parametrize(("factor", "ending"), [
+    (1.01, "No new change within the latest 30 runs; 1 judged to be noise; 0 older"),
+    (1.1, "1 new change within the latest 30 runs, 1 of them fails; 0 older"),
+])  # fmt: skip
+def test_noise_is_counted_and_not_listed(histories, factor, ending):
+    synthetic = histories.SyntheticHistory(noise=0.001, host_noise=0.001)
+    synthetic.slow(factor, 40, provider="triton", shape=2)
+    stored = StoredHistory(runs={histories.DEVICE: synthetic.entries()})
+    printed = io.StringIO()
+    print_check(check_history(stored, latest=30, threshold=0.02), Console(file=printed, width=80))
+    lines = printed.getvalue().splitlines()
+    assert lines[-1] == ending
+    assert ("triton:" in "".join(lines)) is (factor > 1.02)

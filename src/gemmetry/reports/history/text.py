@@ -65,7 +65,7 @@ def print_history(
 
 
 def print_check(check: HistoryCheck, console: Console) -> None:
-    """Print the new changes, alarms first, and a sentence about the rest."""
+    """Print the new changes, alarms first, and a sentence about the rest and about noise."""
     for found in check.devices:
         history = found.history
         text = (
@@ -73,17 +73,21 @@ def print_check(check: HistoryCheck, console: Console) -> None:
             f"{counted(len(history.keys), 'series', 'series')}"
         )
         print_line(Text(text, style="bold"), console)
-    new = check.new
-    for row in happening_rows(new):
+    rows = happening_rows(check.new)
+    shown = [row for row in rows if not row.is_noise]
+    for row in shown:
         _print_change(row, console)
-    older = sum(not one.is_new for one in check.changes)
-    quiet = "No new change" if not new else counted(len(new), "new change")
-    alarms = sum(one.is_alarm for one in new)
+    new = sum(len(row.members) for row in shown)
+    alarms = sum(row.is_alarm for row in shown)
     failed = f", {alarms} of them {'fails' if alarms == 1 else 'fail'}" if new else ""
-    print_line(
-        Text(f"{quiet} within the latest {counted(check.latest, 'run')}{failed}; {older} older"),
-        console,
+    noise = len(rows) - len(shown)
+    text = (
+        f"{counted(new, 'new change') if new else 'No new change'} within the latest "
+        f"{counted(check.latest, 'run')}{failed}"
     )
+    text += f"; {noise} judged to be noise" if noise else ""
+    older = sum(not one.is_new for one in check.changes)
+    print_line(Text(f"{text}; {older} older"), console)
 
 
 def _print_change(row: HappeningRow, console: Console) -> None:
