@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.events import Message
 from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents import fleet
+from gemmetry.engine.agents.starters import agents as by_hand
+from gemmetry.engine.device.sampling import RoundRobin
 
 
 def test_a_run_over_two_agents_is_the_run_of_one_machine(
@@ -44,3 +50,48 @@ def test_the_command_for_an_agent_is_shown(make_plan, run_plan, thread_starter):
     texts = [event.text for event in ran.of(Message)]
     assert any(text.startswith("listening for agents: gemmetry agent --connect") for text in texts)
     assert json.dumps(texts).count("1 agent connected") == 1
+
+
+def test_the_group_of_a_lost_agent_is_taken_again_whole_by_another(
+    make_plan, run_plan, thread_starter, monkeypatch
+):
+    starter = thread_starter(["null:0"])
+    original = RoundRobin._take_sampled
+    lost = []
+
+    def take_sampled(self, worker, number, candidate, sampled):
+        original(self, worker, number, candidate, sampled)
+        if not lost:
+            self._results.store()
+            lost.append(candidate.name)
+            worker._channel._agent._link.close()  # as when its process is killed
+            starter.add("second", "null:1")
+
+    monkeypatch.setattr(RoundRobin, "_take_sampled", take_sampled)
+    options = {"devices": 2}
+    ran = run_plan(make_plan(repetitions=30, options=options, executor="agents"))
+    assert lost
+    assert ran.summary.outcomes == {Outcome.OK: 2}
+    assert {record.device for record in ran.records} == {"null:1"}
+    assert {record.measurement.sample_count for record in ran.records} == {30}
+    texts = [event.text for event in ran.of(Message)]
+    assert any("agent-0 is lost" in text and "waits for another agent" in text for text in texts)
+    assert any("come from another device" in text for text in texts)
+
+
+def test_a_run_without_agents_ends_and_is_resumed(make_plan, run_plan, use_starter, thread_starter):
+    use_starter(by_hand.STARTER)
+    ran = run_plan(make_plan(executor="agents", agent_wait_s=0.1))
+    assert "no agent was connected for 0.1 s" in ran.summary.failure
+    assert ran.summary.exit_status == 3
+    thread_starter()
+    assert run_plan(make_plan(executor="agents")).summary.outcomes == {Outcome.OK: 2}
+
+
+def test_what_agents_cannot_do_is_refused_at_once(make_plan, run_plan):
+    with pytest.raises(RequestError, match="serves one target"):
+        run_plan(
+            make_plan(executor="agents", targets=[Target(TargetKind.NULL, "", i) for i in (0, 1)])
+        )
+    with pytest.raises(UnknownNameError, match="executor 'slrm'"):
+        run_plan(make_plan(executor="slrm"))

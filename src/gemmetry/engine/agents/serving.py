@@ -78,6 +78,7 @@ class WorkerHost:
         finally:
             for worker in self._workers.values():
                 worker.process.end()
+                worker.channel.close()
 
     def _wait(self) -> None:
         """Wait until something can be read, or for the next check."""
