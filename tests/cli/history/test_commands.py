@@ -197,3 +197,15 @@ def test_the_site_is_written(stored):
     assert (ended.status, ended.stderr) == (0, "wrote site/index.html\n")
     assert "<title>Nights</title>" in Path("site/index.html").read_text()
     assert Path("site/points/0.js").exists()
+
+
+def test_a_history_that_is_too_short_is_undecided(cli, histories):
+    append(STORE, histories.SyntheticHistory(shapes=1, runs=9).entries())
+    ended = cli("history", "check", "--store", "history", "-o", "c.md", "--json")
+    assert ended.status == 0
+    assert json.loads(ended.stdout)["devices"][0]["too_short"] is True
+    undecided = "too few runs to show a change, undecided"
+    assert undecided in Path("c.md").read_text()
+    assert undecided in cli("history", "check", "--store", "history").stdout
+    assert cli("history", "site", "--store", "history", "-o", "site").status == 0
+    assert undecided in Path("site/index.html").read_text()

@@ -20,7 +20,7 @@ from gemmetry.analysis.history.surroundings import (
     clock_ratio,
     observed_hints,
 )
-from gemmetry.statistics.change_points import FALSE_ALARMS, find_changes
+from gemmetry.statistics.change_points import FALSE_ALARMS, LEAST_SEGMENT, find_changes
 from gemmetry.statistics.comparison import Difference
 
 Values = npt.NDArray[np.float64]
@@ -80,6 +80,11 @@ class HistoryChanges:
     confidence: float
     """Of each interval."""
     threshold: float
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether too few runs are stored to show a change: that none was found is no verdict."""
+        return len(self.history.runs) < 2 * LEAST_SEGMENT
 
 
 def history_changes(

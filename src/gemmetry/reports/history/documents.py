@@ -126,6 +126,7 @@ def _device(found: HistoryChanges) -> dict[str, Any]:
         "runs": len(runs),
         "series": len(found.history.keys),
         "tested": found.tested,
+        "too_short": found.is_too_short,
         "confidence": found.confidence,
         "first": runs[0].time,
         "last": runs[-1].time,

@@ -96,6 +96,11 @@ def check_markdown(check: HistoryCheck) -> str:
     causes = dict.fromkeys(row.cause for row in shown)
     lines += [f"- **{cause}**: {text}" for cause, text in CAUSES.items() if cause in causes]
     lines += [""] if causes else []
+    lines += [
+        f"- {escape(found.history.device)}: too few runs to show a change, undecided"
+        for found in check.devices
+        if found.is_too_short
+    ]
     lines += [f"- skipped: {escape(problem)}" for problem in check.problems]
     failing = ", ".join(check.fail_on) or "nothing"
     lines.append(f"Slower changes of these causes fail: {failing}. Intervals hold with "

@@ -183,6 +183,7 @@ def _health(check: HistoryCheck, found: HistoryChanges) -> dict[str, Any]:
         "series": len(history.keys),
         "alarms": sum(one.is_alarm for one in new),
         "new": len(new),
+        "is_too_short": found.is_too_short,
     }
 
 

@@ -72,6 +72,7 @@ def print_check(check: HistoryCheck, console: Console) -> None:
             f"{printable(history.device)}: {counted(len(history.runs), 'run')}, "
             f"{counted(len(history.keys), 'series', 'series')}"
         )
+        text += "; too few runs to show a change, undecided" if found.is_too_short else ""
         print_line(Text(text, style="bold"), console)
     rows = happening_rows(check.new)
     shown = [row for row in rows if not row.is_noise]
