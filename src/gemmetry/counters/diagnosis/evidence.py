@@ -37,3 +37,10 @@ def percent(share: float) -> str:
 def term(value: CounterEvidence) -> str:
     """`value` as a part of a formula."""
     return value.metric if value.source == COUNTER else f"({value.source})"
+
+
+def without(share: CounterEvidence) -> str:
+    """How much less is left without a share in percent; of the last percent, counts of different
+    passes show no more than that it is less."""
+    rest = 100 - share.value
+    return "more than 100×" if rest < 1 else f"at most {100 / rest:.3g}×"

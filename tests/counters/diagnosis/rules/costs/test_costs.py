@@ -108,6 +108,19 @@ def test_spills_cause_waiting_for_memory(diagnosed):
     assert "local_memory" in [one.id for one in found.suppressed]
 
 
+@pytest.mark.parametrize(
+    ("spilled", "ceiling"), [(9e6, "at most 10×"), (98e6, "at most 99×"), (999e6, "more than 100×")]
+)
+def test_the_least_that_spills_cost_is_no_upper_bound(diagnosed, spilled, ceiling):
+    local = {
+        _SECTORS.format("local", "ld"): spilled, _SECTORS.format("local", "st"): 0.0,
+        _SECTORS.format("global", "ld"): 1e6, _SECTORS.format("global", "st"): 0.0,
+    }  # fmt: skip
+    found = diagnosed(more=local)
+    (spills,) = (one for one in found.findings if one.id == "local_memory")
+    assert spills.ceiling == f"{ceiling} less traffic of loads and stores"
+
+
 def test_divergence_causes_the_limit_of_the_pipes(diagnosed):
     lanes = {"smsp__thread_inst_executed_per_inst_executed.ratio": 2.0}
     found = diagnosed({"sm__issue_active": 90.0}, more=lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.evidence import share_of
+from gemmetry.counters.diagnosis.evidence import share_of, without
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, Dismissed, Gate, Judgement
 from gemmetry.counters.diagnosis.rule import Rule
@@ -55,7 +55,7 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         weight=share.value / 100,
         confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
         remedy="Pad the rows of the tile, or swizzle its addresses.",
-        ceiling=f"at most {100 / max(100 - share.value, 1):.3g}× for shared memory",
+        ceiling=f"{without(share)} for shared memory",
         units=frozenset({"l1", "mio"}),
         stalls=frozenset({"mio_throttle", "short_scoreboard"}),
         explains=share.value >= _CAUSES,

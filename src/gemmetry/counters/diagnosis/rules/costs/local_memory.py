@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.evidence import share_of
+from gemmetry.counters.diagnosis.evidence import share_of, without
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, Dismissed, Gate, Judgement
 from gemmetry.counters.diagnosis.rule import Rule
@@ -34,7 +34,7 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
         remedy="Give a thread less work or allow it more registers, and index local arrays by "
         "constants only.",
-        ceiling=f"at most {100 / max(100 - share.value, 1):.3g}× less traffic of loads and stores",
+        ceiling=f"{without(share)} less traffic of loads and stores",
         units=frozenset({"l1", "l2", "dram", "lsu"}),
         stalls=frozenset({"long_scoreboard", "lg_throttle"}),
         explains=share.value >= _CAUSES,

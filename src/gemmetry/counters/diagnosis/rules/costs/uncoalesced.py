@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.evidence import share_of
+from gemmetry.counters.diagnosis.evidence import share_of, without
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.model import (
     Claim,
@@ -52,7 +52,7 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
         confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
         remedy="Let neighbouring threads access neighbouring addresses, or go through shared "
         "memory.",
-        ceiling=f"at most {100 / max(100 - share.value, 1):.3g}× less traffic",
+        ceiling=f"{without(share)} less traffic",
         units=frozenset({"l1", "l2", "dram"}),
         stalls=frozenset({"long_scoreboard", "lg_throttle"}),
         explains=share.value >= _CAUSES,
