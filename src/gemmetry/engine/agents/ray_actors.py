@@ -83,8 +83,8 @@ def main() -> int:
     report(running=agents.running())
     try:
         while not select.select([sys.stdin], [], [], POLL_S)[0]:
-            problems = agents.problems()
-            if problems:
+            running, problems = agents.running(), agents.problems()
+            if problems or running != agents.running():
                 report(problems=problems, running=agents.running())
     except BrokenPipeError:
         pass
@@ -162,7 +162,7 @@ class _Actors:
             ray.kill(agent.actor)
 
     def _start(self, number: int, restarts: int = 0) -> _ActorState:
-        name = ("--token-file", "/dev/stdin", "--name", f"ray-{number}")
+        name = ("--token-file", "-", "--name", f"ray-{number}")
         command = ["-m", "gemmetry", "agent", *self._order.arguments, *name]
         actor = self._class.remote()
         place = actor.place.remote()
@@ -186,6 +186,8 @@ class _Actors:
             text = f"its actor was lost ({error}), with its node or on its own"
         else:
             status, tail = ended
+            if status == 0:
+                return ""  # The driver needed it no longer.
             how = (
                 f"ended with status {status}" if status >= 0 else f"was killed by signal {-status}"
             )

@@ -45,6 +45,8 @@ def test_an_amount_that_is_none_is_named(make, options):
 def test_an_unknown_option_is_named(make):
     with pytest.raises(UnknownNameError, match="num_gpu"):
         load_starter("ray").start(make(num_gpu="1"))
+    with pytest.raises(RequestError, match="devices"):
+        load_starter("ray").start(make(devices="cuda:0,cuda:1"))
 
 
 def test_what_no_single_node_has_is_lacking():

@@ -179,6 +179,10 @@ def actor_options(request: AgentRequest) -> dict[str, Any]:
         RequestError: an option is not valid.
     """
     options = request.options
+    if "devices" in options:
+        raise RequestError(
+            "Ray chooses the devices of agents", hint="Give their number with --agents."
+        )
     for name in options:
         if name not in _OPTIONS:
             raise UnknownNameError("option of the executor ray", name, _OPTIONS)

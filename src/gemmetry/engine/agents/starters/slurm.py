@@ -39,7 +39,18 @@ before; ``squeue`` adds the reason."""
 CALL_S = 60.0
 """How long one call of Slurm may take: a busy controller lets its clients wait."""
 
-_OWN = {"array", "error", "job-name", "ntasks", "nodes", "open-mode", "output", "parsable", "wrap"}
+_OWN = {
+    "array",
+    "devices",
+    "error",
+    "job-name",
+    "ntasks",
+    "nodes",
+    "open-mode",
+    "output",
+    "parsable",
+    "wrap",
+}
 """Options of ``sbatch`` that the script itself sets, or that have no use in it."""
 
 _LARGEST_RESOURCES = ("exclusive", "gres", "gpus", "gpus-per-node", "gpus-per-task", "licenses",
@@ -49,7 +60,7 @@ _PROCESSORS = ("exclusive", "cpus-per-task", "mincpus")
 _ENDED = {
     "BOOT_FAIL": "its node did not start",
     "CANCELLED": "it was cancelled (scancel)",
-    "COMPLETED": "it ended by itself",
+    "COMPLETED": "",
     "DEADLINE": "its deadline in Slurm passed",
     "FAILED": "it ended with an error or was killed",
     "NODE_FAIL": "its node failed",
@@ -58,7 +69,7 @@ _ENDED = {
     "REVOKED": "another cluster took its job",
     "TIMEOUT": "its time limit passed; request more with time=",
 }
-"""States of ``squeue(1)`` that are final, and what they mean. All others are waiting or running."""
+"""States of ``squeue(1)`` that are final, and what is wrong. All others are waiting or running."""
 
 _USUAL_WAITS = {"", "None", "BeginTime", "Cleaning", "JobArrayTaskLimit", "Licenses", "Priority",
                 "Resources"}  # fmt: skip
@@ -218,7 +229,7 @@ class SlurmAgents:
             if state == before or before in _ENDED:
                 continue
             changed, self._states[number] = True, state
-            if state in _ENDED:
+            if _ENDED.get(state):
                 self._news.append(self._ended(number, _ENDED[state], node))
             elif state == "PENDING":
                 self._news.append(
@@ -281,7 +292,7 @@ def _check(options: Mapping[str, str]) -> None:
     if own:
         raise RequestError(
             f"the executor slurm sets {listed(own, 3)} itself",
-            hint="Leave it out. The number of devices decides the number of jobs.",
+            hint="Leave it out. --agents is the number of jobs, and Slurm chooses their devices.",
         )
 
 
