@@ -13,7 +13,7 @@ import msgspec
 from gemmetry.engine.opaque.running import is_kept
 from gemmetry.training.planning import PlannedSweep, plan_sweep
 from gemmetry.training.requests import SweepOptions, make_request, sweep_folder
-from gemmetry.training.sweep import ended_points, plan_jobs, run_sweep, succeeded
+from gemmetry.training.sweep import ended_points, job_executor, plan_jobs, run_sweep, succeeded
 
 if TYPE_CHECKING:
     from gemmetry.api.sweeps import AnalyzedSweep
@@ -107,12 +107,15 @@ class SweepPlan:
         Raises:
             RequestError: another process uses the folder.
             StorageError: a file cannot be written; what is there is kept.
+            EnvironmentFailure: the executor cannot be used, or has no agent any more.
             KeyboardInterrupt: after the running point has been ended.
         """
-        ends = run_sweep(
-            self.plan, listener=listener or (lambda event: None), fresh=self._fresh,
-            command=command,
-        )  # fmt: skip
+        listener = listener or (lambda event: None)
+        with job_executor(self.plan, listener) as executor:
+            ends = run_sweep(
+                self.plan, listener=listener, fresh=self._fresh, command=command,
+                executor=executor,
+            )  # fmt: skip
         return SweepRun(self.plan, ends)
 
     def __repr__(self) -> str:

@@ -234,7 +234,12 @@ def _tags(value: Any) -> dict[str, str]:
     return tags
 
 
-def _options(value: Any) -> dict[str, str]:
+def read_options(value: Any) -> dict[str, str]:
+    """``name=value,name=value``, or a mapping.
+
+    Raises:
+        RequestError: it begins with a value that has no name.
+    """
     if isinstance(value, Mapping):
         return {str(key): str(item) for key, item in value.items()}
     options: dict[str, str] = {}
@@ -380,7 +385,7 @@ Shapes = Annotated[
 Patterns = Annotated[tuple[str, ...], _read_by(_patterns), _LIST]
 Devices = Annotated[tuple[str, ...], _read_by(_devices), _LIST]
 Tags = Annotated[dict[str, str], _read_by(_tags), _any_of("string", "object")]
-Options = Annotated[dict[str, str], _read_by(_options), _any_of("string", "object")]
+Options = Annotated[dict[str, str], _read_by(read_options), _any_of("string", "object")]
 Duration = Annotated[float, _read_by(_duration), _any_of("number", "string")]
 Memory = Annotated[int, _read_by(_memory), _any_of("integer", "string")]
 RunName = Annotated[

@@ -17,6 +17,7 @@ from gemmetry.analysis.sweeps.collectives.rules import (
     RCCL_MOST_THREADS,
 )
 from gemmetry.domain.errors import PlanMismatchError, RequestError
+from gemmetry.domain.settings import LOCAL, RunSettings
 from gemmetry.engine.opaque.executor import resolve_program
 from gemmetry.hardware.topology import has_gpu_driver
 from gemmetry.store.manifest import plan_differences
@@ -51,6 +52,13 @@ class SweepRequest:
     """None: the one that this machine's devices use."""
     timeout_s: float | None = None
     """For each point."""
+    where: RunSettings = RunSettings()
+    """The executor, and what concerns its agents; nothing else of it is used."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine is where the points run, or one of them."""
+        return self.where.executor == LOCAL and not self.launch.launcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +152,7 @@ def _check_workload(request: SweepRequest) -> str | None:
             hint="Run a sweep for each, and compare them with gemmetry sweep compare.",
         )
     backend = str(backends.pop())
-    if backend == "nccl" and not launch.launcher and not has_gpu_driver():
+    if backend == "nccl" and request.is_here and not has_gpu_driver():
         raise RequestError(
             f"the configuration {launch.config} trains on GPUs (distributed.backend nccl), and "
             "this machine has no driver of one",
@@ -212,8 +220,9 @@ def _rocprof_notes(launch: PointLaunch) -> tuple[str, ...]:
 def _check_programs(request: SweepRequest, point: PlannedPoint) -> None:
     launch = request.launch
     command = point_command(launch, point, request.axes, Path.cwd(), meeting="", environment={})
-    resolve_program(command[0])
-    if not launch.launcher:  # Else they run elsewhere.
+    if request.where.executor == LOCAL:
+        resolve_program(command[0])
+    if request.is_here:
         for program, is_used in (("rocprofv3", launch.rocprof), ("ncu", launch.ncu)):
             if is_used is not None:
                 resolve_program(program)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
+from gemmetry.domain.settings import LOCAL, RunSettings
+from gemmetry.engine.agents.starting import load_starter
 from gemmetry.hardware.topology import gpu_count
 from gemmetry.store.manifest import plan_differences
 from gemmetry.store.places import DEFAULT_FOLDER
@@ -66,6 +68,13 @@ class SweepOptions(TypedDict, total=False):
     """Arguments of Nsight Compute, under which each rank runs then."""
     timeout_s: float | None
     """A point that takes longer is ended; None: no limit."""
+    executor: str
+    """``local`` (the default), or what starts the agent on whose host the points run."""
+    executor_options: Mapping[str, str]
+    listen: str
+    """The address at which the agent reaches this machine."""
+    token_file: str
+    agent_wait_s: float
 
 
 def make_request(**options: Unpack[SweepOptions]) -> SweepRequest:
@@ -114,6 +123,27 @@ def make_request(**options: Unpack[SweepOptions]) -> SweepRequest:
         seed=options.get("seed", 0),
         library=_library(options.get("library")),
         timeout_s=options.get("timeout_s") or None,
+        where=_where(options),
+    )
+
+
+def _where(options: SweepOptions) -> RunSettings:
+    """What concerns agents.
+
+    Raises:
+        UnknownNameError: there is no such executor.
+    """
+    executor = options.get("executor", LOCAL)
+    if executor != LOCAL:
+        load_starter(executor)
+    usual = RunSettings()
+    return RunSettings(
+        executor=executor,
+        executor_options=dict(options.get("executor_options", {})),
+        agents=1,
+        listen=options.get("listen", usual.listen),
+        token_file=options.get("token_file", usual.token_file),
+        agent_wait_s=options.get("agent_wait_s", usual.agent_wait_s),
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.settings import LOCAL
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.opaque.executor import JobExecutor, LocalJobExecutor
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal, read_ends
@@ -36,7 +38,11 @@ from gemmetry.training.manifest import (
 from gemmetry.training.planning import PlannedSweep
 from gemmetry.training.points import LOG, NCU, ROCPROF, TRACES, PlannedPoint
 from gemmetry.training.rocprof_check import jobs_without_counters
-from gemmetry.training.settings import common_environment, requested_settings
+from gemmetry.training.settings import (
+    CommunicationLibrary,
+    common_environment,
+    requested_settings,
+)
 
 JOURNAL, CONFIG, PREVIOUS = "sweep.jsonl", "config.yaml", "previous"
 
@@ -61,6 +67,7 @@ def run_sweep(
     Args:
         fresh: what is in the folder is moved to ``previous/`` first.
         command: the command line, for the manifest.
+        executor: what starts the points; None: this machine.
 
     Raises:
         RequestError: another process uses the folder.
@@ -94,6 +101,26 @@ def run_sweep(
         return dict(ended_points(sweep))
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def job_executor(sweep: PlannedSweep, listener: JobListener) -> Iterator[JobExecutor]:
+    """What starts the points of `sweep`: this machine, or an agent of its executor."""
+    where = sweep.request.where
+    if where.executor == LOCAL:
+        yield LocalJobExecutor()
+        return
+    from gemmetry.engine.opaque.remote import AgentJobExecutor
+
+    is_cpu = sweep.library is CommunicationLibrary.GLOO
+    is_amd = sweep.library is CommunicationLibrary.RCCL
+    kind = TargetKind.CPU if is_cpu else TargetKind.HIP if is_amd else TargetKind.CUDA
+
+    def show(text: str) -> None:
+        listener(JobWarning(text))
+
+    with AgentJobExecutor(where, Target(kind), sweep.folder.absolute(), show, show) as executor:
+        yield executor
 
 
 def ended_points(sweep: PlannedSweep) -> Mapping[str, JobEnd]:

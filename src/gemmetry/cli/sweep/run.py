@@ -31,6 +31,11 @@ def run(
     nnodes: options.Nnodes = 1,
     rdzv_endpoint: options.RdzvEndpoint = "",
     launcher: options.Launcher = "",
+    executor: options.Executor = "local",
+    executor_options: options.ExecutorOptions = "",
+    listen: options.Listen = "127.0.0.1",
+    token_file: options.TokenFile = "",
+    agent_wait: options.AgentWait = "300s",
     rocprof: options.Rocprof = False,
     rocprof_input: options.RocprofInput = None,
     stats: options.Stats = False,
@@ -54,6 +59,8 @@ def run(
     """  # fmt: skip
     from gemmetry.api.sweep_runs import plan
     from gemmetry.cli.sweep.arguments import parse_axes, parse_counts
+    from gemmetry.domain.units import parse_duration_s
+    from gemmetry.specs.fields import read_options
 
     planned = plan(
         output,
@@ -74,6 +81,11 @@ def run(
         nnodes=nnodes,
         rdzv_endpoint=rdzv_endpoint,
         launcher=launcher,
+        executor=executor,
+        executor_options=read_options(executor_options) if executor_options else {},
+        listen=listen,
+        token_file=token_file,
+        agent_wait_s=parse_duration_s(agent_wait),
         rocprof=rocprof,
         rocprof_input=rocprof_input,
         stats=stats,

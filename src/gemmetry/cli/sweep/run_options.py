@@ -170,6 +170,54 @@ Launcher = Annotated[
         show_default=False,
     ),
 ]
+Executor = Annotated[
+    str,
+    _option(
+        "--executor",
+        panel=_NODES,
+        metavar="NAME",
+        help="Where the points run: local, or on the host of an agent that loopback, ssh, slurm or "
+        "ray starts, or you (agents).",
+    ),
+]
+ExecutorOptions = Annotated[
+    str,
+    _option(
+        "--executor-options",
+        panel=_NODES,
+        metavar="NAME=VALUE",
+        help="Options of the executor, as in hosts=a or partition=gpu,gres=gpu:8.",
+        show_default=False,
+    ),
+]
+Listen = Annotated[
+    str,
+    _option(
+        "--listen",
+        panel=_NODES,
+        metavar="HOST",
+        help="Address at which the agent reaches this machine, HOST or HOST:PORT.",
+    ),
+]
+TokenFile = Annotated[
+    str,
+    _option(
+        "--token-file",
+        panel=_NODES,
+        metavar="FILE",
+        help="File with the token that the agent shares. Default: a new one in the sweep.",
+        show_default=False,
+    ),
+]
+AgentWait = Annotated[
+    str,
+    _option(
+        "--agent-wait",
+        panel=_NODES,
+        metavar="TIME",
+        help="End the sweep when no agent has been connected for this long.",
+    ),
+]
 Rocprof = Annotated[
     bool, _option("--rocprof", "-r", panel=_PROFILERS, help="Run each point under rocprofv3.")
 ]

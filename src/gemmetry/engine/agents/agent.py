@@ -168,7 +168,9 @@ def _described(welcome: Welcome, device: str, folder: Path) -> Described:
                 return Described(f"the provider {name} does not work there: {reason}")
             versions |= {key: str(text) for key, text in provider.versions().items()}
             offered += provider.targets()
-        target = _served(welcome.target, device, offered)
+        target = Target(TargetKind.CPU)
+        if welcome.target is not None:
+            target = _served(welcome.target, device, offered)
     except GemmetryError as error:
         return Described(error.message)
     cores = usable_cores()
@@ -178,13 +180,13 @@ def _described(welcome: Welcome, device: str, folder: Path) -> Described:
     return Described("", target, device_id(target, environment), environment, cores, str(folder))
 
 
-def _served(plans: Target | None, device: str, offered: list[Target]) -> Target:
+def _served(plans: Target, device: str, offered: list[Target]) -> Target:
     """The device to serve.
 
     Raises:
         RequestError: it is not here.
     """
-    kind = TargetKind.CPU if plans is None else plans.kind
+    kind = plans.kind
     wanted = parse_target(device) if device else None
     here = {one.device: one for one in offered if one.index is not None}
     if kind is TargetKind.CPU:

@@ -37,25 +37,30 @@ ENDED_S = 5.0
 COMPLETE = "the run is complete"
 
 
-class Fleet:
+class AgentPool:
     """Listens for agents and has them started, until it is closed."""
 
     def __init__(
         self,
+        welcome: Welcome,
         target: Target,
-        lanes: Sequence[LaneProvider],
-        context: WorkerContext,
-        experiment: Experiment,
+        settings: RunSettings,
+        folder: Path,
         warn: Callable[[str], None],
         note: Callable[[str], None],
     ) -> None:
         """Start listening, then the agents.
 
+        Args:
+            welcome: what agents are to prepare.
+            target: the kind of device that each has.
+            settings: the executor, and what concerns agents; nothing else is read.
+            folder: for logs, scripts and the token; it is created.
+
         Raises:
             RequestError: the executor, its options or the token are wrong.
             EnvironmentFailure: the executor cannot be used here, or nothing can listen.
         """
-        settings = context.settings
         starter = load_starter(settings.executor)
         reason = starter.available()
         if reason is not None:
@@ -64,16 +69,11 @@ class Fleet:
                 hint="Choose another one with --executor.",
             )
         self._settings = settings
-        self._context = context
-        self._experiment = experiment
         self._warn = warn
-        folder = experiment.path.resolve() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         self._own_token = folder / TOKEN_NAME if not settings.token_file else None
         token_file = self._own_token or Path(settings.token_file)
         token = write_token(token_file) if self._own_token else read_token(token_file)
-        providers = {item.lane.provider: dict(item.lane.options) for item in lanes}
-        welcome = Welcome(b"", "", target, tuple(providers.items()), settings.threads)
         host, port = address_of(settings.listen)
         self._server = AgentServer(host, port, token, welcome, warn)
         self._started: StartedAgents | None = None
@@ -134,6 +134,36 @@ class Fleet:
             return f"no agent was connected for {waited_s:g} s"
         return ""
 
+    def _close(self, reason: str) -> None:
+        self._server.close(reason)
+        if self._started is not None:
+            self._started.close()
+        if self._own_token is not None:
+            with contextlib.suppress(OSError):
+                self._own_token.unlink(missing_ok=True)
+
+
+class Fleet(AgentPool):
+    """The agents of a run, each of which serves one device."""
+
+    def __init__(
+        self,
+        target: Target,
+        lanes: Sequence[LaneProvider],
+        context: WorkerContext,
+        experiment: Experiment,
+        warn: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """See :class:`AgentPool`."""
+        self._context = context
+        self._experiment = experiment
+        providers = {item.lane.provider: dict(item.lane.options) for item in lanes}
+        settings = context.settings
+        welcome = Welcome(b"", "", target, tuple(providers.items()), settings.threads)
+        folder = experiment.path.resolve() / FOLDER
+        super().__init__(welcome, target, settings, folder, warn, note)
+
     def slot(self, agent: RemoteAgent) -> Slot:
         """The device of an agent, whose environment becomes one of the experiment's."""
         described, context = agent.described, self._context
@@ -151,14 +181,6 @@ class Fleet:
             agent.name,
             is_only=False,
         )
-
-    def _close(self, reason: str) -> None:
-        self._server.close(reason)
-        if self._started is not None:
-            self._started.close()
-        if self._own_token is not None:
-            with contextlib.suppress(OSError):
-                self._own_token.unlink(missing_ok=True)
 
 
 def _options(settings: RunSettings) -> dict[str, str]:

@@ -65,6 +65,7 @@ class Welcome(Frame, frozen=True):
     mac: bytes
     version: str
     target: Target | None = None
+    """The kind of device that it serves; None: it runs commands only."""
     providers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """Names and options."""
     threads: int = 0
@@ -109,6 +110,17 @@ class StartWorker(Frame, frozen=True):
     variables: Mapping[str, str]
 
 
+class StartCommand(Frame, frozen=True):
+    """Start a command as a worker without a channel."""
+
+    worker: int
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Set in addition to the agent's own."""
+    folder: str
+    """The working folder, which must be there on the agent's host."""
+
+
 class Started(Frame, frozen=True):
     """A worker runs as process `pid`; `failure` states why it could not be started."""
 
@@ -147,9 +159,11 @@ class Shortage(Frame, frozen=True):
 
 
 class EndWorker(Frame, frozen=True):
-    """End a worker and all that it started. Answered by Ended."""
+    """End a worker and all that it started; a command gets SIGTERM first, and `grace_s` to end by
+    itself. Answered by Ended."""
 
     worker: int
+    grace_s: float = 0.0
 
 
 class Ended(Frame, frozen=True):
@@ -180,7 +194,16 @@ class Part(Frame, frozen=True):
 
 
 ToAgent: TypeAlias = (
-    Challenge | Welcome | Refused | Leave | Beat | StartWorker | Passed | EndWorker | Fetch
+    Challenge
+    | Welcome
+    | Refused
+    | Leave
+    | Beat
+    | StartWorker
+    | StartCommand
+    | Passed
+    | EndWorker
+    | Fetch
 )
 ToDriver: TypeAlias = (
     Proof | Described | Beat | Started | Passed | Printed | Exited | Shortage | Ended | Part

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path, PurePosixPath
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.engine.agents.link import Link
 from gemmetry.engine.agents.messages import (
     Beat,
@@ -23,9 +24,11 @@ from gemmetry.engine.agents.messages import (
     Printed,
     Refused,
     Shortage,
+    StartCommand,
     Started,
     StartWorker,
 )
+from gemmetry.engine.opaque.executor import LocalJob, start_command
 from gemmetry.engine.workers.executor import WorkerStart
 from gemmetry.engine.workers.local import LocalExecutor, LocalProcess
 from gemmetry.engine.workers.protocol import CHUNK_BYTES, BadFrame, ChannelClosed
@@ -85,7 +88,7 @@ class WorkerHost:
         poller = select.poll()
         poller.register(self._link.fileno(), select.POLLIN)
         for worker in self._workers.values():
-            if not worker.has_closed:
+            if worker.channel is not None and not worker.has_closed:
                 poller.register(worker.channel, select.POLLIN)
         poller.poll(1000 * self._pause_s())
 
@@ -109,6 +112,8 @@ class WorkerHost:
                     pass
                 case StartWorker():
                     self._start(message)
+                case StartCommand():
+                    self._start_command(message)
                 case Passed():
                     worker = self._workers.get(message.worker)
                     if worker is not None:
@@ -116,7 +121,9 @@ class WorkerHost:
                 case EndWorker():
                     ended = self._workers.pop(message.worker, None)
                     if ended is not None:
-                        threading.Thread(target=ended.end, daemon=True).start()
+                        threading.Thread(
+                            target=ended.end, args=(message.grace_s,), daemon=True
+                        ).start()
                 case Fetch():
                     threading.Thread(target=self._send_file, args=(message,), daemon=True).start()
                 case _:
@@ -142,6 +149,19 @@ class WorkerHost:
             self._link.send(Started(number, 0, str(error)))
             return
         self._workers[number] = _Served(number, self._link, channel, process, log)
+        self._link.send(Started(number, process.pid))
+
+    def _start_command(self, request: StartCommand) -> None:
+        """Start a command in a folder that this host shares with the driver's."""
+        number = request.worker
+        log = self._folder / "logs" / f"{number}.log"
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            process = start_command(request.argv, request.environment, Path(request.folder), log)
+        except (OSError, RequestError) as error:
+            self._link.send(Started(number, 0, str(error)))
+            return
+        self._workers[number] = _Served(number, self._link, None, process, log)
         self._link.send(Started(number, process.pid))
 
     def _send_file(self, request: Fetch) -> None:
@@ -172,12 +192,18 @@ class _Served:
     """One worker of this agent."""
 
     def __init__(
-        self, number: int, link: Link, channel: socket.socket, process: LocalProcess, log: Path
+        self,
+        number: int,
+        link: Link,
+        channel: socket.socket | None,
+        process: LocalProcess | LocalJob,
+        log: Path,
     ) -> None:
+        """A command has no `channel`."""
         self.number = number
         self.channel = channel
         self.process = process
-        self.has_closed = False
+        self.has_closed = channel is None
         self._link = link
         self._log = log
         self._printed = 0
@@ -187,16 +213,17 @@ class _Served:
     @property
     def is_ending(self) -> bool:
         """Whether it has closed its channel while its process still runs."""
-        return self.has_closed and not self._has_exited
+        return self.channel is not None and self.has_closed and not self._has_exited
 
     def take(self, data: bytes) -> None:
         """Pass bytes on to it; they are lost if it has ended, which is reported."""
-        with contextlib.suppress(OSError):
-            self.channel.sendall(data)
+        if self.channel is not None:
+            with contextlib.suppress(OSError):
+                self.channel.sendall(data)
 
     def pass_on(self) -> None:
         """Pass on what it has sent, and before that what it has printed."""
-        while not self.has_closed:
+        while self.channel is not None and not self.has_closed:
             try:
                 data = self.channel.recv(CHUNK_BYTES, socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
@@ -225,8 +252,10 @@ class _Served:
             if text:
                 self._link.send(Shortage(self.number, text))
 
-    def end(self) -> None:
+    def end(self, grace_s: float) -> None:
         """End it and all that it started, and report that."""
+        if isinstance(self.process, LocalJob):
+            self.process.end_gently(grace_s)
         self.process.end()
         with contextlib.suppress(ChannelClosed):
             self._pass_on_output()
@@ -238,7 +267,8 @@ class _Served:
                     self.process.was_killed_for_memory(),
                 )
             )
-        self.channel.close()
+        if self.channel is not None:
+            self.channel.close()
         self._log.unlink(missing_ok=True)
 
     def _pass_on_output(self) -> None:

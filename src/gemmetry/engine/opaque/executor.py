@@ -1,4 +1,5 @@
-"""Executors decide where a job's command runs. The one executor starts it on this machine."""
+"""Executors decide where a job's command runs. The one here starts it on this machine; that of
+``remote.py`` has an agent start it."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.engine.opaque.job import OpaqueJob
 from gemmetry.engine.workers.executor import ProcessHandle
 from gemmetry.engine.workers.local import LocalProcess, start_guarded
@@ -20,6 +21,10 @@ GRACE_S = 10.0
 ``docker run`` and ``srun`` to theirs elsewhere."""
 
 _POLL_S = 0.5
+
+
+class JobLostError(GemmetryError):
+    """The host of a job is gone, and with it the job; others can run elsewhere."""
 
 
 class JobHandle(ProcessHandle, Protocol):
@@ -36,7 +41,8 @@ class JobExecutor(Protocol):
         """Start the command of `job`.
 
         Raises:
-            OSError: it cannot be started.
+            OSError, JobLostError: it cannot be started.
+            EnvironmentFailure: none can be started any more.
         """
 
 
@@ -46,22 +52,34 @@ class LocalJobExecutor:
 
     def start(self, job: OpaqueJob) -> LocalJob:
         """See :class:`JobExecutor`."""
-        environment = {**os.environ, **job.environment}
-        program, *arguments = job.argv
-        # The guardian requires a descriptor to close; a job has no channel.
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            process = start_guarded(
-                [resolve_program(program, environment.get("PATH")), *arguments],
-                channel=nothing,
-                temporary="",
-                log=job.log,
-                environment=environment,
-                folder=job.working_folder,
-            )
-        finally:
-            os.close(nothing)
-        return LocalJob(process)
+        return start_command(job.argv, job.environment, job.working_folder, job.log)
+
+
+def start_command(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+) -> LocalJob:
+    """Start a command in `folder`, with variables in addition to those of this process, and with
+    its output in `log`.
+
+    Raises:
+        RequestError: there is no such program. OSError: it cannot be started.
+    """
+    variables = {**os.environ, **environment}
+    program, *arguments = argv
+    # The guardian requires a descriptor to close; a command has no channel.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        process = start_guarded(
+            [resolve_program(program, variables.get("PATH")), *arguments],
+            channel=nothing,
+            temporary="",
+            log=log,
+            environment=variables,
+            folder=folder,
+        )
+    finally:
+        os.close(nothing)
+    return LocalJob(process)
 
 
 class LocalJob:
@@ -98,11 +116,7 @@ def run_command(argv: tuple[str, ...], environment: Mapping[str, str], log: Path
     Raises:
         RequestError: there is no such program. OSError: it cannot be started.
     """
-    job = OpaqueJob(
-        name=argv[0], title=argv[0], argv=argv, environment=environment,
-        working_folder=Path.cwd(), log=log.absolute(), deadline_s=None, lacks=lambda: "",
-    )  # fmt: skip
-    process = LocalJobExecutor().start(job)
+    process = start_command(argv, environment, Path.cwd(), log.absolute())
     try:
         while (status := process.wait(_POLL_S)) is None:
             pass

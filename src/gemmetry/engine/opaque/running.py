@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from gemmetry.domain.errors import StorageError
 from gemmetry.engine.failures import left_behind, signal_name
-from gemmetry.engine.opaque.executor import GRACE_S, JobExecutor, JobHandle
+from gemmetry.engine.opaque.executor import GRACE_S, JobExecutor, JobHandle, JobLostError
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal
 from gemmetry.formats.run_log import crash_in, last_line, log_tail
@@ -138,6 +138,8 @@ class JobRun:
             raise
         except OSError as error:
             return _made(job, started, JobOutcome.FAILED, f"it cannot be started: {error}")
+        except JobLostError as lost:
+            return _made(job, started, JobOutcome.FAILED, lost.message)
         outcome, reason = _outcome(job, process, status)
         left = left_behind(process.left_running()) if status is not None else ""
         reason = "; ".join(part for part in (reason, left) if part)
