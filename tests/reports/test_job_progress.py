@@ -7,7 +7,13 @@ import pytest
 from rich.console import Console
 
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
-from gemmetry.engine.opaque.running import JobFinished, JobsPlanned, JobStarted, JobWarning
+from gemmetry.engine.opaque.running import (
+    JobFinished,
+    JobNote,
+    JobsPlanned,
+    JobStarted,
+    JobWarning,
+)
 from gemmetry.reports.job_progress import JobProgress, format_duration
 
 
@@ -54,6 +60,7 @@ def test_nothing_is_left_after_an_interrupt():
 
 def test_warnings():
     assert shown(JobWarning("the driver changed")) == "warning: the driver changed\n"
+    assert shown(JobNote("an agent is there")) == "an agent is there\n"
 
 
 def test_one_job_is_no_plural():

@@ -12,6 +12,7 @@ from gemmetry.engine.opaque.job import JobOutcome
 from gemmetry.engine.opaque.running import (
     JobEvent,
     JobFinished,
+    JobNote,
     JobsPlanned,
     JobStarted,
     JobWarning,
@@ -69,6 +70,8 @@ class JobProgress(LiveLines):
                 self._finished(event)
             case JobWarning(text):
                 self._line(Text(f"warning: {printable(text)}", style="yellow"))
+            case JobNote(text):
+                self._line(Text(printable(text), style="dim"))
 
     def _finished(self, event: JobFinished) -> None:
         self._running = None

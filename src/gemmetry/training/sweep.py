@@ -19,7 +19,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.opaque.executor import JobExecutor, LocalJobExecutor
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal, read_ends
-from gemmetry.engine.opaque.running import JobListener, JobRun, JobWarning
+from gemmetry.engine.opaque.running import JobListener, JobNote, JobRun, JobWarning
 from gemmetry.formats.files import sync, write_whole
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import indented
@@ -116,10 +116,13 @@ def job_executor(sweep: PlannedSweep, listener: JobListener) -> Iterator[JobExec
     is_amd = sweep.library is CommunicationLibrary.RCCL
     kind = TargetKind.CPU if is_cpu else TargetKind.HIP if is_amd else TargetKind.CUDA
 
-    def show(text: str) -> None:
-        listener(JobWarning(text))
-
-    with AgentJobExecutor(where, Target(kind), sweep.folder.absolute(), show, show) as executor:
+    with AgentJobExecutor(
+        where,
+        Target(kind),
+        sweep.folder.absolute(),
+        warn=lambda text: listener(JobWarning(text)),
+        note=lambda text: listener(JobNote(text)),
+    ) as executor:
         yield executor
 
 

@@ -57,7 +57,14 @@ class JobWarning:
     text: str
 
 
-JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning
+@dataclass(frozen=True, slots=True)
+class JobNote:
+    """What happens around the jobs, such as where they run."""
+
+    text: str
+
+
+JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning | JobNote
 JobListener: TypeAlias = Callable[[JobEvent], None]
 
 

@@ -82,11 +82,11 @@ def test_cpus_of_both_nodes(executor, request, tmp_path, monkeypatch, capsys):
         options = ["--executor-options", f"address={nodes.address}"]
     monkeypatch.chdir(tmp_path)
     status = run_command([
-        "profile", "--providers", "numpy", "--shapes", "8x8x8,16x16x16,24x24x24,32x32x32",
+        "profile", "--providers", "numpy", "--shapes", "8x8x8,16x16x16",
         "--executor", executor, "--agents", "2", *options, "--experiment", "e", "--json",
         "--max-samples", "10", "--memory-budget", "1",
     ])  # fmt: skip
     shown = capsys.readouterr()
     assert status == 0, shown.err
     records = json.loads(shown.out)["records"]
-    assert [record["outcome"] for record in records] == ["ok"] * 4
+    assert [record["outcome"] for record in records] == ["ok"] * 2
