@@ -81,7 +81,8 @@ class WorkerHost:
         finally:
             for worker in self._workers.values():
                 worker.process.end()
-                worker.channel.close()
+                if worker.channel is not None:
+                    worker.channel.close()
 
     def _wait(self) -> None:
         """Wait until something can be read, or for the next check."""
