@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 
 import pytest
 
@@ -16,6 +17,8 @@ from gemmetry.engine.device.sampling import RoundRobin
 def test_a_run_over_two_agents_is_the_run_of_one_machine(
     make_plan, run_plan, thread_starter, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "of agents"))
+    (tmp_path / "of agents").mkdir()
     starter = thread_starter(["null:0", "null:1"])
     configurations = ("wrong", "chatty", "crash", "slow_1")
     plan = make_plan(
@@ -34,6 +37,7 @@ def test_a_run_over_two_agents_is_the_run_of_one_machine(
     assert (evidence / "arrays.npz").stat().st_size > 0
     assert "gemmetry" in (evidence / "failure.txt").read_text(), "completed by the driver"
     assert not (tmp_path / "experiment" / "agents" / fleet.TOKEN_NAME).exists()
+    assert list((tmp_path / "of agents").glob("gemmetry-agent-*")) == []
 
 
 def test_compiled_files_come_to_the_driver(make_plan, run_plan, thread_starter):

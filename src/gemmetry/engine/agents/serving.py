@@ -56,6 +56,7 @@ class WorkerHost:
         self._folder = folder
         self._lost_s = lost_s
         self._workers: dict[int, _Served] = {}
+        self._ending: list[threading.Thread] = []
 
     def work(self) -> str:
         """Serve. Returns why the driver ended it.
@@ -83,6 +84,8 @@ class WorkerHost:
                 worker.process.end()
                 if worker.channel is not None:
                     worker.channel.close()
+            for thread in self._ending:  # their files are to be gone before the folder is removed
+                thread.join()
 
     def _wait(self) -> None:
         """Wait until something can be read, or for the next check."""
@@ -122,9 +125,12 @@ class WorkerHost:
                 case EndWorker():
                     ended = self._workers.pop(message.worker, None)
                     if ended is not None:
-                        threading.Thread(
+                        thread = threading.Thread(
                             target=ended.end, args=(message.grace_s,), daemon=True
-                        ).start()
+                        )
+                        self._ending = [one for one in self._ending if one.is_alive()]
+                        self._ending.append(thread)
+                        thread.start()
                 case Fetch():
                     threading.Thread(target=self._send_file, args=(message,), daemon=True).start()
                 case _:
