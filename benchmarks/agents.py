@@ -1,4 +1,4 @@
-"""How a run scales over agents: pretend devices, whose launches sleep, on this machine.
+"""How a run scales over agents: simulated devices, whose launches sleep, on this machine.
 
     python benchmarks/agents.py [--agents 8] [--dispatches 10000] [--milliseconds 5]
 
