@@ -119,6 +119,9 @@ class SlurmCluster:
         for daemon in self._daemons.values():
             daemon.kill()
             daemon.wait()
+        for pid in _steps(self.conf):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, name: str, *command: str) -> None:
@@ -146,3 +149,15 @@ def _of_node(node: str, conf: Path) -> list[int]:
                 if b"slurmstepd" in Path(f"/proc/{parent}/cmdline").read_bytes():
                     found.add(parent)
     return sorted(found)
+
+
+def _steps(conf: Path) -> list[int]:
+    """What is left of slurmstepd once the jobs have ended: it waits for its slurmd."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and b"slurmstepd" in (entry / "cmdline").read_bytes():
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                if f"SLURM_CONF={conf}".encode() in variables:
+                    found.append(int(entry.name))
+    return found
