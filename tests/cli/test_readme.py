@@ -179,6 +179,8 @@ def test_command_lines_are_found_and_wrong_ones_are_seen(tmp_path):
 def test_command_lines_that_plan_are_understood(cli, line, tmp_path):
     for name in ("examples", "src"):
         (tmp_path / name).symlink_to(ROOT / name)
+    results = "GemmTunableOp_BFloat16_TN,tn_64_32_16,Gemm_Hipblaslt_1219,0.01\n"
+    (tmp_path / "tunableop_results0.csv").write_text(results)
     (tmp_path / "my_gemm.py").write_text("def function(a, b):\n    return a @ b\n")
     ended = cli(*line.words, "--dry-run")
     no_such_device = "there is no device" in ended.stderr

@@ -63,6 +63,7 @@ def test_a_compile_only_target_is_named_by_its_architecture():
 
 CHANGED = RunSettings(
     quick=True,
+    energy=True,
     seed=7,
     distribution="normal",
     verification_level="paranoid",

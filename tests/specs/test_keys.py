@@ -34,7 +34,7 @@ def test_help_ends_with_the_default_of_the_model():
     fields = ProfileSpec.model_fields
     for key in KEYS.values():
         assert fields[key.name].default == key.value
-        if key.default not in (None, {}):
+        if key.default not in (None, {}, ""):
             assert key.help().endswith(f" Default: {plain(key.default)}.")
     assert KEYS["cold_cache"].help().endswith("Default: on.")
     assert KEYS["verification_providers"].help().endswith("Default: numpy.")

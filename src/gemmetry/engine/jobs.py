@@ -96,6 +96,8 @@ class Job:
     """Whether an experiment may lack results of a plan beyond which it has grown."""
     keeps_verdicts: ClassVar[bool] = True
     """Whether a finished dispatch that is continued is not verified again."""
+    leaves_files: ClassVar[bool] = False
+    """Whether workers write results to files, which stay on the machine where they run."""
     worker_defaults: ClassVar[Mapping[str, str]] = {}
     """Environment variables of workers, unless the user has set them."""
 

@@ -32,6 +32,7 @@ class Recording(Job):
     may_leave_out: ClassVar[bool] = True
     older_plans_grow: ClassVar[bool] = True  # it may have had fewer repeats
     keeps_verdicts: ClassVar[bool] = False
+    leaves_files: ClassVar[bool] = True
     worker_defaults: ClassVar[Mapping[str, str]] = {
         "KINETO_LOG_LEVEL": "6",
         "TORCH_CPP_LOG_LEVEL": "ERROR",

@@ -35,7 +35,7 @@ def _problem(plan: Plan, job: Job, counters: str | None) -> str:
         return f"serves one target, and --device names {len(plan.targets)}"
     if not job.uses_device:
         return "measures and verifies; compiling alone runs on this machine"
-    if plan.settings.trace is not None:
+    if job.leaves_files:
         return "does not record traces, which stay on the machine where they are recorded"
     if counters is not None:
         return "does not collect hardware counters"
