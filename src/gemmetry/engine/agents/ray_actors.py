@@ -249,8 +249,11 @@ def _actor_class() -> type[Any]:
                     stdin=subprocess.PIPE, stdout=output, stderr=output, env=kept,
                 )  # fmt: skip
                 assert agent.stdin is not None
-                with agent.stdin as stdin:
-                    stdin.write(token)
+                try:
+                    with agent.stdin as stdin:
+                        stdin.write(token)
+                except BrokenPipeError:
+                    pass  # It has ended already, and its status and output state why.
                 while agent.poll() is None:
                     if os.getppid() != raylet:
                         # Ray does not interrupt an actor whose raylet was killed, and may give

@@ -101,6 +101,8 @@ def ray_nodes(ray_cluster: Any) -> Iterator[Any]:
     yield SimpleNamespace(address=ray_cluster.address, add=add, kill=kill)
     for node in added:
         ray_cluster.remove_node(node, allow_graceful=False)
+    # Until the cluster has noticed, it would start actors of the next test on nodes of this one.
+    ray_cluster.wait_for_nodes()
 
 
 @pytest.fixture

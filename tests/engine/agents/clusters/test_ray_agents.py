@@ -60,9 +60,12 @@ def test_an_agent_that_ends_by_itself_is_not_started_again(ray_nodes, request_fo
     ray_nodes.add(num_cpus=2)
     agents = load_starter("ray").start(request_for("null", count=1, python="false"))
     try:
-        (ended,) = wait_for(agents.problems)
-        assert "ray-0" in ended and "status 1" in ended
-        assert agents.running() == 0
+        found = []
+        wait_for(lambda: found.extend(agents.problems()) or agents.running() == 0)
+        # A busy host may lose an actor before the agent has ended; then it is started again.
+        *lost, ended = found
+        assert all("its actor was lost" in text for text in lost)
+        assert "ray-0" in ended and "status 1" in ended and "again" not in ended
     finally:
         agents.close()
 
