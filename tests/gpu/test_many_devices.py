@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from gemmetry.cli.main import run
+
 torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.gpu,
@@ -15,14 +17,15 @@ pytestmark = [
 ]
 
 
-def test_two_gpus_share_a_plan_and_no_operation_is_split(cli, tmp_path):
-    ended = cli(
+def test_two_gpus_share_a_plan_and_no_operation_is_split(tmp_path, capsys):
+    command = [
         "profile", "--providers", "torch", "--device", "cuda:0", "--devices", "cuda:0,cuda:1",
         "--dtypes", "bf16", "--shapes", "1024x1024x1024,1024x2048x1024,2048x1024x1024",
         "--shapes", "2048x2048x1024", "--time-budget", "0.2s", "--json",
         "--experiment", str(tmp_path / "experiment"),
-    )  # fmt: skip
-    records = json.loads(ended.stdout)["records"]
+    ]  # fmt: skip
+    assert run(command) == 0
+    records = json.loads(capsys.readouterr().out)["records"]
     assert {record["outcome"] for record in records} == {"ok"}
     assert {record["device"] for record in records} == {"cuda:0", "cuda:1"}
     assert len({identifier for record in records for identifier in record["device_ids"]}) == 2

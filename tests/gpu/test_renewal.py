@@ -61,7 +61,10 @@ def test_an_edit_changes_its_bytes_and_no_version(device: Any, dtype: Any) -> No
     before, version = device.download(buffer, spec), buffer._version
     for index in ((slice(3, 4), slice(None)), (slice(None), slice(7, 8))):
         shape = before[index].shape
-        part = np.frombuffer(np.random.default_rng(1).bytes(before[index].nbytes), before.dtype)
+        codes = np.random.default_rng(1).integers(0, 256, before[index].nbytes, np.uint8)
+        if dtype.storage_bits == 4:
+            codes &= 0x0F  # One code in each byte.
+        part = codes.view(before.dtype)
         edit = device.prepared_edit(buffer, index, part.reshape(shape))
         assert device.download(buffer, spec).tobytes() == before.tobytes()
         edit()
@@ -69,6 +72,8 @@ def test_an_edit_changes_its_bytes_and_no_version(device: Any, dtype: Any) -> No
         before[index] = part.reshape(shape)
         assert device.download(buffer, spec).tobytes() == before.tobytes()
     assert buffer._version == version
+    if dtype.name == "e8m0":
+        return  # The format of scale factors; no result has it.
     fills = []
     for number in range(2):
         fill_plausibly(device, buffer, spec, number)
@@ -138,6 +143,7 @@ def test_wrong_launches_fail(device: Any, name: str, slug: str) -> None:
     assert failed & WRONG[slug], verdict.checks
 
 
+@pytest.mark.alone
 def test_work_on_the_default_stream_is_found_where_another_one_is_current(device: Any) -> None:
     import torch
 
