@@ -26,6 +26,10 @@ class Journal:
         self._commands = commands
         self._listener = listener
         self._mutex = threading.RLock()
+        self.completing = threading.Lock()
+        """For the device whose results are being computed. Devices that measure equally long groups
+        would otherwise all compute at the same time, slow each other down, and so end their next
+        groups together again; one after another they are out of step from then on."""
 
     def finish(self, records: Mapping[int, Record]) -> None:
         """Store records in one transaction, then publish them."""

@@ -17,6 +17,9 @@ from gemmetry.store.rows import Lane
 
 _DEFAULTS = RunSettings()
 
+_PLACES = {form: place for place, form in enumerate(Form)}
+"""The order of a command's options."""
+
 
 def reproduction_command(
     lane: Lane, dispatch: str, settings: RunSettings, *, verify_only: bool = False
@@ -94,7 +97,7 @@ _ALWAYS_NAMED = ("seed", "distribution")
 def _settings(settings: RunSettings) -> list[str]:
     """Options of the settings that can change an outcome and differ from their defaults."""
     words: list[str] = []
-    for key in sorted(SETTINGS, key=lambda key: list(Form).index(key.form)):
+    for key in sorted(SETTINGS, key=lambda key: _PLACES[key.form]):
         value, usual = getattr(settings, key.setting), getattr(_DEFAULTS, key.setting)
         if value != usual and key.effect is not Effect.NOTHING and key.name not in _ALWAYS_NAMED:
             words += _option(key, value, usual)

@@ -274,10 +274,11 @@ def _unsettled(rounds: Sequence[Round]) -> Iterator[str]:
 def _drift(rounds: Sequence[Round]) -> Iterator[str]:
     """Change of the median of round medians from the first third to the last, if it exceeds the
     variation between rounds: the ranges of the two thirds must be disjoint."""
-    medians = [float(np.median(item.samples_ns)) for item in rounds if item.samples_ns]
-    third = len(medians) // 3
+    sampled = [item.samples_ns for item in rounds if item.samples_ns]
+    third = len(sampled) // 3
     if third < _MIN_ROUNDS_A_THIRD:
         return
+    medians = [float(np.median(samples)) for samples in sampled]
     first, last = medians[:third], medians[-third:]
     change = float(np.median(last) / max(np.median(first), 1e-9)) - 1
     if abs(change) > DRIFT_SHARE and (max(first) < min(last) or max(last) < min(first)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gemmetry.domain.dispatch import Configuration
@@ -24,6 +26,7 @@ class MemoryJournal:
     """Stands in for the journal; remembers transactions in order."""
 
     def __init__(self) -> None:
+        self.completing = threading.Lock()
         self.experiment = self
         self.transactions = []
         self.turns = []

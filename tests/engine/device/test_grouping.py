@@ -40,6 +40,16 @@ def test_groups_are_bounded():
     assert sizes(candidates(16, MAX_GROUP + 10)) == [MAX_GROUP, 10]
 
 
+def test_no_small_operation_is_split_because_it_shares_a_group():
+    three = candidates(16, 50) + candidates(17, 50) + candidates(18, 10)
+    assert sizes(three) == [50, 60]
+    huge = candidates(16, 10) + candidates(17, MAX_GROUP + 1) + candidates(18, 5)
+    assert sizes(huge) == [10, MAX_GROUP, 6], "the rest of a huge one shares"
+    one_set = parse_operation("matmul_16x16x16_f32t_f32t_f32t").bytes
+    two = candidates(16, 3) + candidates(17, 3)
+    assert sizes(two, cold_cache=False, memory_budget_bytes=5 * one_set) == [3, 3]
+
+
 def test_groups_stay_within_memory():
     one_set = parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t").bytes
     assert sizes(candidates(1024, 7), cold_cache=False, memory_budget_bytes=3 * one_set) == [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gemmetry.domain.dispatch import Configuration
@@ -27,6 +29,7 @@ class MemoryJournal:
 
     def __init__(self):
         self.experiment, self.stored = self, []
+        self.completing = threading.Lock()
 
     def add_rounds(self, rounds, verdicts):
         self.stored.append((list(rounds), dict(verdicts)))
@@ -86,3 +89,14 @@ def test_outputs_after_timing_decide(collected, journal, outcome):
     assert collected.is_wrong_after_timing(one, closed, "tail") is is_wrong
     assert one.verdict.evidence_path == "evidence"
     assert collected.has_ended(one) is is_wrong
+
+
+def test_devices_compute_their_results_one_after_another(collected, journal):
+    """So that they are out of step from then on."""
+    waiting = threading.Thread(target=collected.complete_all, args=([candidate(1)],))
+    with journal.completing:
+        waiting.start()
+        waiting.join(0.05)
+        assert waiting.is_alive() and not collected.has_ended(candidate(1))
+    waiting.join()
+    assert collected.has_ended(candidate(1))

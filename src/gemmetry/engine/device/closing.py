@@ -57,9 +57,7 @@ class Closer:
             for candidate in going_on:
                 skip_recheck(candidate)
             self._standing.crews.drop(lane)
-        for candidate in going_on:
-            if candidate.id in still_open:
-                self._results.complete(candidate)
+        self._results.complete_all(one for one in going_on if one.id in still_open)
 
     def _receive_closed(self, worker: WorkerProcess, waiting: deque[Candidate]) -> None:
         while True:

@@ -70,19 +70,31 @@ class Budget:
 
 
 def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
-    """Split candidates (in plan order) into groups, keeping each operation's together."""
+    """Split candidates (in plan order) into groups. An operation is split only where it does not
+    fit in a group of its own, so that its candidates are compared in the same rounds."""
     group: list[Candidate] = []
     used = 0
-    for candidate in candidates:
-        needed = budget.needed_bytes(candidate)
-        full = len(group) >= MAX_GROUP or used + needed > budget.limit_bytes
-        if group and (full or not _share(group[-1], candidate)):
+    for _, one_operation in groupby(candidates, key=lambda candidate: candidate.operation_name):
+        members = list(one_operation)
+        whole = sum(map(budget.needed_bytes, members))
+        if group and not _fits(group, used, len(members), whole, budget):
             yield group
             group, used = [], 0
-        group.append(candidate)
-        used += needed
+        for candidate in members:
+            needed = budget.needed_bytes(candidate)
+            fits = _fits(group, used, 1, needed, budget)
+            if group and not (fits and _share(group[-1], candidate)):
+                yield group
+                group, used = [], 0
+            group.append(candidate)
+            used += needed
     if group:
         yield group
+
+
+def _fits(group: Sequence[Candidate], used: int, count: int, needed: int, budget: Budget) -> bool:
+    """Whether `count` further candidates, which need `needed` bytes together, fit in `group`."""
+    return len(group) + count <= MAX_GROUP and used + needed <= budget.limit_bytes
 
 
 def _share(last: Candidate, candidate: Candidate) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterable
 
 from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record, Verdict
@@ -58,8 +59,13 @@ class PendingResults:
         """Add the verdict of a candidate that continues."""
         self._verdicts[candidate.id] = verdict
 
-    def complete(self, candidate: Candidate) -> None:
-        """Complete a candidate with a record of its measurement."""
+    def complete_all(self, candidates: Iterable[Candidate]) -> None:
+        """Complete candidates with records of their measurements."""
+        with self._journal.completing:
+            for candidate in candidates:
+                self._complete(candidate)
+
+    def _complete(self, candidate: Candidate) -> None:
         measurement = None
         if candidate.rounds and self._job.samples:
             measurement = summarize(
