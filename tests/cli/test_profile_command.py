@@ -429,3 +429,20 @@ def test_energy_that_cannot_be_measured_has_its_reason(cli):
         assert (record["energy_j"], record["flops_per_j"]) == (None, None)
     silent = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--json")
     assert all(one["energy_reason"] is None for one in json.loads(silent.stdout)["records"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--executor", "loopback", "--devices", "2"), "--agents 2"),
+        (("--agents", "2"), "--executor loopback"),
+        (("--executor", "loopback", "--executor-options", "device=x"), "Known: devices"),
+    ],
+)
+def test_options_of_agents_that_do_not_fit_are_refused_before_anything_is_stored(
+    cli, options, error
+):
+    ended = cli(*NULL, *options, "--experiment", "refused")
+    assert ended.status == 2
+    assert error in ended.stderr
+    assert not Path("refused").exists()

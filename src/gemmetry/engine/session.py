@@ -18,6 +18,7 @@ from gemmetry.domain.events import (
 from gemmetry.domain.record import Environment
 from gemmetry.domain.settings import LOCAL
 from gemmetry.domain.target import TargetKind
+from gemmetry.engine.agents.starting import check_settings
 from gemmetry.engine.dispatches.candidate import RecordMaker
 from gemmetry.engine.dispatches.evidence_folders import FAILURES
 from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
@@ -64,6 +65,7 @@ def run(
         StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
+    check_settings(plan.settings)
     if counters is not None:
         from gemmetry.engine.dispatches.counting import check_counters
 

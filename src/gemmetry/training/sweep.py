@@ -106,7 +106,10 @@ def run_sweep(
 @contextlib.contextmanager
 def job_executor(sweep: PlannedSweep, listener: JobListener) -> Iterator[JobExecutor]:
     """What starts the points of `sweep`: this machine, or an agent of its executor."""
+    from gemmetry.engine.agents.starting import check_settings
+
     where = sweep.request.where
+    check_settings(where)
     if where.executor == LOCAL:
         yield LocalJobExecutor()
         return

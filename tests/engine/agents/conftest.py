@@ -32,7 +32,10 @@ class ThreadStarter:
 
     def start(self, request):
         self.request = request
-        for number, device in enumerate(self.devices or [request.target.device] * request.count):
+        devices = self.devices
+        if devices is None:
+            devices = [request.target.device] * request.count
+        for number, device in enumerate(devices):
             self.add(f"agent-{number}", device)
         return self
 
@@ -55,6 +58,9 @@ class ThreadStarter:
 
     def running(self):
         return sum(thread.is_alive() for thread in self.threads)
+
+    def queued(self):
+        return 0
 
     def close(self):
         for thread in self.threads:

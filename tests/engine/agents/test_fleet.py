@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.events import Message
 from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents import fleet
+from gemmetry.engine.agents.messages import Welcome
 from gemmetry.engine.agents.starters import agents as by_hand
 from gemmetry.engine.device.sampling import RoundRobin
 
@@ -99,3 +102,45 @@ def test_what_agents_cannot_do_is_refused_at_once(make_plan, run_plan):
         )
     with pytest.raises(UnknownNameError, match="executor 'slrm'"):
         run_plan(make_plan(executor="slrm"))
+
+
+def test_the_time_in_a_queue_does_not_count(make_plan, run_plan, thread_starter, monkeypatch):
+    monkeypatch.setattr(fleet, "FIRST_NOTE_S", 0.01)
+    starter = thread_starter([])
+    questions = []
+
+    def queued():
+        questions.append(1)
+        if len(questions) == 4:
+            starter.add("agent-0", "null:0")
+        return int(len(questions) < 4)
+
+    monkeypatch.setattr(starter, "queued", queued)
+    monkeypatch.setattr(starter, "running", lambda: 1)
+    ran = run_plan(make_plan(executor="agents"))
+    assert ran.summary.outcomes == {Outcome.OK: 2}
+    waits = [event.text for event in ran.of(Message) if "in its queue" in event.text]
+    assert waits and "1 agent of the executor agents waits in its queue, for " in waits[0]
+
+
+def test_the_wait_begins_when_the_queue_is_empty(tmp_path, thread_starter, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(fleet, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    starter = thread_starter([])
+    queued, notes = [2], []
+    monkeypatch.setattr(starter, "running", lambda: 2)
+    monkeypatch.setattr(starter, "queued", lambda: queued[0])
+    settings = RunSettings(executor="agents", agent_wait_s=300.0)
+    with fleet.AgentPool(
+        Welcome(b"", ""), Target(TargetKind.NULL), settings, tmp_path, print, notes.append
+    ) as pool:
+        assert pool.given_up(0) == "" and len(notes) == 1, "of the command for agents"
+        now[0] += 4000.0
+        assert pool.given_up(0) == "", "it is longer than the run waits for an agent"
+        assert "2 agents of the executor agents wait in its queue, for 67 min so far" in notes[1]
+        assert pool.given_up(0) == "" and len(notes) == 2, "each time that it has doubled"
+        queued[0] = 0
+        now[0] += 299.0
+        assert pool.given_up(0) == ""
+        now[0] += 2.0
+        assert pool.given_up(0) == "no agent was connected for 300 s"

@@ -11,16 +11,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.engine.agents.executor import RemoteExecutor
 from gemmetry.engine.agents.handshake import read_token, write_token
 from gemmetry.engine.agents.messages import Welcome
 from gemmetry.engine.agents.remote import RemoteAgent
 from gemmetry.engine.agents.server import AgentServer, address_of
-from gemmetry.engine.agents.starting import AgentRequest, StartedAgents, load_starter
+from gemmetry.engine.agents.starting import (
+    AgentRequest,
+    StartedAgents,
+    check_settings,
+    load_starter,
+    starter_options,
+)
 from gemmetry.engine.planning import LaneProvider
 from gemmetry.engine.slots.slot import Slot
 from gemmetry.engine.workers.process import WorkerContext
@@ -33,6 +38,10 @@ TOKEN_NAME = "token"
 
 ENDED_S = 5.0
 """How long the run waits for an agent that may be about to connect once its starter has none."""
+
+FIRST_NOTE_S = 15.0
+"""A run that waits for agents in a queue reports it after this time, and then each time that it
+has doubled."""
 
 COMPLETE = "the run is complete"
 
@@ -61,15 +70,10 @@ class AgentPool:
             RequestError: the executor, its options or the token are wrong.
             EnvironmentFailure: the executor cannot be used here, or nothing can listen.
         """
+        check_settings(settings)
         starter = load_starter(settings.executor)
-        reason = starter.available()
-        if reason is not None:
-            raise EnvironmentFailure(
-                f"the executor {settings.executor} cannot be used here: {reason}",
-                hint="Choose another one with --executor.",
-            )
         self._settings = settings
-        self._warn = warn
+        self._warn, self._note = warn, note
         folder.mkdir(parents=True, exist_ok=True)
         self._own_token = folder / TOKEN_NAME if not settings.token_file else None
         token_file = self._own_token or Path(settings.token_file)
@@ -77,7 +81,8 @@ class AgentPool:
         host, port = address_of(settings.listen)
         self._server = AgentServer(host, port, token, welcome, warn)
         self._started: StartedAgents | None = None
-        self._alone_since = time.monotonic()
+        self._alone_since = self._queued_since = time.monotonic()
+        self._next_note_s = FIRST_NOTE_S
         self._ended_since: float | None = None
         command = shlex.join([
             "gemmetry", "agent", "--connect", str(self._server.address), "--token-file",
@@ -92,7 +97,7 @@ class AgentPool:
                     count=settings.agents or len(settings.devices) or 1,
                     target=target,
                     folder=folder,
-                    options=_options(settings),
+                    options=starter_options(settings),
                 )
             )
         except BaseException:
@@ -118,10 +123,24 @@ class AgentPool:
         return self._server.arrived()
 
     def given_up(self, connected: int) -> str:
-        """Why to wait no longer, where `connected` agents are left; "" if there is no reason."""
+        """Why to wait no longer, where `connected` agents are left; "" if there is no reason. The
+        time that agents wait in the queue of a scheduler does not count."""
         now = time.monotonic()
-        if connected:
+        queued = self._started.queued() if self._started is not None else 0
+        if connected or queued:
             self._alone_since, self._ended_since = now, None
+        if connected or not queued:
+            self._queued_since, self._next_note_s = now, FIRST_NOTE_S
+        waited_s = now - self._queued_since
+        if queued and waited_s >= self._next_note_s:
+            self._next_note_s = 2 * waited_s
+            self._note(
+                f"{counted(queued, 'agent')} of the executor {self._settings.executor} "
+                f"{noun_for(queued, 'waits', 'wait')} in its queue, for "
+                f"{_elapsed(waited_s)} so far; the run starts with the "
+                "first one (Ctrl-C ends it, and the same command continues)"
+            )
+        if connected or queued:
             return ""
         if self._started is not None and self._started.running() > 0:
             self._ended_since = None
@@ -129,9 +148,9 @@ class AgentPool:
             self._ended_since = now
         elif now - self._ended_since > ENDED_S:
             return f"all agents of the executor {self._settings.executor} have ended"
-        waited_s = self._settings.agent_wait_s
-        if now - self._alone_since > waited_s:
-            return f"no agent was connected for {waited_s:g} s"
+        most_s = self._settings.agent_wait_s
+        if now - self._alone_since > most_s:
+            return f"no agent was connected for {most_s:g} s"
         return ""
 
     def _close(self, reason: str) -> None:
@@ -183,12 +202,8 @@ class Fleet(AgentPool):
         )
 
 
-def _options(settings: RunSettings) -> dict[str, str]:
-    """Options of the starter; the devices are for those that start several agents on one host."""
-    found = dict(settings.executor_options)
-    if settings.devices:
-        found.setdefault("devices", ",".join(settings.devices))
-    return found
+def _elapsed(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def connected_text(agent: RemoteAgent, count: int) -> str:

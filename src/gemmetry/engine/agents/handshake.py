@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError, StorageError
@@ -38,13 +39,23 @@ def is_proof(found: bytes, expected: bytes) -> bool:
     return hmac.compare_digest(found, expected)
 
 
-def read_token(path: Path) -> bytes:
+def read_token(path: Path, *, is_private: bool = False) -> bytes:
     """The token in a file, without the white space around it.
 
+    Args:
+        is_private: refuse a file that all users of this machine can read. Agents do not, because
+            Kubernetes mounts a secret so, in a container of one user.
+
     Raises:
-        RequestError: the file cannot be read, or its token is too short.
+        RequestError: the file cannot be read, its token is too short, or it is not private.
     """
     try:
+        if is_private and stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXO:
+            raise RequestError(
+                f"all users of this machine can use the token in {path}, and with it run code "
+                "through the agents",
+                hint=f"chmod 600 {path}",
+            )
         return check_token(path.read_bytes(), str(path))
     except OSError as error:
         raise RequestError(

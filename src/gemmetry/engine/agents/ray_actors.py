@@ -80,12 +80,17 @@ def main() -> int:
         report(lacking=lacking, cluster=described(nodes))
         return 1
     agents = _Actors(order)
-    report(running=agents.running())
+    before = None
+    problems: list[str] = []
     try:
-        while not select.select([sys.stdin], [], [], POLL_S)[0]:
-            running, problems = agents.running(), agents.problems()
-            if problems or running != agents.running():
-                report(problems=problems, running=agents.running())
+        while True:
+            counts = {"running": agents.running(), "queued": agents.queued()}
+            if problems or counts != before:
+                report(problems=problems, **counts)
+                before = counts
+            if select.select([sys.stdin], [], [], POLL_S)[0]:
+                break
+            problems = agents.problems()
     except BrokenPipeError:
         pass
     finally:
@@ -143,6 +148,10 @@ class _Actors:
 
     def running(self) -> int:
         return len(self._agents)
+
+    def queued(self) -> int:
+        """Those that have found no node yet."""
+        return sum(not agent.host for agent in self._agents.values())
 
     def problems(self) -> list[str]:
         """Those that ended since the last call; those that were lost are started again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import socket
 import threading
@@ -97,9 +98,9 @@ class AgentServer:
             self._listener = socket.create_server((host, port), family=family, backlog=128)
         except OSError as error:
             raise EnvironmentFailure(
-                f"cannot listen for agents on {host}:{port}: {error.strerror or error}",
-                hint="Give an address of this machine with --listen HOST or HOST:PORT; port 0 "
-                "picks a free one.",
+                f"cannot listen for agents on {host}:{port}: {_cause(error)}",
+                hint="Give an address of this machine and a port that no other run uses with "
+                "--listen HOST:PORT, or HOST alone for any free port.",
             ) from error
         self._listener.settimeout(_POLL_S)
         # Where it listens at every address, agents need the one that has a name.
@@ -222,6 +223,13 @@ class AgentServer:
         if text not in self._warned and not self._closed.is_set():
             self._warned.add(text)
             self._warn(text)
+
+
+def _cause(error: OSError) -> str:
+    """Without the address, which Python repeats in it; the numbers of name look-ups are no errno
+    and negative."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 
 class _RefusedError(Exception):

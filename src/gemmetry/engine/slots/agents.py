@@ -6,7 +6,6 @@ import dataclasses
 
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import RequestError
-from gemmetry.engine.agents.starting import load_starter
 from gemmetry.engine.jobs import Job
 
 
@@ -14,11 +13,9 @@ def plan_for_agents(plan: Plan, job: Job, counters: str | None) -> Plan:
     """`plan` as agents carry it out: a target that only compiles here has devices there.
 
     Raises:
-        UnknownNameError: there is no such executor.
         RequestError: agents cannot do what is requested.
     """
     executor = plan.settings.executor
-    load_starter(executor)
     problem = _problem(plan, job, counters)
     if problem:
         raise RequestError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.engine.agents.starting import AgentRequest
 
 
@@ -15,6 +16,15 @@ class WaitingStarter:
     def available(self) -> str | None:
         """It can always wait."""
         return None
+
+    def check(self, options: Mapping[str, str], count: int) -> None:
+        """It has no options: each agent names its own device."""
+        if options:
+            raise RequestError(
+                "the executor agents starts nothing, so that it takes neither devices nor options",
+                hint="Name the device of each agent where you start it: gemmetry agent --device "
+                "cuda:0.",
+            )
 
     def start(self, request: AgentRequest) -> AwaitedAgents:
         """See :class:`gemmetry.engine.agents.starting.AgentStarter`."""
@@ -34,6 +44,10 @@ class AwaitedAgents:
     def running(self) -> int:
         """As many as are awaited."""
         return self._count
+
+    def queued(self) -> int:
+        """Nothing is known of a queue."""
+        return 0
 
     def close(self) -> None:
         """They end by themselves when the driver is gone."""

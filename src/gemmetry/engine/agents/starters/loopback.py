@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gemmetry.engine.agents.starting import AgentRequest
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.engine.agents.starting import AgentRequest, check_count, names_in
 from gemmetry.formats.run_log import log_tail
 
 END_S = 10.0
 """How long an agent may take to end by itself."""
 
 TAIL_CHARACTERS = 1000
+
+_OPTIONS = ("devices",)
 
 
 class LoopbackStarter:
@@ -25,9 +28,18 @@ class LoopbackStarter:
         """This machine is here."""
         return None
 
+    def check(self, options: Mapping[str, str], count: int) -> None:
+        """See :class:`gemmetry.engine.agents.starting.AgentStarter`."""
+        for name in options:
+            if name not in _OPTIONS:
+                raise UnknownNameError("option of the executor loopback", name, _OPTIONS)
+        devices = names_in(options, "devices")
+        if devices:
+            check_count(count, len(devices), "--devices")
+
     def start(self, request: AgentRequest) -> AgentProcesses:
         """See :class:`gemmetry.engine.agents.starting.AgentStarter`."""
-        devices = [name for name in request.options.get("devices", "").split(",") if name]
+        devices = names_in(request.options, "devices")
         started = []
         for number in range(request.count):
             name = f"loopback-{number}"
@@ -108,6 +120,10 @@ class AgentProcesses:
     def running(self) -> int:
         """Those that have not ended."""
         return sum(one.process.poll() is None for one in self._started)
+
+    def queued(self) -> int:
+        """None: each starts at once."""
+        return 0
 
     def close(self) -> None:
         """End them all; their driver has requested it, and they get a moment for that."""

@@ -12,7 +12,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,19 @@ class RayStarter:
             return "Ray is not installed: pip install 'gemmetry[ray]'"
         return None
 
+    def check(self, options: Mapping[str, str], count: int) -> None:
+        """See :class:`gemmetry.engine.agents.starting.AgentStarter`."""
+        if "devices" in options:
+            raise RequestError(
+                "Ray chooses the devices of agents", hint="Give their number with --agents."
+            )
+        for name in options:
+            if name not in _OPTIONS:
+                raise UnknownNameError("option of the executor ray", name, _OPTIONS)
+        for name in ("num_cpus", "num_gpus", "restarts"):
+            _amount(name, options.get(name, "0"))
+        _resources(options)
+
     def start(self, request: AgentRequest) -> RayAgents:
         """Create the actors; they wait for a node that has what they need.
 
@@ -55,6 +68,7 @@ class RayStarter:
             RequestError: an option is not valid, or no node of the cluster could run an agent.
             EnvironmentFailure: no cluster answers.
         """
+        self.check(request.options, 0)
         restarts = _amount("restarts", request.options.get("restarts", str(RESTARTS)))
         target = request.target
         order = ray_actors.Order(
@@ -84,7 +98,7 @@ class RayAgents:
         """`log`: the file to which Ray's own messages are appended."""
         self._address = order.address
         self._log = log
-        self._running = order.count
+        self._running, self._queued = order.count, 0
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -138,14 +152,19 @@ class RayAgents:
             if message is None:
                 if self._running:
                     found.append(f"the connection to Ray was lost, with all agents: {self._end()}")
-                self._running = 0
+                self._running = self._queued = 0
             else:
                 self._running = message.get("running", self._running)
+                self._queued = message.get("queued", self._queued)
                 found += message.get("problems", ())
 
     def running(self) -> int:
         """The agents that wait for resources or run, as known from the last :meth:`problems`."""
         return self._running
+
+    def queued(self) -> int:
+        """Those that have found no node yet, as known from the last :meth:`problems`."""
+        return self._queued
 
     def close(self, grace_s: float = 10.0) -> None:
         """End the actors, by ending the process to which they belong."""
@@ -179,25 +198,19 @@ def actor_options(request: AgentRequest) -> dict[str, Any]:
         RequestError: an option is not valid.
     """
     options = request.options
-    if "devices" in options:
-        raise RequestError(
-            "Ray chooses the devices of agents", hint="Give their number with --agents."
-        )
-    for name in options:
-        if name not in _OPTIONS:
-            raise UnknownNameError("option of the executor ray", name, _OPTIONS)
     is_gpu = request.target.is_gpu
-    resources: dict[str, float] = {}
-    for part in filter(None, options.get("resources", "").split(",")):
-        name, _, amount = part.partition(":")
-        resources[name.strip()] = _amount("resources", amount)
     return {
         "num_gpus": _amount("num_gpus", options.get("num_gpus", "1" if is_gpu else "0")),
         "num_cpus": _amount("num_cpus", options.get("num_cpus", "0" if is_gpu else "1")),
-        "resources": resources,
+        "resources": _resources(options),
         # Agents on one node would disturb each other's measurements on its processors.
         "scheduling_strategy": "DEFAULT" if is_gpu else "SPREAD",
     }
+
+
+def _resources(options: Mapping[str, str]) -> dict[str, float]:
+    parts = (part.partition(":") for part in options.get("resources", "").split(",") if part)
+    return {name.strip(): _amount("resources", amount) for name, _, amount in parts}
 
 
 def _amount(name: str, text: str) -> float:

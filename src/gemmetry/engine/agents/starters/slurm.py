@@ -53,6 +53,8 @@ _OWN = {
 }
 """Options of ``sbatch`` that the script itself sets, or that have no use in it."""
 
+_NOT_OF_SBATCH = ("python", "setup")
+
 _LARGEST_RESOURCES = ("exclusive", "gres", "gpus", "gpus-per-node", "gpus-per-task", "licenses",
                       "tres-per-task")  # fmt: skip
 _PROCESSORS = ("exclusive", "cpus-per-task", "mincpus")
@@ -96,6 +98,10 @@ class SlurmStarter:
         return (
             f"{', '.join(missing)} {are} not on PATH: start gemmetry on a login node of the cluster"
         )
+
+    def check(self, options: Mapping[str, str], count: int) -> None:
+        """See :class:`gemmetry.engine.agents.starting.AgentStarter`."""
+        _check({name: text for name, text in options.items() if name not in _NOT_OF_SBATCH})
 
     def start(self, request: AgentRequest) -> SlurmAgents:
         """Submit the job; it may wait in the queue for any time.
@@ -186,6 +192,11 @@ class SlurmAgents:
         """The tasks that wait or run, as Slurm last listed them."""
         with self._lock:
             return sum(state not in _ENDED for state in self._states.values())
+
+    def queued(self) -> int:
+        """The tasks that Slurm last listed as pending."""
+        with self._lock:
+            return sum(state == "PENDING" for state in self._states.values())
 
     def close(self) -> None:
         """Cancel the tasks that have not ended, and remove the token's copy."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.engine.agents.server import address_of
 from gemmetry.engine.agents.starters.loopback import AgentProcess, AgentProcesses
-from gemmetry.engine.agents.starting import AgentRequest
+from gemmetry.engine.agents.starting import AgentRequest, check_count, names_in
 
-_YES = ("yes", "true", "1")
+_YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
 
-_OPTIONS = {"hosts", "devices", "command", "tunnel", "ssh_options"}
+_OPTIONS = ("command", "devices", "hosts", "ssh_options", "tunnel")
 
 
 class SshStarter:
@@ -28,22 +28,38 @@ class SshStarter:
         """Whether ssh is installed here."""
         return None if shutil.which("ssh") else "there is no ssh on PATH: install OpenSSH's client"
 
-    def start(self, request: AgentRequest) -> AgentProcesses:
-        """See :class:`gemmetry.engine.agents.starting.AgentStarter`. The token goes over standard
-        input, so that no list of processes shows it."""
-        options = request.options
-        unknown = sorted(options.keys() - _OPTIONS)
-        if unknown:
-            raise RequestError(
-                f"the executor ssh has no option {unknown[0]!r}",
-                hint=f"Its options are {', '.join(sorted(_OPTIONS))}.",
-            )
-        hosts = [name for name in options.get("hosts", "").split(",") if name]
+    def check(self, options: Mapping[str, str], count: int) -> None:
+        """See :class:`gemmetry.engine.agents.starting.AgentStarter`."""
+        for name in options:
+            if name not in _OPTIONS:
+                raise UnknownNameError("option of the executor ssh", name, _OPTIONS)
+        hosts = names_in(options, "hosts")
         if not hosts or any(name.startswith("-") for name in hosts):
             raise RequestError(
                 "the executor ssh needs the names of hosts",
                 hint="Give them with --executor-options hosts=a,b.",
             )
+        served = len(hosts) * max(1, len(names_in(options, "devices")))
+        check_count(count, served, "hosts and devices")
+        tunnel = options.get("tunnel", "no")
+        if tunnel not in (*_YES, *_NO):
+            raise RequestError(
+                f"the executor ssh's option tunnel is {tunnel!r}", hint="Write tunnel=yes or no."
+            )
+        for name in ("command", "ssh_options"):
+            try:
+                shlex.split(options.get(name, ""))
+            except ValueError as error:
+                raise RequestError(
+                    f"cannot read the executor ssh's option {name}: {error}",
+                    hint="Quote it as for a shell.",
+                ) from error
+
+    def start(self, request: AgentRequest) -> AgentProcesses:
+        """See :class:`gemmetry.engine.agents.starting.AgentStarter`. The token goes over standard
+        input, so that no list of processes shows it."""
+        options = request.options
+        self.check(options, 0)
         host, _ = address_of(request.connect)
         if options.get("tunnel", "no") not in _YES and host in ("127.0.0.1", "localhost", "::1"):
             raise RequestError(
@@ -51,7 +67,7 @@ class SshStarter:
                 hint="Give an address of this machine with --listen, or send everything through "
                 "ssh with --executor-options tunnel=yes.",
             )
-        devices = [name for name in options.get("devices", "").split(",") if name] or [""]
+        hosts, devices = names_in(options, "hosts"), names_in(options, "devices") or [""]
         token = request.token_file.read_bytes()
         return AgentProcesses([
             AgentProcess(name, command, request.folder / f"{name.replace(':', '-')}.log", token)
