@@ -436,7 +436,7 @@ def test_energy_that_cannot_be_measured_has_its_reason(cli):
     [
         (("--executor", "loopback", "--devices", "2"), "--agents 2"),
         (("--agents", "2"), "--executor loopback"),
-        (("--executor", "loopback", "--executor-options", "device=x"), "Known: devices"),
+        (("--executor", "loopback", "--executor-options", "device=x"), "Did you mean devices?"),
     ],
 )
 def test_options_of_agents_that_do_not_fit_are_refused_before_anything_is_stored(

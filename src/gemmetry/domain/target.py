@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -75,3 +76,21 @@ def parse_target(text: str) -> Target:
         match["arch"] or "",
         None if compile_only else int(match["index"] or 0),
     )
+
+
+def check_device_names(names: Iterable[str], *, with_agents: bool) -> None:
+    """Check that none of the names of devices is their number.
+
+    Args:
+        with_agents: whether a number of agents can be given instead.
+
+    Raises:
+        RequestError: one is.
+    """
+    for name in names:
+        if name.isdigit():
+            instead = f", or --agents {name} for that many agents" if with_agents else ""
+            raise RequestError(
+                f"--devices {name}: a number names no device",
+                hint=f"Name the devices, as in --devices cuda:0,cuda:1{instead}.",
+            )

@@ -8,7 +8,7 @@ from typing import Any
 from gemmetry.domain.dispatch import ProviderRequest
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.settings import LOCAL
-from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.domain.target import Target, TargetKind, check_device_names, parse_target
 from gemmetry.specs.catalogue import Catalogue
 from gemmetry.specs.generated import Generated
 from gemmetry.specs.model import ProfileSpec
@@ -63,6 +63,8 @@ def _named_by_devices(spec: ProfileSpec) -> list[str]:
     """What ``--devices`` alone makes the targets: the first device, which the others join, or
     architectures, which have no device to distribute anything over."""
     serving = list(getattr(spec, "devices", ()))  # a key of a run, which has no static type
+    executor = getattr(spec, "executor", LOCAL) or LOCAL
+    check_device_names(serving, with_agents=executor != LOCAL)
     if any(name != "all" and parse_target(name).index is None for name in serving):
         return serving
     return [name for name in serving[:1] if name != "all"]

@@ -140,7 +140,7 @@ def _where(options: SweepOptions) -> RunSettings:
     return RunSettings(
         executor=executor,
         executor_options=dict(options.get("executor_options", {})),
-        agents=1,
+        agents=int(executor != LOCAL),
         listen=options.get("listen", usual.listen),
         token_file=options.get("token_file", usual.token_file),
         agent_wait_s=options.get("agent_wait_s", usual.agent_wait_s),

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from gemmetry.domain.errors import EnvironmentFailure, RequestError, UnknownNameError, listed
 from gemmetry.domain.settings import LOCAL, RunSettings
-from gemmetry.domain.target import Target, parse_target
+from gemmetry.domain.target import Target, check_device_names, parse_target
 from gemmetry.engine.agents import starters
 from gemmetry.engine.agents.handshake import read_token
 from gemmetry.engine.agents.server import address_of
@@ -172,15 +172,8 @@ def check_settings(settings: RunSettings) -> None:
 
 def _check_devices(settings: RunSettings) -> None:
     is_local = settings.executor == LOCAL
-    for name in settings.devices:
-        if name.isdigit():
-            instead = "" if is_local else f", or --agents {name} for that many agents"
-            raise RequestError(
-                f"--devices {name}: a number names no device",
-                hint=f"Name the devices, as in --devices cuda:0,cuda:1{instead}.",
-            )
-        if is_local:
-            continue
+    check_device_names(settings.devices, with_agents=not is_local)
+    for name in () if is_local else settings.devices:
         if name == "all":
             raise RequestError(
                 f"--devices all is for this machine; the executor {settings.executor} does not "

@@ -121,7 +121,7 @@ def test_a_host_that_refuses_and_one_without_gemmetry_are_reported_with_the_caus
     assert "ssh-1-other" in missing and "status 127" in missing and "no-such-gemmetry" in missing
 
 
-def test_a_run_over_ssh_goes_on_without_the_host_that_refuses(
+def test_a_run_over_ssh_continues_without_the_host_that_refuses(
     calls, make_plan, run_plan, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(fleet.__file__).parents[3]))
