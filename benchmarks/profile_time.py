@@ -172,7 +172,7 @@ def _time_worker(clock: Clock, provider: Any) -> None:
 
 
 def _time_parent(clock: Clock) -> None:
-    from gemmetry.engine import session
+    from gemmetry.engine import ahead, session
     from gemmetry.engine.device import closing, opening, sampling
     from gemmetry.engine.workers import crew, local
 
@@ -180,7 +180,7 @@ def _time_parent(clock: Clock) -> None:
     clock.methods(sampling.RoundRobin, ["run"], "rounds ")
     clock.methods(closing.Closer, ["close_all"], "closer ")
     clock.methods(crew.Crews, ["start", "wait_ready", "stop"], "crews ")
-    clock.methods(session._Run, ["_compiled"])
+    clock.methods(ahead.CompilingAhead, ["ready"], "compiled ahead: ")
     clock.functions(session._loaded, session._environment)
     start = local.start_guarded
     counts: dict[str, int] = {}

@@ -48,12 +48,25 @@ def test_one_launch_each_is_undecided(report):
     assert "1 launch a side" in change.note
 
 
-def test_zeros_have_no_ratio(report):
-    name = "dram__bytes_read.sum"
-    zero = report("A", [1e5] * 40, dram__bytes_read___sum=0.0)
-    some = report("B", [1e5] * 40, dram__bytes_read___sum=4e6)
-    change = _change(zero, some, name, metrics=[name])
-    assert (change.verdict, change.ratio, change.difference) == ("undecided", None, 4e6)
+NAME = "dram__bytes_read.sum"
+
+
+def test_what_one_side_never_counts_differs_without_a_ratio(report):
+    zero = report("A", [1e5] * 6, dram__bytes_read___sum=0.0)
+    some = report("B", [1e5] * 6, dram__bytes_read___sum=4e6)
+    change = _change(zero, some, NAME, metrics=[NAME])
+    assert (change.verdict, change.ratio, change.difference) == ("higher", None, 4e6)
+    assert change.interval is None
+    assert "0 in every launch of one side" in change.note
+    assert _change(some, zero, NAME, metrics=[NAME]).verdict == "lower"
+
+
+@pytest.mark.parametrize(("launches", "first"), [(5, 0.0), (6, -1.0)])
+def test_few_launches_and_negative_values_are_undecided(report, launches, first):
+    few = report("A", [1e5] * launches, dram__bytes_read___sum=first)
+    some = report("B", [1e5] * launches, dram__bytes_read___sum=4e6)
+    change = _change(few, some, NAME, metrics=[NAME])
+    assert (change.verdict, change.interval) == ("undecided", None)
 
 
 def test_a_metric_of_one_side_only_has_no_verdict(report):

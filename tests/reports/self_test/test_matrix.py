@@ -163,6 +163,17 @@ def test_the_page_has_a_row_and_a_line_of_dots_for_every_kernel(matrix, tmp_path
     assert "| its results are right | 1 | number 53 of the list |" in page
 
 
+@pytest.mark.parametrize(
+    ("devices", "shown"),
+    [(["NVIDIA H200"] * 2, "AMD \\| EPYC, 2 × NVIDIA H200."), ([], "AMD \\| EPYC.")],
+)
+def test_the_page_counts_equal_devices(matrix, tmp_path, devices, shown):
+    path = tmp_path / "matrix.md"
+    facts = {**FACTS, "machine": {**FACTS["machine"], "devices": devices}}
+    write_kill_matrix(matrix, path, facts)
+    assert f"gemmetry 0.1.0, on {shown}\n" in path.read_text()
+
+
 def test_an_unknown_suffix_is_refused(matrix, tmp_path):
     with pytest.raises(RequestError, match="unknown suffix"):
         write_kill_matrix(matrix, tmp_path / "matrix.docx", FACTS)

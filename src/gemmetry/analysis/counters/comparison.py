@@ -48,6 +48,8 @@ STALL_SHARE = "stall_share_"
 MOST_STALLS = 5
 """Stall reasons that are compared: the largest of either side."""
 
+_PRESENCE = "0 in every launch of one side and in none of the other"
+
 _HIGHER, _LOWER, _SAME = "higher", "lower", "same"
 
 
@@ -227,6 +229,13 @@ def _testable(first: Sequence[float], second: Sequence[float]) -> bool:
     return positive and is_testable(len(first), len(second), by_rounds=False)
 
 
+def _appears(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether `first` is 0 in all of its launches and `second` in none: no noise explains that, and
+    with as many launches as a test needs it is a difference, although it has no ratio."""
+    from_zero = not any(first) and all(one > 0 for one in second)
+    return from_zero and is_testable(len(first), len(second), by_rounds=False)
+
+
 def _change(
     metric: str, unit: str, first: Sequence[float], second: Sequence[float], family: int,
     threshold: float,
@@ -241,6 +250,8 @@ def _change(
             verdict, interval = _word(found), found.interval
             if interval is None:
                 note = _few(first, second)
+        elif _appears(first, second) or _appears(second, first):
+            verdict, note = _HIGHER if b > a else _LOWER, _PRESENCE
         else:
             verdict, note = str(Difference.UNDECIDED), _few(first, second)
     return MetricChange(

@@ -68,7 +68,9 @@ def _no_method(s: Signature, architecture: Architecture | None) -> str:
 
 
 def methods(signature: Signature, architecture: Architecture | None) -> tuple[str, ...]:
-    """The methods that compute a signature with blocks, the default one first."""
+    """The methods that compute a signature with blocks, the default one first: Triton's own where
+    an instruction applies the factors. Where both widen the operands, our kernel was the faster
+    (docs/block-scaled.md, their times on an H200)."""
     s, blocks = signature, signature.blocks
     assert blocks is not None
     formats = {s.lhs, s.rhs}
@@ -83,6 +85,8 @@ def methods(signature: Signature, architecture: Architecture | None) -> tuple[st
         return ()
     native = () if why_no_dot_scaled(s, architecture) else (DOT_SCALED,)
     widened = (WIDENED,) if blocks.depth in _DEPTHS else ()
+    if architecture is not None and why_not_native(s, architecture):
+        return widened + native
     return native + widened
 
 
