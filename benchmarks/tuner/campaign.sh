@@ -1,6 +1,6 @@
 #!/bin/sh
 # The whole space of the Triton provider in bf16 on a GPU, on which strategies are then compared
-# without one; at most 400 s on an H200:
+# without one:
 #
 #   sh benchmarks/tuner/campaign.sh RESULTS
 #
@@ -10,21 +10,30 @@
 #   strategies.txt       how the strategies do on it: the table of docs/tuner.md
 #   log.txt              how long each part took
 #
-# Six samples of each are the fewest that give an interval. Configurations are measured shape by
-# shape. Started again, it continues where its time ended; a shape counts once all of its
-# configurations are measured. PYTHON, DEVICE and LIMIT (seconds of the search) may be set; with
-# DRY_RUN=1 the spaces are listed, and nothing runs.
+# It has 2557 configurations of 12 shapes. Compiling takes 0.3 s each on one core, while others are
+# measured. A sample takes 25 to 75 ms, of which 15 to 50 ms are load before it
+# (docs/measurement.md), and verifying and opening a configuration about 0.1 s: 0.2 to 0.3 s each
+# with SAMPLES=3, 8 to 13 minutes of one H200. Within 350 s it measures 1200 to 1700
+# of them: the eight to ten smallest shapes. Set DEVICES=all where several GPUs are: shapes are
+# distributed over them. Six samples are the fewest that give an interval; with fewer, simulations
+# assume an error of 1 %.
+#
+# Configurations are measured shape by shape, the smallest spaces first, and each is stored at once.
+# Started again, or with a larger LIMIT, it continues, also from a copy of RESULTS/space on another
+# machine of the same kind; a shape counts once all of its configurations are measured. A hanging
+# configuration is ended after 30 s and skipped. PYTHON, DEVICE, DEVICES, SAMPLES, LIMIT (seconds of
+# the search) and SPEC (the products) may be set; with DRY_RUN=1 the spaces are listed, and nothing
+# runs.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0} limit=${LIMIT:-350}
-shapes=16x14336x4096,64x4096x4096,32x8192x8192,512x4096x4096,16x4096x14336,128x6144x4096
-shapes=$shapes,32x6144x4096,64x7168x2048,1024x1024x4096,16x6144x4096,2048x2048x2048,256x4096x2048
+spec=${SPEC:-$(dirname "$0")/campaign.yaml}
 
 search() {
-  "$python" -m gemmetry tune --provider triton --dtypes bf16 --layouts tn --shapes "$shapes" \
-    --strategy exhaustive --finalists 0 --benchmark-repetitions 6 --distribution normal \
-    --verification-providers device \
-    --device "$device" --experiment "$results/space" "$@"
+  # The signal ends it if the limit, which is looked at between configurations, does not.
+  timeout --signal=INT --kill-after=20 $((limit + 30)) "$python" -m gemmetry tune --spec "$spec" \
+    --strategy exhaustive --finalists 0 --benchmark-repetitions "${SAMPLES:-3}" \
+    --device "$device" ${DEVICES:+--devices "$DEVICES"} --experiment "$results/space" "$@"
 }
 
 part() { # TITLE COMMAND...: prints to RESULTS/TITLE.txt

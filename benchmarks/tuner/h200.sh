@@ -10,15 +10,17 @@
 #   tuned/        the experiment: the finals, and in tuned/search/ everything that was tried
 #
 # It takes about 10 minutes of an H200. LIMIT (seconds, 560) ends it; started again, it continues.
-# PYTHON and DEVICE may be set; with DRY_RUN=1 the spaces are listed, and nothing runs.
+# PYTHON, DEVICE, DEVICES (all: shapes are distributed over the GPUs that are there) and SPEC may be
+# set; with DRY_RUN=1 the spaces are listed, and nothing runs.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0} limit=${LIMIT:-560}
-here=$(dirname "$0")
+spec=${SPEC:-$(dirname "$0")/h200.yaml}
 
 tune() {
-  timeout --signal=INT "$limit" "$python" -m gemmetry tune --spec "$here/h200.yaml" \
-    --strategy exhaustive --finalists 1 --device "$device" --experiment "$results/tuned" "$@"
+  timeout --signal=INT --kill-after=20 "$limit" "$python" -m gemmetry tune --spec "$spec" \
+    --strategy exhaustive --finalists 1 --device "$device" ${DEVICES:+--devices "$DEVICES"} \
+    --experiment "$results/tuned" "$@"
 }
 
 if test -n "${DRY_RUN:-}"; then

@@ -1,7 +1,9 @@
-"""The commands of ``benchmarks/tuner``, as far as they go without a GPU."""
+"""The commands of ``benchmarks/tuner``: the spaces of the GPU, and the whole chain with the null
+provider in place of the GPU's."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,19 +11,71 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.tuning.stored import read_compact
+
 ROOT = Path(__file__).parents[2]
+SPEC = """
+providers:
+  - name: "null"
+    options:
+      configurations: [wrong, crash, {names}]
+shapes: {shapes}
+time_budget: 50ms
+"""
+FACTORS = [f"factor_0p{n}" for n in range(71, 94) if n % 10]
+
+
+def script(name, results, **variables):
+    return subprocess.run(
+        ["sh", f"benchmarks/tuner/{name}.sh", str(results)], cwd=ROOT, text=True, check=True,
+        env={**os.environ, "PYTHON": sys.executable, **variables}, capture_output=True,
+    ).stdout  # fmt: skip
 
 
 def test_the_spaces_of_the_campaign():
-    """At least ten shapes, and few enough configurations for the minutes of a GPU."""
+    """At least ten shapes, and few enough configurations for the minutes of a GPU; the header
+    states how many there are."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        ["sh", "benchmarks/tuner/campaign.sh", "results"], cwd=ROOT, text=True, check=True,
-        env={**os.environ, "DRY_RUN": "1", "DEVICE": "cuda-sm_90", "PYTHON": sys.executable},
-        capture_output=True,
-    )  # fmt: skip
-    rows = [line.split() for line in done.stdout.splitlines()[1:]]
-    assert len(rows) >= 10
-    assert 2000 < sum(int(row[1]) for row in rows) < 3500
+    shown = script("campaign", "results", DRY_RUN="1", DEVICE="cuda-sm_90")
+    rows = [line.split() for line in shown.splitlines()[1:]]
+    sizes = [int(row[1]) for row in rows]
+    assert len(rows) == 12
+    assert sizes == sorted(sizes)
+    header = (ROOT / "benchmarks/tuner/campaign.sh").read_text()
+    assert f"{sum(sizes)} configurations of {len(rows)} shapes" in header
     assert all(row[1] == row[2] for row in rows)
     assert not (ROOT / "results").exists()
+
+
+def test_the_shapes_of_the_table():
+    """40 shapes in two formats."""
+    shown = script("h200", "results", DRY_RUN="1", DEVICE="cuda-sm_90")
+    operations = [line.split()[0] for line in shown.splitlines()[1:]]
+    assert len(operations) == len(set(operations)) == 80
+    assert sum("_e4m3t_" in name for name in operations) == 40
+
+
+def test_a_whole_campaign(tmp_path):
+    """From the search to the compact file and the table of the strategies."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(names=", ".join(FACTORS), shapes="64x64x64"))
+    results = tmp_path / "results"
+    shown = script("campaign", results, SPEC=str(spec), DEVICE="null", LIMIT="60")
+    (measured,) = read_compact(results / "h200_triton.json").measured()
+    assert measured.space.configurations[measured.times_ns.index(measured.best_ns)].name == (
+        "factor_0p71"
+    )
+    assert measured.times_ns.count(None) == 2
+    strategies = {line.split()[0] for line in shown.splitlines() if "%" in line}
+    assert strategies == {"model", "exhaustive", "halving", "random"}
+
+
+def test_the_table_of_tuned_shapes(tmp_path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(names="factor_0p5", shapes="64x64x64, 128x64x32"))
+    results = tmp_path / "results"
+    shown = script("h200", results, SPEC=str(spec), DEVICE="null")
+    assert "the winners' speed is" in shown
+    assert "2 faster" in shown
+    assert json.loads((results / "table.json").read_text())["target"] == "null"
+    assert (results / "winners.md").read_text().count("factor_0p5") == 2

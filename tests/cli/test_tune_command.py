@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.engine.device import grouping
 from gemmetry.store.experiment import Experiment
 
 SPEC = """
@@ -137,6 +138,32 @@ def test_a_dry_run_lists_the_spaces(tune):
     rows = json.loads(ended.stdout)["spaces"]
     assert [(row["space"], row["evaluations"]) for row in rows] == [(9, 5), (9, 5)]
     assert not Path("t").exists()
+
+
+@pytest.mark.parametrize(
+    "where", [("--devices", "all"), ("--executor", "loopback", "--agents", "2")]
+)
+def test_shapes_are_distributed_over_devices_and_agents(cli, monkeypatch, where):
+    """All configurations of a shape, and its finals, stay on one device."""
+    monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)  # so that no shapes share a group
+    Path("spec.yaml").write_text(
+        "shapes: 64x64x64, 128x64x32, 32x64x64, 64x32x32\ntime_budget: 50ms\n"
+        "providers:\n  - name: 'null'\n    options: {devices: 2, configurations: [slow_2]}\n"
+    )
+    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t", *where,
+                "--strategy", "exhaustive", "--finalists", "1", "--json")  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert [one["configuration"] for one in found["winners"]] == ["fast"] * 4
+    assert found["gains"][0]["faster"] == 4
+    for folder, count in (("t/search", 12), ("t", 8)):
+        with Experiment.open(Path(folder)) as stored:
+            records = list(stored.records())
+        assert len(records) == count
+        places = {(record.operation, record.device_ids) for record in records}
+        assert len(places) == 4, "an operation stays on one device"
+    with Experiment.open(Path("t/search")) as search:
+        assert {record.device for record in search.records()} == {"null:0", "null:1"}
 
 
 def test_files(tune):

@@ -5,7 +5,7 @@ import pytest
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.devices import find_device
-from gemmetry.providers.launch_model import modelled_ns
+from gemmetry.providers.launch_model import modelled_ns, pipelined_ns
 
 H200 = find_device("NVIDIA H200")
 
@@ -41,3 +41,31 @@ def test_cublas_is_modelled_as_the_best_of_usual_tiles():
     library = modelled_ns(problem, Configuration(), H200)
     assert library == modelled_ns(problem, tile(128, 192, cluster_m=2), H200)
     assert library < modelled_ns(problem, tile(128, 256, cluster_m=2), H200)
+
+
+def block(m, n, k=64, warps=4, stages=3):
+    sizes = {"block_m": m, "block_n": n, "block_k": k, "warps": warps, "stages": stages}
+    return Configuration("x", sizes)
+
+
+def test_a_pipeline_needs_bytes_in_flight_where_the_memory_is_the_limit():
+    """Sixteen rows: few small tiles, whose steps do not cover the latency of the memory."""
+    decode = product(16, 4096, 14336)
+    times = [pipelined_ns(decode, block(16, 32, k, 4, stages), H200)
+             for k, stages in ((32, 3), (64, 3), (64, 4), (128, 4))]  # fmt: skip
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 2 * times[-1]
+
+
+def test_low_tiles_and_few_warps_do_not_reach_the_peak():
+    large = product(4096, 4096, 4096)
+    wide = pipelined_ns(large, block(128, 256, 64, 8, 3), H200)
+    assert pipelined_ns(large, block(32, 256, 64, 8, 3), H200) > 1.3 * wide
+    assert pipelined_ns(large, block(128, 256, 64, 4, 3), H200) > 1.3 * wide
+
+
+@pytest.mark.parametrize("configuration", [Configuration(), tile(128, 128, stages=4)])
+def test_what_has_no_warps_and_stages_is_modelled_without_them(configuration):
+    operation = product(512, 4096, 4096)
+    found = pipelined_ns(operation, configuration, H200)
+    assert found == modelled_ns(operation, configuration, H200)

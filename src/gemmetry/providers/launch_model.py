@@ -58,3 +58,57 @@ _USUAL = tuple(
 def _count(configuration: Configuration, name: str) -> int:
     value = configuration.parameters.get(name, 1)
     return value if isinstance(value, int) and value > 0 else 1
+
+
+_SHARED_BYTES, _REGISTERS, _THREADS = 233_472, 65_536, 2_048
+"""Of a multiprocessor of Hopper, 228 KiB of shared memory (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
+_BLOCK_BYTES = 1_024
+"""Shared memory that the system keeps of each block, likewise."""
+_OTHER_REGISTERS = 48
+"""Of a thread, for addresses, scales and the next operands, next to its sums."""
+_LATENCY_S, _L2_LATENCY_S = 800e-9, 270e-9
+"""From the memory under load and from the L2 cache: 800 and 270 ns, of the order of what Luo et al.
+measured on an H800 ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024: 479 and
+263 cycles without load)."""
+_WIDE_ROWS, _NARROW_SHARE = 64, 0.6
+"""Rows from which Hopper's wide matrix instruction is used, and the share of the peak that the
+older one reaches (Luo et al., likewise)."""
+_WARPS_AT_PEAK = 8
+"""Warps of a multiprocessor from which issuing instructions is hidden behind multiplying."""
+
+
+def pipelined_ns(operation: Operation, configuration: Configuration, device: DeviceSpec) -> float:
+    """:func:`modelled_ns` for kernels whose configurations have warps and stages, which fetch the
+    operands some steps ahead: of others it is that time.
+
+    Shared memory, registers and threads limit how many blocks share a multiprocessor; what all of
+    them have in flight limits the rate of reading, by Little's law (bytes in flight = rate x
+    latency); and few warps do not keep the matrix units busy.
+    """
+    stages, warps = (_count(configuration, name) for name in ("stages", "warps"))
+    if configuration.tile is None or not {"stages", "warps"} <= set(configuration.parameters):
+        return modelled_ns(operation, configuration, device)
+    lhs = operation.signature.lhs
+    peak = device.peaks.get(rate_class(lhs)) or max(device.peaks.values())
+    m, n, k, batch = operation.matmul_shape
+    tile_m, tile_n, tile_k = configuration.tile
+    step_bytes = (tile_m + tile_n) * tile_k * lhs.storage_bits / 8
+    sums = tile_m * tile_n / (32 * warps)
+    tiles = -(-m // tile_m) * -(-n // tile_n) * batch
+    fitting = min(
+        _SHARED_BYTES / (stages * step_bytes + _BLOCK_BYTES),
+        _REGISTERS / (32 * warps * (sums + _OTHER_REGISTERS)),
+        _THREADS / (32 * warps),
+    )
+    together = min(max(1, int(fitting)), -(-tiles // _PROCESSORS))
+    waves = -(-tiles // (_PROCESSORS * together))
+    in_flight = min(tiles, _PROCESSORS * together) * (stages - 1) * step_bytes
+    bytes_per_s = min(device.bandwidth_bytes_per_s, in_flight / _LATENCY_S)
+    l2_bytes_per_s = min(_L2_BYTES_PER_S, in_flight / _L2_LATENCY_S)
+    share = 1.0 if tile_m >= _WIDE_ROWS else _NARROW_SHARE
+    share *= min(1.0, together * warps / _WARPS_AT_PEAK) ** 0.5
+    compute_s = waves * together * 2 * tile_m * tile_n * k / (peak / _PROCESSORS) / share
+    l2_s = tiles * (step_bytes / tile_k) * k / l2_bytes_per_s
+    memory_s = operation.bytes / bytes_per_s
+    return _LAUNCH_NS + waves * _WAVE_NS + 1e9 * max(compute_s, l2_s, memory_s)

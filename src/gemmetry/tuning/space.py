@@ -15,7 +15,7 @@ from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Param
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target
 from gemmetry.hardware.devices import device_or_like
-from gemmetry.providers.launch_model import modelled_ns
+from gemmetry.providers.launch_model import pipelined_ns
 
 Matrix = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def make_space(
     device = device_or_like(target.product, target.architecture) if target.is_gpu else None
     # Without a tile the model's time is that of the best tiles, which says nothing about this one.
     times = [
-        math.log(modelled_ns(operation, one, device)) if device and one.tile else math.nan
+        math.log(pipelined_ns(operation, one, device)) if device and one.tile else math.nan
         for one in kept
     ]
     predicted = np.array(times, dtype=np.float64)
