@@ -8,6 +8,8 @@ launch, of each wave, and of adding up slices of K. It has the terms of DeepGEMM
 
 from __future__ import annotations
 
+import math
+
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.operation import Operation
 from gemmetry.hardware.devices import DeviceSpec, rate_class
@@ -107,7 +109,7 @@ def pipelined_ns(operation: Operation, configuration: Configuration, device: Dev
     bytes_per_s = min(device.bandwidth_bytes_per_s, in_flight / _LATENCY_S)
     l2_bytes_per_s = min(_L2_BYTES_PER_S, in_flight / _L2_LATENCY_S)
     share = 1.0 if tile_m >= _WIDE_ROWS else _NARROW_SHARE
-    share *= min(1.0, together * warps / _WARPS_AT_PEAK) ** 0.5
+    share *= math.sqrt(min(1.0, together * warps / _WARPS_AT_PEAK))
     compute_s = waves * together * 2 * tile_m * tile_n * k / (peak / _PROCESSORS) / share
     l2_s = tiles * (step_bytes / tile_k) * k / l2_bytes_per_s
     memory_s = operation.bytes / bytes_per_s
