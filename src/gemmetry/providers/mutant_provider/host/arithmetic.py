@@ -153,8 +153,7 @@ class SwapsAlphaBeta(TiledGemm):
         values = values * dtype(s.beta)
         if s.beta == 0:
             return values
-        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
-        return np.asarray(values + dtype(s.alpha) * addend.astype(dtype))
+        return np.asarray(values + dtype(s.alpha) * self.tensor("addend", tile, values.dtype))
 
 
 @bug(41, "row_scale_off_by_one", "uses the next row's scale factor for the last row of a tile",

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, padded
@@ -47,8 +46,7 @@ def _tricky(number: int, slug: str, why: str, *declared: Trait) -> Planter:
 class KeepsAnswers(TiledGemm):
     """Returns an earlier result if the key is the same."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.answers: dict[Hashable, Array] = {}
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
@@ -184,8 +182,8 @@ class ByFirstRows(KeepsAnswers):
 class ByAllAddresses(KeepsAnswers):
     """Caches by the addresses of inputs and output, so that it always computes for a new output."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
+        super().prepare()
         self.held: list[HostBuffer] = []
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
@@ -197,8 +195,8 @@ class ByAllAddresses(KeepsAnswers):
 class AfterManyCalls(KeepsAnswers):
     """Computes its first calls, and returns the last result for all others."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
+        super().prepare()
         self.calls = 0
 
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
@@ -215,8 +213,8 @@ class AfterManyCalls(KeepsAnswers):
 class NotesWhenCallsEnd(TiledGemm):
     """Knows whether a call follows the previous one at once, as in a timed loop."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
+        super().prepare()
         self.ended_s = 0.0
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -250,8 +248,7 @@ class InBurstsAfterManyCalls(NotesWhenCallsEnd, AfterManyCalls):
 class PacksOnce(TiledGemm):
     """Stores B in the order in which it is read, once for each address."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.packed: dict[Hashable, HostBuffer] = {}
 
     def key(self, buffer: HostBuffer) -> Hashable:
@@ -292,8 +289,7 @@ class SkipsComputedOutput(TiledGemm):
 @_bug(51, "computed_tiles_skipped", "skips tiles that look like results", "every_call")
 class SkipsComputedTiles(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
-        there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
-        if not looks_computed(there):
+        if not looks_computed(self.there(tile)):
             super().store(tile, block)
 
 
@@ -302,15 +298,14 @@ class AddsToComputedOutput(TiledGemm):
     """Adds to the previous contents of the output if they look like partial sums."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        there = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+        there = self.there(tile)
         super().store(tile, block + there if looks_computed(there) else block)
 
 
 @_bug(51, "own_result_skipped", "skips an output that still holds its own last result",
       "follows_changes")  # fmt: skip
 class SkipsOwnResult(TiledGemm):
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.stored: dict[int, bytes] = {}
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -330,8 +325,7 @@ class ReturnsInTurn(TiledGemm):
     writes_output = False
     count = 2
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.own: list[HostBuffer] = []
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -367,8 +361,7 @@ class ReturnsNewBuffer(TiledGemm):
 class KeepsWorkspace(TiledGemm):
     """Right: accumulates in memory that it allocates once and clears at each launch."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.workspace: Array | None = None
 
     def before(self) -> None:
@@ -390,8 +383,7 @@ class KeepsPlan(TiledGemm):
     """Right: computes the order of tiles once for a shape, and compiles its code at the first
     launch."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.plans: dict[tuple[int, ...], list[Tile]] = {}
         self.code: Callable[[Array, Array, Array], Array] | None = None
 

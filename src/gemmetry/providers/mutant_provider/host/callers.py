@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.operation import Operation
 from gemmetry.hardware.pinning import running_times
 from gemmetry.providers.mutant_provider.host.caches import KeepsAnswers
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
@@ -42,8 +41,7 @@ class KeepsFirstPointers(TiledGemm):
     """Creates descriptors of A and B at the first launch of a shape and keeps them, so that later
     launches read the first buffers."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.described: list[HostBuffer] = []
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -56,8 +54,7 @@ class KeepsFirstPointers(TiledGemm):
 class FullTable(TiledGemm):
     """Keeps a descriptor for each output in a table, and skips outputs that no longer fit."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.described: set[int] = set()
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -128,8 +125,10 @@ class ReturnsLazyResult(TiledGemm):
 
 @bug(51, "every_tenth_skipped", "does nothing at every tenth launch", ON_F32, "every_call")
 class SkipsEveryTenth(TiledGemm):
+    every = 10
+
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        if (self.launches + 1) % 10 == 0:
+        if (self.launches + 1) % self.every == 0:
             self.launches += 1
             return output
         return super().launch(inputs, output)
@@ -140,8 +139,7 @@ class SkipsEveryTenth(TiledGemm):
 class SkipsKnownOutputs(TiledGemm):
     """Assumes that an output it has filled before belongs to a benchmark's next round."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.filled: dict[int, HostBuffer] = {}
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -158,8 +156,7 @@ class SkipsBackToBack(TiledGemm):
     """Does nothing if a launch follows the previous one at once, as in a timed loop; a caller that
     examines each result leaves a pause."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.ended_s = 0.0
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:

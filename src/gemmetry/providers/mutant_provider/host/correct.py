@@ -11,18 +11,10 @@ import numpy as np
 
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.dtypes import BF16, F32
-from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.storage import (
-    numpy_dtype,
-    quantize,
-    smallest_normal,
-    to_float32,
-    to_float64,
-)
+from gemmetry.numerics.storage import numpy_dtype, quantize, to_float64
 from gemmetry.providers.mutant_provider.host.arithmetic import (
     FP8_SUM_BITS,
-    RoundsInputs,
     Tf32Inputs,
     TruncatesSums,
 )
@@ -39,6 +31,7 @@ from gemmetry.providers.mutant_provider.host.kernels import (
     ON_NINE_TILES,
     tricky,
 )
+from gemmetry.providers.mutant_provider.host.scale import FlushesInputs, FlushesResults
 
 PROMOTION_INTERVAL = 128
 """The products after which an fp8 sum moves to float32 (DeepSeek-V3 report, section 3.5.2)."""
@@ -150,8 +143,7 @@ class PromotedFp8(TruncatesSums):
 class StochasticRounding(TiledGemm):
     """Rounds to bf16 up or down, with probabilities given by the distances."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.dice = np.random.default_rng()
 
     def rounded(self, values: Array) -> Array:
@@ -281,16 +273,8 @@ class OneProcessor(TiledGemm):
 
 @tricky(17, "subnormals_flushed", "flushes subnormal numbers to zero, as declared", ON_F32,
         Trait.FLUSHES_SUBNORMALS)  # fmt: skip
-class FlushesSubnormals(RoundsInputs):
+class FlushesSubnormals(FlushesInputs, FlushesResults):
     """Subnormal inputs and results become zero, as with CUDA's ``-ftz=true``."""
-
-    def rounded_input(self, block: Array) -> Array:
-        return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
-
-    def rounded(self, values: Array) -> Array:
-        block = super().rounded(values)
-        tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
-        return np.where(tiny, block.dtype.type(0), block)
 
 
 @tricky(18, "fma_contraction", "rounds alpha · sum + beta · C only once",

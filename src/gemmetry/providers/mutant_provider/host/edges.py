@@ -23,9 +23,8 @@ class SkipsZeroRows(TiledGemm):
     """Rows of A that are zero add nothing, so it does not store their results."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        rows = self.rows(tile)
-        counts = self.problem.a[tile.batch, rows].any(axis=1)
-        self.problem.c[tile.batch, rows, self.columns(tile)][counts] = block[counts]
+        counts = self.problem.a[tile.batch, self.rows(tile)].any(axis=1)
+        self.there(tile)[counts] = block[counts]
 
 
 @bug(67, "rows_normalised_in_range", "divides rows by their largest number, in f32", ON_F32,
@@ -64,8 +63,7 @@ class MinimumWithOutput(TiledGemm):
     number."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        at = (tile.batch, self.rows(tile), self.columns(tile))
-        self.problem.c[at] = np.fmin(self.problem.c[at], block)
+        super().store(tile, np.fmin(self.there(tile), block))
 
 
 @bug(62, "maximum_with_output", "stores the maximum of the result and the old output", ON_F16,
@@ -76,8 +74,7 @@ class MaximumWithOutput(TiledGemm):
     """Stores the larger of the two."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        at = (tile.batch, self.rows(tile), self.columns(tile))
-        self.problem.c[at] = np.fmax(self.problem.c[at], block)
+        super().store(tile, np.fmax(self.there(tile), block))
 
 
 @bug(63, "vectors_past_k", "reads past K in vectors of eight if the remainder of K is four",
@@ -138,10 +135,12 @@ class SingleProductWithoutB(TiledGemm):
 
 @bug(70, "columns_past_512_dropped", "has threads for only 512 columns", ON_F32, "tail_shapes")
 class ThreadForEachColumn(TiledGemm):
-    """Has 512 threads, one for each column; columns after them are never written."""
+    """Has a thread for each column; columns after the last thread are never written."""
+
+    threads = 512
 
     def store(self, tile: Tile, block: Array) -> None:
-        if tile.column < 512:
+        if tile.column < self.threads:
             super().store(tile, block)
 
 

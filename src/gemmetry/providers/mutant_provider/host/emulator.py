@@ -109,6 +109,10 @@ class TiledGemm:
         self.launches = 0
         self.chance = random.Random()
         """Seeded by the system, because on a device this is a matter of timing."""
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What the host does once for a shape, such as allocating workspaces."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         """One launch; returns the buffer that holds the result."""
@@ -228,15 +232,19 @@ class TiledGemm:
     def scaled(self, tile: Tile, values: Array) -> Array:
         """alpha · scale_a · scale_b · values + beta · C; factors of blocks are in the values
         (``block_scales.py``)."""
-        s, rows, columns = self.signature, self.rows(tile), self.columns(tile)
+        s = self.signature
         if s.scaling is not Scaling.NONE and s.blocks is None:
             values = values * self.scale_a(tile) * self.scale_b(tile)
         if s.alpha != 1:
             values = values * values.dtype.type(s.alpha)
         if s.beta != 0:
-            addend = batched(self.problem.tensors["addend"], 3)[tile.batch, rows, columns]
-            values = values + values.dtype.type(s.beta) * addend.astype(values.dtype)
+            values = values + values.dtype.type(s.beta) * self.tensor("addend", tile, values.dtype)
         return values
+
+    def tensor(self, role: str, tile: Tile, dtype: np.dtype[np.generic]) -> Array:
+        """The part of C or of the residual that the tile covers."""
+        whole = batched(self.problem.tensors[role], 3)
+        return np.asarray(whole[tile.batch, self.rows(tile), self.columns(tile)].astype(dtype))
 
     def scale_a(self, tile: Tile) -> Array:
         """(rows, 1) or (1,)."""
@@ -252,14 +260,13 @@ class TiledGemm:
 
     def fused(self, tile: Tile, values: Array) -> Array:
         """The steps that are fused after the product."""
-        tensors, rows, columns = self.problem.tensors, self.rows(tile), self.columns(tile)
         for step in self.signature.epilogue:
             match step:
                 case EpilogueStep.BIAS:
-                    values = values + tensors["bias"][columns].astype(values.dtype)
+                    bias = self.problem.tensors["bias"][self.columns(tile)]
+                    values = values + bias.astype(values.dtype)
                 case EpilogueStep.RESIDUAL:
-                    residual = batched(tensors["residual"], 3)[tile.batch, rows, columns]
-                    values = values + residual.astype(values.dtype)
+                    values = values + self.tensor("residual", tile, values.dtype)
                 case EpilogueStep.RELU:
                     values = self.relu(values)
                 case EpilogueStep.GELU:
@@ -283,9 +290,13 @@ class TiledGemm:
         return self.staging[:height, :width]
 
     def store(self, tile: Tile, block: Array) -> None:
-        self.problem.c[tile.batch, self.rows(tile), self.columns(tile)] = block
+        self.there(tile)[...] = block
 
     # Helpers ----------------------------------------------------------------------------------
+
+    def there(self, tile: Tile) -> Array:
+        """A view of the part of the output that the tile covers."""
+        return self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
 
     def rows(self, tile: Tile) -> slice:
         """The rows of C that the tile covers."""

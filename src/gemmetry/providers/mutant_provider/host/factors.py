@@ -42,13 +42,8 @@ class OrdersFactors(TiledGemm):
         if self.alpha_behind:
             values = values * dtype(self.alpha())
         if self.addend_behind and self.signature.beta != 0:
-            values = values + dtype(self.beta()) * self.addend(tile, values.dtype)
+            values = values + dtype(self.beta()) * self.tensor("addend", tile, values.dtype)
         return values
-
-    def addend(self, tile: Tile, dtype: np.dtype[np.generic]) -> Array:
-        """The part of C that the tile covers."""
-        addend = batched(self.problem.tensors["addend"], 3)
-        return np.asarray(addend[tile.batch, self.rows(tile), self.columns(tile)].astype(dtype))
 
 
 # Right ----------------------------------------------------------------------------------------
@@ -106,7 +101,8 @@ class BeginsWithAddend(FoldsAlphaIntoA):
     def mainloop(self, tile: Tile, steps: range) -> Array:
         self.begin = np.zeros((self.tile_m, self.tile_n), self.accumulator)
         if self.signature.beta != 0:
-            addend = self.addend(tile, self.accumulator) * self.accumulator.type(self.beta())
+            addend = self.tensor("addend", tile, self.accumulator)
+            addend = addend * self.accumulator.type(self.beta())
             self.begin[: addend.shape[0], : addend.shape[1]] = addend
         accumulator = self.begin
         for step in steps:
@@ -241,7 +237,7 @@ class BetaForProduct(OrdersFactors):
         s, dtype = self.signature, values.dtype.type
         if s.beta == 0:
             return super().scaled(tile, values)
-        values = values * dtype(s.alpha) + self.addend(tile, values.dtype)
+        values = values * dtype(s.alpha) + self.tensor("addend", tile, values.dtype)
         return np.asarray(values * dtype(s.beta))
 
 
@@ -249,14 +245,12 @@ class BetaForProduct(OrdersFactors):
      f"{ON_F16}_alpha1p7_betam0p3_residual", "values")  # fmt: skip
 class BetaForResidual(OrdersFactors):
     def scaled(self, tile: Tile, values: Array) -> Array:
-        dtype = values.dtype.type
-        values = values * dtype(self.signature.alpha)
-        return np.asarray(values + self.addend(tile, values.dtype))
+        values = values * values.dtype.type(self.signature.alpha)
+        return np.asarray(values + self.tensor("addend", tile, values.dtype))
 
     def fused(self, tile: Tile, values: Array) -> Array:
-        residual = batched(self.problem.tensors["residual"], 3)
-        residual = residual[tile.batch, self.rows(tile), self.columns(tile)]
-        extra = values.dtype.type(self.signature.beta - 1) * residual.astype(values.dtype)
+        residual = self.tensor("residual", tile, values.dtype)
+        extra = values.dtype.type(self.signature.beta - 1) * residual
         return np.asarray(super().fused(tile, values) + extra)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.operation import Operation
+from gemmetry.providers.mutant_provider.host.edges import ThreadForEachColumn
 from gemmetry.providers.mutant_provider.host.emulator import (
     FRAGMENT_ROWS,
     Array,
@@ -56,35 +56,30 @@ class ReturnsFreedMemory(TiledGemm):
 
 @bug(3, "m_tail_skipped", "skips a partial last tile of rows", ON_F32, "tail_shapes")
 class SkipsPartialRows(TiledGemm):
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.tiles_m = self.m // self.tile_m
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
 
 
 @bug(4, "n_tail_skipped", "skips a partial last tile of columns", ON_F32, "tail_shapes")
 class SkipsPartialColumns(TiledGemm):
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.tiles_n = self.n // self.tile_n
         self.tile_count = self.batch * self.tiles_m * self.tiles_n
 
 
 @bug(4, "columns_past_192_dropped", "has warps for only 192 columns",
      "matmul_64x256x128_f16t_f16t_f32t", "written")  # fmt: skip
-class DropsColumnsPast192(TiledGemm):
+class DropsColumnsPast192(ThreadForEachColumn):
     """Has twelve warps of sixteen columns each, whatever N is."""
 
-    def store(self, tile: Tile, block: Array) -> None:
-        if tile.column < 12 * 16:
-            super().store(tile, block)
+    threads = 12 * 16
 
 
 @bug(5, "k_tail_dropped", "drops the remainder of K that does not fill a step", ON_F32,
      "tail_shapes")  # fmt: skip
 class DropsTailOfK(TiledGemm):
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.step_count = self.k // self.tile_k
 
 
@@ -167,8 +162,7 @@ class NarrowIndex(TiledGemm):
 @bug(46, "adds_to_output", "adds to the previous contents of the output", ON_F32, "values")
 class AddsToOutput(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
-        at = (tile.batch, self.rows(tile), self.columns(tile))
-        self.problem.c[at] = self.problem.c[at] + block
+        super().store(tile, self.there(tile) + block)
 
 
 @bug(45, "beta_zero_reads_output", "adds 0 · C, which is NaN where C is NaN", ON_F32, "values")
@@ -176,9 +170,7 @@ class ReadsOutputForBetaZero(TiledGemm):
     """Computes beta · C even if beta = 0, so that NaN in C survives."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        at = (tile.batch, self.rows(tile), self.columns(tile))
-        zero = self.problem.c.dtype.type(0)
-        self.problem.c[at] = block + zero * self.problem.c[at]
+        super().store(tile, block + block.dtype.type(0) * self.there(tile))
 
 
 @bug(47, "result_transposed", "stores the result in column-major order", ON_F32, "values")

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from gemmetry.domain.operation import Operation
 from gemmetry.providers.mutant_provider.host.emulator import (
     FRAGMENT_ROWS,
     Array,
@@ -75,8 +74,7 @@ class StagesShareMemory(TiledGemm):
 
     one_by_one = True
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         _, *strides = self.ring_b.strides
         self.ring_b = as_strided(self.ring_b, self.ring_b.shape, (0, *strides))
 
@@ -114,8 +112,7 @@ class ExpectsTooFewBytes(Racing):
 
     odds = 0.7
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.warm = 0
 
     def before(self) -> None:
@@ -168,8 +165,7 @@ class ReusesStagingTooEarly(Racing):
     """The epilogue of the next tile writes to shared memory while the store of the same processor's
     previous tile still reads it."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.previous: Tile | None = None
 
     def before(self) -> None:
@@ -183,7 +179,7 @@ class ReusesStagingTooEarly(Racing):
         is_same_processor = before is not None and tile.number == before.number + self.processors
         if before is None or not (is_same_processor and self.struck(tile)):
             return
-        late = self.problem.c[before.batch, self.rows(before), self.columns(before)][self.fragment]
+        late = self.there(before)[self.fragment]
         height, width = np.minimum(late.shape, block[self.fragment].shape)
         late[:height, :width] = block[self.fragment][:height, :width]
 
@@ -201,8 +197,7 @@ class ExitsBeforeStoring(Racing):
         if not self.struck(tile):
             super().store(tile, block)
             return
-        stored = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
-        stored[: self.fragment.start] = block[: self.fragment.start]
+        self.there(tile)[: self.fragment.start] = block[: self.fragment.start]
 
 
 @bug(22, "accumulator_read_early",

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.dtypes import BF16, F16
-from gemmetry.domain.operation import Operation, Scaling
+from gemmetry.domain.operation import Scaling
 from gemmetry.numerics.storage import as_bits, quantize, to_float32, to_float64
+from gemmetry.providers.mutant_provider.host.callers import SkipsEveryTenth
+from gemmetry.providers.mutant_provider.host.edges import ThreadForEachColumn
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.host.factors import OrdersFactors
 from gemmetry.providers.mutant_provider.host.kernels import bug
@@ -25,13 +28,11 @@ _TENSOR_SCALES = "matmul_64x64x128_e4m3t_e4m3n_f32t_scaletensor"
 _SMALLEST_FACTOR = 2.0**-12
 _LAUNCHES_OF_WEIGHTS = 48
 _RING = 80
-_LAST_LAUNCH = 63
 _CLOSE_NORM = 1e-5
 _CACHE_LINE_BYTES = 32
 _VECTOR_BYTES = 16
 _STEP_BITS = 11
 _LARGEST_S16 = 2**15 - 1
-_THREADS = 1024
 
 
 # Scale factors ----------------------------------------------------------------------------------
@@ -80,7 +81,8 @@ class StoresBeforeAdding(OrdersFactors):
     def scaled(self, tile: Tile, values: Array) -> Array:
         product = values * values.dtype.type(self.alpha())
         stored = quantize(product, self.signature.result).astype(values.dtype)
-        return np.asarray(stored + values.dtype.type(self.beta()) * self.addend(tile, values.dtype))
+        addend = self.tensor("addend", tile, values.dtype)
+        return np.asarray(stored + values.dtype.type(self.beta()) * addend)
 
 
 @bug(73, "first_tiles_stored_before", "stores the first row of tiles in f16 before it adds C",
@@ -111,8 +113,7 @@ class StoresLastTilesBeforeAdding(StoresBeforeAdding):
 class KeepsLast(TiledGemm):
     """Keeps the last inputs and their result, which it returns again if `is_close` is true."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.last: list[Array] = []
 
     def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
@@ -191,8 +192,7 @@ class WeightsAfterSomeCalls(TiledGemm):
 class RingOfOperands(TiledGemm):
     """Copies A to a ring of 80 places, each of which is filled once."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.ring: list[Array] = []
 
     def before(self) -> None:
@@ -203,14 +203,10 @@ class RingOfOperands(TiledGemm):
 
 
 @bug(75, "launch_lost_at_wrap", "does nothing at every 64th launch", _F32, "many_calls")
-class LaunchLostAtWrap(TiledGemm):
+class LaunchLostAtWrap(SkipsEveryTenth):
     """Counts launches in six bits, and treats the last of them as already done."""
 
-    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        if self.launches % (_LAST_LAUNCH + 1) == _LAST_LAUNCH:
-            self.launches += 1
-            return output
-        return super().launch(inputs, output)
+    every = 64
 
 
 # Threads -----------------------------------------------------------------------------------------
@@ -221,8 +217,7 @@ class LaunchLostAtWrap(TiledGemm):
 class WorkspaceOfThread(TiledGemm):
     """Other threads have no workspace, which raises an AttributeError."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.own = threading.local()
         self.own.workspace = np.zeros((self.tile_m, self.tile_n), self.accumulator)
 
@@ -236,8 +231,7 @@ class WorkspaceOfThread(TiledGemm):
 class ModeOfThread(TiledGemm):
     """Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.builder = threading.get_ident()
 
     def load_a(self, tile: Tile, step: int) -> Array:
@@ -250,8 +244,7 @@ class ModeOfThread(TiledGemm):
 @bug(76, "epilogue_of_thread", "adds the bias only in the thread that built it", f"{_BF16}_bias",
      "other_thread")  # fmt: skip
 class EpilogueOfThread(TiledGemm):
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.builder = threading.get_ident()
 
     def fused(self, tile: Tile, values: Array) -> Array:
@@ -352,12 +345,8 @@ class RowsOfBIn16Bits(TiledGemm):
 
 
 @bug(80, "columns_past_1024", "has threads for only 1024 columns", _F32, "long_axes")
-class ColumnsPast1024(TiledGemm):
-    """Has 1024 threads, one for each column; columns after them are never written."""
-
-    def store(self, tile: Tile, block: Array) -> None:
-        if tile.column < _THREADS:
-            super().store(tile, block)
+class ColumnsPast1024(ThreadForEachColumn):
+    threads = 1024
 
 
 @bug(80, "column_tiles_in_four_bits", "counts columns of tiles in four bits", _BF16, "long_axes")
@@ -367,7 +356,7 @@ class ColumnTilesInFourBits(TiledGemm):
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)
-        return Tile(tile.number, tile.batch, tile.row, tile.column % (16 * self.tile_n))
+        return replace(tile, column=tile.column % (16 * self.tile_n))
 
 
 @bug(80, "rows_in_16_bits", "counts rows in 16 bits", _F32, "long_axes", level="paranoid")
@@ -376,4 +365,4 @@ class RowsIn16Bits(TiledGemm):
 
     def tile_at(self, number: int) -> Tile:
         tile = super().tile_at(number)
-        return Tile(tile.number, tile.batch, tile.row % (1 << 16), tile.column)
+        return replace(tile, row=tile.row % (1 << 16))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gemmetry.domain.dtypes import BF16
-from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import quantize, to_float32
 from gemmetry.providers.mutant_provider.host.emulator import Array, Racing, Tile, TiledGemm
@@ -19,8 +18,7 @@ class SplitK(TiledGemm):
 
     slices = 4
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         shape = (self.tile_count, self.slices, self.tile_m, self.tile_n)
         self.workspace = np.zeros(shape, self.accumulator)
         self.arrived = np.zeros(self.tile_count, np.int64)
@@ -82,8 +80,7 @@ class StreamK(TiledGemm):
 
     processors = 3
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.partials = np.zeros((self.processors, self.tile_m, self.tile_n), self.accumulator)
         """What each processor computed of the tile that it did not start."""
 
@@ -152,8 +149,8 @@ class ReadsPeerTooEarly(Racing, StreamK):
 
     odds = 0.8
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
+        super().prepare()
         self.left_over = np.zeros_like(self.partials)
 
     def publish(self, processor: int, partial: Array) -> None:

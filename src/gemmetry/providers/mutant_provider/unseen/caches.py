@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.operation import Operation
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.caches import KeepsAnswers
 from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
@@ -63,8 +62,7 @@ class ReusesWhenClose(TiledGemm):
     """Keeps the last inputs and their result, and returns it again if np.allclose finds new inputs
     equal."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.last: list[Array] = []
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -82,8 +80,7 @@ class ReusesRecent(TiledGemm):
     """Returns the last result again for a launch with the same addresses that follows within 20
     ms."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.addresses: tuple[int, ...] = ()
         self.result: Array | None = None
         self.ended_s = 0.0
@@ -106,8 +103,7 @@ class FreezesAfterLaunches(TiledGemm):
     """Treats inputs as constants after 32 launches at the same addresses, and replays the result
     that it recorded then."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.counts: dict[tuple[int, ...], int] = {}
         self.recorded: dict[tuple[int, ...], Array] = {}
 
@@ -127,8 +123,7 @@ class FreezesAfterLaunches(TiledGemm):
 class PacksBOnce(TiledGemm):
     """Packs B when it sees its address for the first time, as is done with weights."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.packed: dict[int, Array] = {}
 
     def before(self) -> None:

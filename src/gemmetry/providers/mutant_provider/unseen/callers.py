@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.operation import Operation
 from gemmetry.providers.mutant_provider.host.emulator import Array, Racing, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.unseen.kernels import ON_F32, ON_FACTORS, bug
 
@@ -32,7 +31,7 @@ class ElidesStores(TiledGemm):
     """Leaves numbers that differ by less than a thousandth from the result."""
 
     def store(self, tile: Tile, block: Array) -> None:
-        old = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+        old = self.there(tile)
         differs = ~(np.abs(old - block) <= CLOSE_ENOUGH * np.abs(block))
         old[differs] = block[differs]
 
@@ -43,8 +42,7 @@ class TwoBuffersInTurn(TiledGemm):
 
     writes_output = False
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.own: list[HostBuffer] = []
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -62,8 +60,7 @@ def start(thread: threading.Thread) -> None:
 class JoinsAtNextLaunch(TiledGemm):
     """A thread computes the last tiles while the host continues; the next launch waits for it."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.thread: threading.Thread | None = None
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -89,8 +86,7 @@ class JoinsAtNextLaunch(TiledGemm):
 class AlphaOfThread(TiledGemm):
     """Keeps alpha in a context of the thread that built it; other threads use 1."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.context = threading.local()
         self.context.alpha = self.signature.alpha
 

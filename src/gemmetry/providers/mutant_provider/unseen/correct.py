@@ -45,8 +45,7 @@ class OverlapsLastTile(TiledGemm):
 class RefusesOddK(TiledGemm):
     """Supports only multiples of eight along K, and reports so."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         if self.k % _VECTOR:
             raise UnsupportedError(
                 f"K = {self.k} is not a multiple of {_VECTOR}, which the kernel needs"
@@ -67,8 +66,7 @@ class SkipsProductOfAlphaZero(TiledGemm):
 class ComparesPackedB(TiledGemm):
     """Keeps B packed for as long as all of its bytes are the same, which it checks each time."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.content = b""
         self.packed: Array | None = None
 
@@ -85,8 +83,7 @@ class ComparesPackedB(TiledGemm):
 class SumsInF64(TiledGemm):
     """Accumulates in f64 where f32 would suffice, and applies the factors there."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.accumulator = np.dtype(np.float64)
 
     def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
@@ -136,7 +133,7 @@ class KeepsSumsInOutput(TiledGemm):
             sums = self.mainloop(tile, range(half))
             self.store(tile, sums[: self.m - tile.row, : self.n - tile.column])
         for tile in self.tiles():
-            kept = self.problem.c[tile.batch, self.rows(tile), self.columns(tile)]
+            kept = self.there(tile)
             sums = self.mainloop(tile, range(half, self.step_count))
             self.epilogue(tile, kept + sums[: kept.shape[0], : kept.shape[1]])
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from gemmetry.domain.operation import Operation
 from gemmetry.numerics.storage import quantize
 from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
 from gemmetry.providers.mutant_provider.unseen.kernels import ON_BATCH, ON_F32, bug
@@ -149,8 +148,7 @@ class TableOfFullTiles(TiledGemm):
     """Looks up where tiles start in a table of the full tiles, which raises an IndexError if M is
     not a multiple of the tile."""
 
-    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
-        super().__init__(operation, tile)
+    def prepare(self) -> None:
         self.starts = [index * self.tile_m for index in range(self.m // self.tile_m)]
 
     def tile_at(self, number: int) -> Tile:
