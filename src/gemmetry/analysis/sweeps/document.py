@@ -314,7 +314,7 @@ def best_entry(best: Best | None) -> Mapping[str, Any]:
     first = best.first
     return {
         **configuration_entry(first.configuration),
-        "step_ms": _rounded(first.median_ms),
+        "step_ms": _rounded(first.mean_ms),
         "runs": first.runs,
         "verdict": str(best.verdict),
         "next": _ranked_entry(best.second) if best.second else None,
@@ -327,7 +327,7 @@ def _ranked_entry(one: Ranked) -> Entry:
     found = one.comparison
     return {
         **configuration_entry(one.configuration),
-        "step_ms": _rounded(one.median_ms),
+        "step_ms": _rounded(one.mean_ms),
         "runs": one.runs,
         "ratio": _value(found, "ratio"),
         "ratio_ci_low": _value(found, "ratio_low"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
+from statistics import geometric_mean
 from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import WORKBOOKS, configuration_of, step_values
@@ -121,7 +122,7 @@ def maps(sweeps: Sequence[LabelledSweep]) -> list[Figure]:
     did not run or have no steps are empty and name the reason."""
     found = []
     for sweep in sweeps:
-        values = {one: median(of) for one, of in step_values(sweep.document).items()}
+        values = {one: geometric_mean(of) for one, of in step_values(sweep.document).items()}
         outcomes = {configuration_of(one): one for one in sweep.document["points"]}
         for axes in sorted({one.axes for one in outcomes}):
             chosen = [one for one in outcomes if one.axes == axes]

@@ -52,7 +52,7 @@ _ABOUT = {
     "step": "The step of the slowest rank, divided into its parts. Slowed compute is what GEMMs "
     "took longer than alone; exposed communication is communication during which nothing is "
     "computed.",
-    "map": "The median step, over the repeats of a point; the shortest is bold.",
+    "map": "The median step, as geometric mean over the runs of a point; the shortest is bold.",
     "counters": "Medians over the dispatches of a kernel with one grid on one rank; percentages "
     "are of the kernel's time. While counters are collected, kernels run one after the other: "
     "times marked as serialised are not those of the training.",

@@ -58,11 +58,11 @@ def evidence(one: TunedCollective) -> str:
     best, rival = one.best, one.rival
     text = (
         f"{_name(one)} of {format_memory(one.bytes)} on {counted(one.ranks, 'rank')}: "
-        f"{best.median_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
+        f"{best.mean_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
         f"{source})"
     )
     if rival is not None and rival.comparison is not None:
-        text += f"; {rival.configuration.label} takes {rival.median_ms * 1e3:.1f} us"
+        text += f"; {rival.configuration.label} takes {rival.mean_ms * 1e3:.1f} us"
         interval = rival.comparison.interval
         if interval is not None:
             low, high = (100 * (end - 1) for end in interval)
@@ -86,7 +86,7 @@ def _table(tuned: Sequence[TunedCollective]) -> Table:
     )  # fmt: skip
     rows = [
         [
-            _name(one), format_memory(one.bytes), one.best.median_ms * 1e3,
+            _name(one), format_memory(one.bytes), one.best.mean_ms * 1e3,
             f"{one.way.algorithm or '?'}, {one.way.protocol or '?'}", one.way.channels,
             _next(one), one.verdict,
         ]

@@ -50,7 +50,7 @@ def test_an_axis_is_a_setting():
 
 def test_repeats_of_a_point_are_one_observation():
     runs = grid(lambda t, c: 100.0)
-    runs[SweepConfiguration(512, 4)] = [[90.0], [100.0], [110.0]]
+    runs[SweepConfiguration(512, 4)] = [[80.0], [100.0], [125.0]]
     effect = by_name(runs)["threads", "512"]
     assert effect.pairs == 4
     assert effect.comparison.ratio == pytest.approx(1)

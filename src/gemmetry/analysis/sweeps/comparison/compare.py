@@ -7,9 +7,9 @@ points of both sweeps together (:mod:`gemmetry.statistics.runs`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import geometric_mean
 from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import (
@@ -44,7 +44,6 @@ from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.analysis.sweeps.ranks.cause import RELEVANT
 from gemmetry.domain.errors import RequestError
 from gemmetry.statistics.comparison import Comparison, Difference
-from gemmetry.statistics.quantiles import median
 from gemmetry.statistics.runs import RunSpread, compare_pairs, compare_runs, run_spread
 
 CONFIDENCE = 0.95
@@ -176,7 +175,7 @@ class _Pair:
 
     def _whole(self) -> Iterator[SweepRow]:
         """The best configuration of each, and the mean change over the points that both have."""
-        bests = [min(values, key=lambda c: median(values[c])) for values in self.steps]
+        bests = [_shortest(values) for values in self.steps]
         best = _Figure(
             bests[0], self._name("best_step_ms"), "ms", self.steps[0][bests[0]],
             self.steps[1][bests[1]], _spread(self.steps),
@@ -185,7 +184,7 @@ class _Pair:
         yield replace(row, other_configuration=bests[1] if bests[1] != bests[0] else None)
         if len(self.shared) < 2:
             return
-        means = [[_mean_of_logs(values[one]) for one in self.shared] for values in self.steps]
+        means = [[geometric_mean(values[one]) for one in self.shared] for values in self.steps]
         mean = _Figure(None, self._name("mean_step_ms"), "ms", means[0], means[1], RunSpread(0, 0))
         yield self._row(RowGroup.WHOLE, mean, compare_pairs(mean.a, mean.b, relevant=self.relevant))
 
@@ -208,7 +207,7 @@ class _Pair:
         """The first sweep's step without the part, in ms. A millionth of the step is left of one
         that has no other part, because the part may be 0 in another run, and a ratio needs
         positive times."""
-        step = _mean_of_logs(self.steps[0][configuration])
+        step = geometric_mean(self.steps[0][configuration])
         return max(step - _mean(part), step * 1e-6)
 
     def _gemm_figures(self) -> Iterator[_Figure]:
@@ -273,7 +272,7 @@ class _Pair:
             comparison = replace(
                 comparison, ratio=1.0, interval=(1.0, 1.0), verdict=Difference.NONE_SHOWN, note=""
             )
-        mean: Callable[[Sequence[float]], float] = _mean if one.base else _mean_of_logs
+        mean: Callable[[Sequence[float]], float] = _mean if one.base else geometric_mean
         notes = [one.note, SHOWN_SAME if self.is_same else comparison.note]
         return SweepRow(
             group=group,
@@ -314,9 +313,9 @@ def _spread(sides: Iterable[Values]) -> RunSpread:
     return run_spread([values for side in sides for values in side.values()])
 
 
+def _shortest(values: Values) -> SweepConfiguration:
+    return min(values, key=lambda one: (geometric_mean(values[one]), one.order))
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _mean_of_logs(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))

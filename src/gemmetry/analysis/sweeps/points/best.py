@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.analysis.sweeps.ranks.cause import RELEVANT
@@ -20,8 +21,9 @@ class Ranked:
     """One configuration compared with the best one."""
 
     configuration: SweepConfiguration
-    median_ms: float
-    """Median over its runs of the run's median step."""
+    mean_ms: float
+    """Geometric mean over its runs of the run's median step, so that quotients are the ratios that
+    are compared."""
     runs: int
     steps: int
     comparison: Comparison | None
@@ -78,7 +80,8 @@ def find_best(runs: Runs) -> Best | None:
     medians = {configuration: found for configuration, found in medians.items() if found}
     if not medians:
         return None
-    order = sorted(medians, key=lambda one: (median(medians[one]), one.order))
+    means = {one: geometric_mean(found) for one, found in medians.items()}
+    order = sorted(means, key=lambda one: (means[one], one.order))
     spread, family = run_spread(list(medians.values())), max(1, len(order) - 1)
     ranked = []
     for one in order:
@@ -88,5 +91,5 @@ def find_best(runs: Runs) -> Best | None:
                 medians[order[0]], medians[one], spread, relevant=RELEVANT, family=family
             )
         steps = sum(map(len, runs[one]))
-        ranked.append(Ranked(one, median(medians[one]), len(medians[one]), steps, comparison))
+        ranked.append(Ranked(one, means[one], len(medians[one]), steps, comparison))
     return Best(tuple(ranked))

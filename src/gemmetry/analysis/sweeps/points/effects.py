@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.analysis.sweeps.ranks.cause import RELEVANT
@@ -36,14 +37,14 @@ def setting_effects(
 ) -> tuple[SettingEffect, ...]:
     """The effect of every value of each setting, compared with its first value.
 
-    Each pair is one observation, the ratio of the two points' medians over their runs, so that even
+    Each pair is one observation, the ratio of the two points' means over their runs, so that even
     a sweep without repeats can show what a setting does on average.
 
     Args:
         runs: configuration -> times of the steps of each run.
     """
     steps = {
-        one: median([median(times) for times in found if len(times)])
+        one: geometric_mean(median(times) for times in found if len(times))
         for one, found in runs.items()
         if any(map(len, found))
     }
