@@ -22,8 +22,8 @@ _STUB = """\
 for name; do :; done
 while [ "$1" != --token-file ]; do shift; done
 cd {folder}
-echo $$ $(cat "$2") $CUDA_VISIBLE_DEVICES > ".$name" && mv ".$name" "$name"
 echo output of $name
+echo $$ $(cat "$2") $CUDA_VISIBLE_DEVICES > ".$name" && mv ".$name" "$name"
 exec sleep 1000
 """
 
