@@ -131,7 +131,7 @@ def test_rungs_and_configurations_can_be_chosen(rungs, monkeypatch):
     first, second = (api.prepare_ladder(sizes=(16,), dtype=name).plan for name in ("bf16", "f16"))
     assert first.hash != second.hash
     assert first.settings.verification_level == "standard"
-    assert (first.settings.regime, first.settings.distribution) == ("sustained", "normal")
+    assert (first.settings.regime, first.settings.distribution) == ("burst", "normal")
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from gemmetry.domain.record import ResultSet
     from gemmetry.engine import RunSummary
 
-SIZES = (256, 512, 2048, 4096, 8192)
-"""M = N = K by default."""
+SIZES = (256, 2048, 4096, 8192)
+"""M = N = K by default. One thread alone takes about two minutes of an H200 at 512, to be verified
+and measured, so that the slow rungs run on the smallest size only."""
 FORMATS = (BF16.name, F16.name)
-CONFIGURATIONS = 4
+CONFIGURATIONS = 2
 """How many configurations of a rung are measured by default, the most promising ones."""
 
 _SMALL = 512
@@ -43,6 +44,10 @@ _SLOW = 1
 """Rungs up to this one take seconds for larger products."""
 _LONGER = 5.0
 """Factor on the deadlines of verifying and measuring: one thread takes seconds for 512³."""
+
+_WIDTH = 0.01
+"""Sampling ends at ±1 %: rungs differ by more, and ±0.5 % takes three to four times as many rounds
+(``benchmarks/round_spread.py``)."""
 
 _SAMPLES = 20
 """At least so many of each dispatch, however long a launch takes: the sign test on pairs of rounds,
@@ -106,7 +111,7 @@ def prepare_ladder(
     rungs: Iterable[int] | None = None,
     configurations: int = CONFIGURATIONS,
     device: str | None = None,
-    regime: str = "sustained",
+    regime: str = "burst",
     experiment: str | PathLike[str] | None = None,
 ) -> LadderRun:
     """The plan of a ladder with the vendor library next to it, and the fastest of the library's
@@ -239,7 +244,12 @@ def _plan(
         for stage, seconds in defaults.deadlines_s.items()
     }
     settings = replace(
-        defaults, regime=regime, distribution="normal", deadlines_s=longer, min_samples=_SAMPLES
+        defaults,
+        regime=regime,
+        distribution="normal",
+        deadlines_s=longer,
+        min_samples=_SAMPLES,
+        interval_width=_WIDTH,
     )
     how = asdict(settings)
     how["deadlines_s"] = {str(stage): value for stage, value in settings.deadlines_s.items()}

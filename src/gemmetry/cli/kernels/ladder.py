@@ -28,7 +28,7 @@ def ladder(
             "--sizes",
             metavar="SIZES",
             help="M = N = K. Rungs 0 to 2 run up to 512, those from 2 on above. "
-            "Default: 256,512,2048,4096,8192.",
+            "Default: 256,2048,4096,8192.",
         ),
     ] = None,
     rungs: Annotated[
@@ -41,11 +41,11 @@ def ladder(
     configurations: Annotated[
         int,
         typer.Option("--configurations", help="How many of each rung, the best by plan.", min=1),
-    ] = 4,
+    ] = 2,
     regime: Annotated[
         str,
-        typer.Option("--regime", metavar="NAME", help="Thermal regime: sustained or burst."),
-    ] = "sustained",
+        typer.Option("--regime", metavar="NAME", help="Thermal regime: burst or sustained."),
+    ] = "burst",
     device: Annotated[
         str | None,
         typer.Option("--device", metavar="DEVICE", help="cuda:1. Default: the first Hopper GPU."),
