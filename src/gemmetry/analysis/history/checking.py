@@ -21,6 +21,14 @@ FAIL_ON = (ChangeCause.KERNEL, LOST)
 """What fails by default: what the one who changed a kernel answers for."""
 
 
+LATEST = 10
+"""A change is new if its first run is among this many latest ones. It needs at least three more
+runs until it is found."""
+
+THRESHOLD = 0.02
+"""Relative changes up to this count as none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedChange:
     """A change, and whether it is an alarm."""

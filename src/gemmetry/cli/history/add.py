@@ -38,35 +38,20 @@ def add(
     An experiment that is in the history already is not added again; one that has grown since then
     replaces what was added. Lines are only ever appended.
     """
-    from gemmetry.analysis.history.collecting import added_before, runs_of
+    from gemmetry.api import history
     from gemmetry.cli.console import note
-    from gemmetry.domain.errors import RequestError
+    from gemmetry.cli.history.options import note_problems
     from gemmetry.domain.units import counted
-    from gemmetry.store.experiment import Experiment
-    from gemmetry.store.history.folder import StoredHistory, append, read_history
 
-    entries = []
-    for path in experiments:
-        with Experiment.open(path) as opened:
-            entries.append((path, runs_of(opened.result_set(), commit=commit, label=label,
-                                          time=time)))  # fmt: skip
-    try:
-        history = read_history(store)
-    except RequestError:
-        history = StoredHistory()
-    for problem in history.problems:
-        note(f"note: {problem}")
-    for path, runs in entries:
-        for run in runs:
-            known = history.runs.setdefault(run.device, [])
-            state = added_before(run, known)
-            if state == "same":
-                note(f"note: {path} is in the history already ({run.device})")
-                continue
-            if known and run.time < known[-1].time:
-                note(f"note: {path} is older than the latest run and is placed by its time")
-            append(store, [run])
-            known.append(run)
-            more = ", replacing what was added before" if state else ""
-            typer.echo(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
-                       f"{run.device}{more}")  # fmt: skip
+    added, problems = history.add(*experiments, store=store, commit=commit, label=label, time=time)
+    note_problems(problems)
+    for one in added:
+        path, run = one.experiment, one.run
+        if one.state == "same":
+            note(f"note: {path} is in the history already ({run.device})")
+            continue
+        if one.is_older:
+            note(f"note: {path} is older than the latest run and is placed by its time")
+        more = ", replacing what was added before" if one.state == "replaced" else ""
+        typer.echo(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
+                   f"{run.device}{more}")  # fmt: skip

@@ -36,10 +36,11 @@ def annotate(
     Remarks are stored in annotations.jsonl in the folder of the history.
     """
     from gemmetry.analysis.history.annotations import annotation_of
-    from gemmetry.cli.history.options import opened_history
-    from gemmetry.store.history.folder import append
+    from gemmetry.cli.history.options import note_problems
+    from gemmetry.store.history.folder import append, read_history
 
-    history = opened_history(store)
+    history = read_history(store)
+    note_problems(history.problems)
     found = annotation_of(history, pattern, run, text, acknowledged=not keep_alarm)
     append(store, [found])
     typer.echo(f"{'remark on' if keep_alarm else 'acknowledged'}: {pattern} at run {found.run}")

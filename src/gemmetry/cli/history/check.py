@@ -34,22 +34,21 @@ def check(
     causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate).
     """
     from gemmetry.cli.console import note, print_json, stdout_console
-    from gemmetry.cli.history.options import checked_history
+    from gemmetry.cli.history.options import loaded_history
     from gemmetry.cli.tables import check_outputs
-    from gemmetry.reports.history.documents import check_document
-    from gemmetry.reports.history.files import check_suffixes, write_check
+    from gemmetry.reports.history.files import check_suffixes
     from gemmetry.reports.history.text import print_check
 
     check_outputs(output or (), check_suffixes())
     causes = [name for name in fail_on.replace(",", " ").split() if name != "none"]
-    found = checked_history(
+    found = loaded_history(
         store, latest=latest, threshold=threshold, baseline=baseline, fail_on=causes
     )
     if json:
-        print_json(check_document(found))
+        print_json(found.document())
     else:
-        print_check(found, stdout_console())
+        print_check(found.check, stdout_console())
     for path in output or ():
-        write_check(found, path)
+        found.write(path)
         note(f"wrote {path}")
     raise typer.Exit(1 if found.has_alarm else 0)

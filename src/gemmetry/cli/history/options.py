@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from gemmetry.analysis.history.checking import HistoryCheck
-    from gemmetry.store.history.folder import StoredHistory
+    from gemmetry.api.history import History
 
 Store = Annotated[
     Path, typer.Option("--store", metavar="DIR", help="Folder of the history.", show_default=False)
@@ -32,29 +31,20 @@ LATEST = 10
 THRESHOLD = "2%"
 
 
-def opened_history(folder: Path) -> StoredHistory:
-    """The history at `folder`; a note names each line of it that was skipped."""
-    from gemmetry.cli.console import note
-    from gemmetry.store.history.folder import read_history
-
-    history = read_history(folder)
-    for problem in history.problems:
-        note(f"note: {problem}")
-    return history
-
-
-def checked_history(
-    folder: Path,
-    *,
-    latest: int,
-    threshold: str,
-    baseline: str | None,
-    fail_on: Collection[str] = (),
-) -> HistoryCheck:
-    """The history at `folder` with its changes."""
-    from gemmetry.analysis.history.checking import check_history
+def loaded_history(folder: Path, *, threshold: str, **options: Any) -> History:
+    """The history at `folder` with its changes; a note names each line of it that was skipped.
+    `options` are those of :func:`gemmetry.api.history.load`."""
+    from gemmetry.api.history import load
     from gemmetry.domain.units import parse_share
 
-    share = parse_share(threshold)
-    return check_history(opened_history(folder), latest=latest, threshold=share,
-                         baseline=baseline, fail_on=fail_on)  # fmt: skip
+    found = load(folder, threshold=parse_share(threshold), **options)
+    note_problems(found.problems)
+    return found
+
+
+def note_problems(problems: Iterable[str]) -> None:
+    """Report lines of a history that were skipped."""
+    from gemmetry.cli.console import note
+
+    for problem in problems:
+        note(f"note: {problem}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gemmetry.cli.history.options import LATEST, THRESHOLD, Store, Threshold
+from gemmetry.cli.history.options import THRESHOLD, Store, Threshold
 from gemmetry.cli.options import Baseline, Json, Outputs
 
 
@@ -29,25 +29,14 @@ def show(
     A single dispatch is shown with a plot and with each of its changes and their causes.
     """
     from gemmetry.cli.console import print_json, stdout_console
-    from gemmetry.cli.history.options import checked_history
+    from gemmetry.cli.history.options import loaded_history
     from gemmetry.cli.tables import check_outputs, write_outputs
-    from gemmetry.domain.errors import EmptySelectionError
     from gemmetry.reports.history.documents import history_document, series_table
     from gemmetry.reports.history.text import print_history
 
     check_outputs(output or ())
-    check = checked_history(store, latest=LATEST, threshold=threshold, baseline=baseline)
-    chosen = [
-        (found, series)
-        for found in check.devices
-        for series in range(len(found.history.keys))
-        if found.history.matches(series, pattern)
-    ]
-    if not chosen:
-        raise EmptySelectionError(
-            f"no dispatch of the history matches {pattern!r}",
-            hint="Give provider:name, a part of it, or a glob such as 'torch:*'.",
-        )
+    found = loaded_history(store, threshold=threshold, baseline=baseline)
+    check, chosen = found.check, found.chosen(pattern)
     if json:
         print_json(history_document(check, chosen))
     else:

@@ -26,13 +26,9 @@ def site(
 
     It needs no server and loads nothing from the network: open its index.html.
     """
-    from gemmetry.analysis.history.checking import FAIL_ON
     from gemmetry.cli.console import note
-    from gemmetry.cli.history.options import checked_history
-    from gemmetry.reports.history.site import write_site
+    from gemmetry.cli.history.options import loaded_history
 
-    check = checked_history(
-        store, latest=latest, threshold=threshold, baseline=baseline, fail_on=FAIL_ON
-    )
-    write_site(check, output, title)
+    found = loaded_history(store, latest=latest, threshold=threshold, baseline=baseline)
+    found.write_site(output, title)
     note(f"wrote {output / 'index.html'}")

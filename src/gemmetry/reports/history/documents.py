@@ -66,6 +66,26 @@ _SERIES = (
            lambda v: f"{v:.3f}"),
 )  # fmt: skip
 
+_POINTS = (
+    Column("device", TEXT, "", "Device class."),
+    Column("dispatch", TEXT, "", "Provider and name of the dispatch."),
+    Column("run", TEXT, "", "Id of the run."),
+    Column("time", TEXT, "", "Time of the run."),
+    Column("commit", TEXT, "", "Commit that was measured in it."),
+    Column("label", TEXT, "", "Label of the run."),
+    Column("outcome", TEXT, "", "Outcome in that run."),
+    Column("median_ns", NUMBER, "ns", "Its median.", Direction.LOWER_IS_BETTER, format_ns),
+    Column("low_ns", NUMBER, "ns", "Lower end of the interval of that median.",
+           Direction.LOWER_IS_BETTER, format_ns),
+    Column("high_ns", NUMBER, "ns", "Upper end of the interval of that median.",
+           Direction.LOWER_IS_BETTER, format_ns),
+    Column("reference", TEXT, "", "The dispatch that it is compared with."),
+    Column("reference_ns", NUMBER, "ns", "Median of the reference in the same run.",
+           Direction.LOWER_IS_BETTER, format_ns),
+    Column("ratio", NUMBER, "", "Median over that of the reference.", Direction.LOWER_IS_BETTER,
+           lambda v: f"{v:.3f}"),
+)  # fmt: skip
+
 POINTS = ("run", "time", "median_ns", "low_ns", "high_ns", "outcome")
 
 
@@ -93,6 +113,30 @@ def series_table(check: HistoryCheck, chosen: list[tuple[HistoryChanges, int]]) 
     """A row for each of the `chosen` series."""
     rows = [_series_row(check, found, series) for found, series in chosen]
     return Table.from_records("series", _SERIES, rows)
+
+
+def point_table(chosen: list[tuple[HistoryChanges, int]]) -> Table:
+    """A row for each run of each of the `chosen` series."""
+    rows = []
+    for found, series in chosen:
+        history, reference = found.history, found.history.references[series]
+        for place, run in enumerate(history.runs):
+            point = _point(found, series, place)
+            if point is None:
+                continue
+            base = None if reference is None else _point(found, reference, place)
+            base_ns = base and base["median_ns"]
+            rows.append({
+                **point,
+                "device": history.device,
+                "dispatch": history.short_names[series],
+                "commit": run.commit,
+                "label": run.label,
+                "reference": "" if reference is None else history.short_names[reference],
+                "reference_ns": base_ns,
+                "ratio": point["median_ns"] / base_ns if base_ns and point["median_ns"] else None,
+            })  # fmt: skip
+    return Table.from_records("points", _POINTS, rows)
 
 
 def history_document(
