@@ -334,6 +334,13 @@ def test_it_is_unavailable_without_its_package(monkeypatch: pytest.MonkeyPatch) 
     assert provider.parse_configuration("algo66", parse_operation(BF16), H200) is None
 
 
+def test_it_is_unavailable_without_a_gpu(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", list)
+    assert "no NVIDIA GPU" in (PROVIDER({}).available() or "")
+    monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", lambda: [H200])
+    assert PROVIDER({}).available() is None
+
+
 def test_versions_are_those_of_the_library(library: Any) -> None:
     assert PROVIDER({}).versions()["cublaslt"] == "13.2.2"
 

@@ -61,13 +61,20 @@ class CublasLtProvider(BaseProvider):
         self._most = most
 
     def available(self) -> str | None:
+        missing = self._missing()
+        if missing is None and not self.targets():
+            return "torch sees no NVIDIA GPU, and the library compiles nothing for others"
+        return missing
+
+    def _missing(self) -> str | None:
+        """The package that is not installed, and how to install it."""
         for module, name, extra in (("nvmath", "nvmath-python", "cublaslt"), ("torch",) * 3):
             if importlib.util.find_spec(module) is None:
                 return f"{name} is not installed; pip install 'gemmetry[{extra}]'"
         return None
 
     def targets(self) -> Sequence[Target]:
-        if self.available() is not None:
+        if self._missing() is not None:
             return ()
         from gemmetry.devices.torch import gpu_targets
 
@@ -94,7 +101,7 @@ class CublasLtProvider(BaseProvider):
         if count is not None:
             parameters = {} if name == DEFAULT_CONFIGURATION else {"proposals": count}
             return Configuration(name, parameters)
-        if not name.startswith("algo") or self.available() is not None:
+        if not name.startswith("algo") or self._missing() is not None:
             return None
         from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
 
@@ -111,7 +118,7 @@ class CublasLtProvider(BaseProvider):
         return load(dispatch, proposals, open_device(dispatch.target), workspace)
 
     def versions(self) -> Mapping[str, str]:
-        if self.available() is not None:
+        if self._missing() is not None:
             return {}
         from importlib.metadata import version
 
@@ -123,7 +130,7 @@ class CublasLtProvider(BaseProvider):
             return {"nvmath-python": version("nvmath-python")}
 
     def doctor_notes(self) -> Sequence[str]:
-        if self.available() is not None or not self.targets():
+        if self._missing() is not None or not self.targets():
             return ()
         from gemmetry.providers.cublaslt_provider import bindings
 
@@ -143,7 +150,7 @@ class CublasLtProvider(BaseProvider):
         from gemmetry.providers.cublaslt_provider.choosing import described
         from gemmetry.providers.cublaslt_provider.problem import problem_of
 
-        if self.available() is not None or self.supports(operation, target) is not None:
+        if self._missing() is not None or self.supports(operation, target) is not None:
             return
         problem = problem_of(operation)
         try:
