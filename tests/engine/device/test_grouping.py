@@ -4,7 +4,13 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device.grouping import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups
+from gemmetry.engine.device.grouping import (
+    MAX_GROUP,
+    UNKNOWN_GPU_BUDGET_BYTES,
+    Budget,
+    groups,
+    longest_first,
+)
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.jobs import job_of
 from gemmetry.store.rows import Lane
@@ -48,6 +54,15 @@ def test_no_small_operation_is_split_because_it_shares_a_group():
     one_set = parse_operation("matmul_16x16x16_f32t_f32t_f32t").bytes
     two = candidates(16, 3) + candidates(17, 3)
     assert sizes(two, cold_cache=False, memory_budget_bytes=5 * one_set) == [3, 3]
+
+
+def test_what_takes_longest_comes_first_for_several_devices():
+    small, large, many = candidates(256, 2), candidates(1024, 2, 2), candidates(16, 5, 4)
+    alone = candidates(2048, 1, 9)
+    alone[0].runs_alone = True
+    found = longest_first([*small, *large, *many, *alone])
+    assert found == [*many, *large, *small, *alone]
+    assert sizes(found) == [5, 2, 2, 1]
 
 
 def test_groups_stay_within_memory():

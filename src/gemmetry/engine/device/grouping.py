@@ -92,6 +92,21 @@ def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Can
         yield group
 
 
+def longest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates of an operation together, and operations that take long before others, so that
+    several devices end at about the same time (Graham, *SIAM J. Appl. Math.* 17, 1969): those with
+    more dispatches, as each is sampled to about the same width, then larger ones. What runs alone
+    stays last."""
+    operations = [
+        list(members)
+        for _, members in groupby(candidates, lambda one: (one.runs_alone, one.operation_name))
+    ]
+    operations.sort(
+        key=lambda of: (of[0].runs_alone, -len(of), -of[0].operation.flops),
+    )
+    return [candidate for members in operations for candidate in members]
+
+
 def _fits(group: Sequence[Candidate], used: int, count: int, needed: int, budget: Budget) -> bool:
     """Whether `count` further candidates, which need `needed` bytes together, fit in `group`."""
     return len(group) + count <= MAX_GROUP and used + needed <= budget.limit_bytes

@@ -17,7 +17,7 @@ from gemmetry.engine.agents.fleet import COMPLETE, Fleet, connected_text
 from gemmetry.engine.agents.remote import AgentLostError, RemoteAgent
 from gemmetry.engine.ahead import CompilingAhead
 from gemmetry.engine.compiling import CompilePool, Failed
-from gemmetry.engine.device.grouping import Budget
+from gemmetry.engine.device.grouping import Budget, longest_first
 from gemmetry.engine.device.session import DeviceSession
 from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
 from gemmetry.engine.dispatches.candidates import Resolver
@@ -74,7 +74,10 @@ class Serving:
         try:
             served = [
                 (slot, work)
-                for work in (self._work_on(target, pool) for target in self._targets)
+                for work in (
+                    self._work_on(target, pool, is_shared=len(devices) > 1)
+                    for target in self._targets
+                )
                 for slot in self._slots(work, devices, environment)
             ]
             if len(served) == 1:
@@ -94,7 +97,7 @@ class Serving:
         (target,) = self._targets
         if not self._remains(target):
             return ""
-        work, journal = self._work_on(target, None), self._journal
+        work, journal = self._work_on(target, None, is_shared=True), self._journal
         lanes = list(self._lanes.values())
         try:
             with Fleet(target, lanes, self._context, journal.experiment, journal.warn,
@@ -139,11 +142,14 @@ class Serving:
                 pool.close()
             agent.close(reason)
 
-    def _work_on(self, target: Target, pool: CompilePool | None) -> TargetWork:
-        """What there is to do on `target`; without a pool each device compiles for itself."""
+    def _work_on(self, target: Target, pool: CompilePool | None, *, is_shared: bool) -> TargetWork:
+        """What there is to do on `target`; without a pool each device compiles for itself.
+        `is_shared`: by several devices."""
         is_here = pool is not None
         budget = Budget(target, self._job, self._job.process_count(target), is_here=is_here)
         chunks: Iterable[list[Candidate]] = _chunks(self._candidates(target), CHUNK)
+        if is_shared:
+            chunks = map(longest_first, chunks)
         if pool is not None:
             chunks = self._ahead.chunks(chunks, target, pool)
         groups = (group for chunk in chunks for group in self._job.groups(chunk, budget))
