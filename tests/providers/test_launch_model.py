@@ -5,7 +5,7 @@ import pytest
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.devices import find_device
-from gemmetry.providers.launch_model import modelled_ns, pipelined_ns
+from gemmetry.providers.launch_model import filled_shares, modelled_ns, pipelined_ns
 
 H200 = find_device("NVIDIA H200")
 
@@ -69,3 +69,25 @@ def test_what_has_no_warps_and_stages_is_modelled_without_them(configuration):
     operation = product(512, 4096, 4096)
     found = pipelined_ns(operation, configuration, H200)
     assert found == modelled_ns(operation, configuration, H200)
+
+
+@pytest.mark.parametrize(
+    ("size", "tiles", "busy", "within"),
+    [
+        (1024, (128, 128), 64 / 132, 1.0),  # 64 tiles
+        (2048, (128, 128), 256 / 264, 1.0),  # 256 tiles, two waves
+        (
+            96,
+            (64, 128),
+            2 / 132,
+            0.5625,
+        ),  # half of the second tile's rows, a quarter of the columns
+    ],
+)
+def test_shares_of_a_launch_that_are_filled(size, tiles, busy, within):
+    found = filled_shares(product(size, size, 512), block(*tiles))
+    assert found == pytest.approx((busy, within))
+
+
+def test_what_has_no_tile_fills_everything():
+    assert filled_shares(product(96, 96, 512), Configuration()) == (1.0, 1.0)

@@ -5,18 +5,24 @@ multiprocessor; its bytes in flight have to cover the latency of the memory (Lit
 below 64 rows miss the wide matrix instruction; sums above 128 a thread spill; persistent programs
 hide the store of a tile behind the next one, but share their multiprocessor with fewer others.
 Every configuration also has a part of its own on all shapes, one on each shape, and noise. The
-constants are of the order of an H200's; no measurement went into them.
+constants are of the order of an H200's; no measurement went into them. As a file for
+``gemmetry tune --simulate``:
+
+    python -m tests.tuning.synthetic_gpu FILE.json
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.operation import Operation
 from gemmetry.tuning.simulation import MeasuredSpace
+from gemmetry.tuning.stored import StoredSpace, StoredTime, compact
 
 from .synthetic import spaces
 
@@ -89,3 +95,33 @@ def measured_gpu(
             times.append(None if rng.random() < 0.02 else ns)
         result.append(MeasuredSpace(space, tuple(times), (noise,) * len(space)))
     return result
+
+
+def stored_gpu(seed: int = 1, noise: float = 0.004) -> StoredSpace:
+    """The same as a stored search."""
+    found = measured_gpu(seed=seed, noise=noise)
+    interval = 1.96 * noise
+    return StoredSpace(
+        provider="triton",
+        target="cuda-sm_90",
+        device="made-up times",
+        parameters={c.name: dict(c.parameters) for one in found for c in one.space.configurations},
+        operations={
+            str(one.space.operation): tuple(
+                StoredTime(configuration=c.name, outcome="crash")
+                if ns is None
+                else StoredTime(
+                    configuration=c.name,
+                    median_ns=ns,
+                    low_ns=ns * (1 - interval),
+                    high_ns=ns * (1 + interval),
+                )
+                for c, ns in zip(one.space.configurations, one.times_ns, strict=True)
+            )
+            for one in found
+        },
+    )
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(compact(stored_gpu()))

@@ -114,3 +114,15 @@ def pipelined_ns(operation: Operation, configuration: Configuration, device: Dev
     l2_s = tiles * (step_bytes / tile_k) * k / l2_bytes_per_s
     memory_s = operation.bytes / bytes_per_s
     return _LAUNCH_NS + waves * _WAVE_NS + 1e9 * max(compute_s, l2_s, memory_s)
+
+
+def filled_shares(operation: Operation, configuration: Configuration) -> tuple[float, float]:
+    """The share of the multiprocessors that the waves of tiles keep busy, with one tile on each,
+    and the share of the tiles' elements that lie within the result; 1 without a tile."""
+    if configuration.tile is None:
+        return 1.0, 1.0
+    m, n, _, batch = operation.matmul_shape
+    tile_m, tile_n, _ = configuration.tile
+    tiles = -(-m // tile_m) * -(-n // tile_n) * batch
+    waves = -(-tiles // _PROCESSORS)
+    return tiles / (waves * _PROCESSORS), m * n * batch / (tiles * tile_m * tile_n)

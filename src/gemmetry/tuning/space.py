@@ -15,9 +15,12 @@ from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Param
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target
 from gemmetry.hardware.devices import device_or_like
-from gemmetry.providers.launch_model import pipelined_ns
+from gemmetry.providers.launch_model import filled_shares, pipelined_ns
 
 Matrix = NDArray[np.float64]
+
+_ALIKE = 1e-9
+"""Standard deviation up to which the values of a feature are the same, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +32,9 @@ class SearchSpace:
     predicted: Matrix
     """Logarithm of the predicted time of each, shape (configurations,); equal where no model
     knows the device or the tiles."""
+    filled: Matrix
+    """Logarithms of :func:`filled_shares`, shape (configurations, 2): what a time may owe to the
+    sizes of the operation, and not to the configuration. 0 where no model knows the device."""
     seeds: tuple[int, ...] = field(default=())
     """Configurations to try first, the most promising one first."""
 
@@ -69,13 +75,20 @@ def make_space(
     ]
     predicted = np.array(times, dtype=np.float64)
     usual = np.nanmedian(predicted) if np.isfinite(predicted).any() else 0.0
-    return SearchSpace(operation, kept, np.where(np.isnan(predicted), usual, predicted))
+    shares = [filled_shares(operation, one) if device else (1.0, 1.0) for one in kept]
+    return SearchSpace(
+        operation,
+        kept,
+        np.where(np.isnan(predicted), usual, predicted),
+        np.log(np.array(shares, dtype=np.float64).reshape(len(kept), 2)),
+    )
 
 
 def features(spaces: Sequence[SearchSpace]) -> list[Matrix]:
     """What distinguishes the configurations of each space, as numbers with a standard deviation of
     about one over all spaces: logarithms of positive parameters, one column for each other value,
-    and the logarithm of the predicted time. Each array has the shape (configurations, columns)."""
+    and the logarithms of the predicted time and of the filled shares, where they differ. Each array
+    has the shape (configurations, columns)."""
     tables = [[dict(one.parameters) for one in space.configurations] for space in spaces]
     names: dict[str, None] = {}
     values: dict[tuple[str, Parameter], None] = {}
@@ -98,17 +111,19 @@ def features(spaces: Sequence[SearchSpace]) -> list[Matrix]:
         for table in tables
     ]  # fmt: skip
     joined = [
-        np.column_stack([own, space.predicted - space.predicted.mean()]) if len(space) else own
+        np.column_stack([own, space.predicted - _mean(space.predicted), space.filled])
         for own, space in zip(known, spaces, strict=True)
     ]
-    filled = [one for one in joined if len(one)]
-    if not filled:
+    every = np.concatenate(joined) if joined else np.empty((0, 0))
+    if not len(every):
         return joined
-    every = np.concatenate(filled)
-    scale = every.std(axis=0)
-    scale[scale == 0] = 1.0
-    center = every.mean(axis=0)
-    return [(one - center) / scale if len(one) else one for one in joined]
+    scale, center = every.std(axis=0), every.mean(axis=0)
+    differ = scale > _ALIKE
+    return [((one - center) / np.where(differ, scale, 1.0))[:, differ] for one in joined]
+
+
+def _mean(values: Matrix) -> float:
+    return float(values.mean()) if len(values) else 0.0
 
 
 def positions(space: SearchSpace) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import parse_target
 from gemmetry.tuning.space import make_space
+from gemmetry.tuning.strategies import model
 from gemmetry.tuning.strategies.model import create
 
 CPU = parse_target("cpu")
@@ -56,3 +57,26 @@ def test_seeds_are_tried_first():
 
 def test_a_space_smaller_than_its_limit_is_tried_once():
     assert sorted(run([space(count=3)], [3], lambda *_one: 1.0)[0]) == [0, 1, 2]
+
+
+def test_a_shape_without_a_configuration_does_not_stop_the_others():
+    for spaces in ([space(count=0), space()], [space(), space(count=0)], [space(count=0)]):
+        tried = run(spaces, [min(10, len(one)) for one in spaces], lambda *_one: 1.0)
+        assert [len(one) for one in tried] == [min(10, len(one)) for one in spaces]
+
+
+def test_the_work_for_a_shape_does_not_grow_with_the_number_of_shapes(monkeypatch):
+    used = []
+    known = model._Posterior._covariance
+    monkeypatch.setattr(model, "_MOST_KNOWN", 50)
+    monkeypatch.setattr(
+        model._Posterior, "_covariance", lambda self, rows: used.append(rows) or known(self, rows)
+    )
+
+    def ns(_space, candidate):
+        return 100.0 * (1 + abs(candidate % 8 - 5))
+
+    sizes = [64 * (1 + number) for number in range(12)]
+    tried = run([space(m) for m in sizes], [10] * len(sizes), ns)
+    assert max(map(len, used)) == 50
+    assert all(any(candidate % 8 == 5 for candidate in one) for one in tried)

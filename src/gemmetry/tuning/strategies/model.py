@@ -39,6 +39,9 @@ _VARIANCES = (0.01, 0.04, 0.16, 0.64)
 """Of the differences from the prediction; likewise."""
 _CAUTION = 1.5
 """Standard deviations that an unknown configuration is given the benefit of."""
+_MOST_KNOWN = 400
+"""Measurements that the posterior of a shape uses: those of the nearest shapes. The work grows with
+the cube of their number, and 40 shapes have thousands."""
 _URGENT = 1e6
 """What a shape of which nothing works yet is ahead of all others."""
 _MOST = 3
@@ -46,8 +49,8 @@ _MOST = 3
 _FAILED = math.log(2.0)
 """A configuration that failed counts as that much slower than the best: those like it are avoided,
 and not forbidden. A larger factor hides the fast ones around it: where a tenth fails at random
-(``tests/tuning/synthetic.py``, seeds 0 to 3), the share of the best after 5 % of the evaluations is
-97.3 % with a factor of 8, and 99.7 % with 2."""
+(``tests/tuning/synthetic.py``, seeds 0 to 7), the share of the best after 5 % of the evaluations is
+97.2 % with a factor of 8, and 98.5 % with 2."""
 
 
 class ModelSearch:
@@ -126,18 +129,25 @@ class ModelSearch:
 
     def _known(self) -> list[tuple[int, int, float]]:
         """Space, configuration and logarithm of the time of everything that is known."""
-        failed = [float(np.median(space.predicted)) for space in self._spaces]
         for (index, _), value in self._learned.items():
             if value is not None:
                 self._best[index] = min(value, self._best.get(index, math.inf))
         return [
-            (index, one, self._best.get(index, failed[index]) + _FAILED if value is None else value)
+            (index, one, self._failed(index) if value is None else value)
             for (index, one), value in self._learned.items()
         ]
 
+    def _failed(self, index: int) -> float:
+        """What a configuration that failed counts as."""
+        best = self._best.get(index)
+        if best is None:
+            best = float(np.median(self._spaces[index].predicted))
+        return best + _FAILED
+
 
 class _Posterior:
-    """Means and covariances of the configurations of a shape, given what is known of all."""
+    """Means and covariances of the configurations of a shape, given what is known of it and of the
+    shapes like it."""
 
     def __init__(
         self,
@@ -147,22 +157,20 @@ class _Posterior:
         spaces: Sequence[SearchSpace],
     ) -> None:
         self._rows, self._spaces = rows, spaces
-        self._near = np.exp(-_squares(sizes, sizes) / (2 * _SHAPE_SCALE**2))
+        self._distances = _squares(sizes, sizes)
+        self._near = np.exp(-self._distances / (2 * _SHAPE_SCALE**2))
         self._shapes = np.array([one[0] for one in known], dtype=np.intp)
         width = rows[0].shape[1] if rows else 0
         self._x = np.array([rows[s][c] for s, c, _ in known]).reshape(len(known), width)
-        self._length, self._variance = _LENGTHS[1], _VARIANCES[1]
-        self._center: dict[int, float] = {}
-        if not known:
-            return
         self._y = np.array([value - spaces[s].predicted[c] for s, c, value in known])
         # A shape's constant is unknown; near its mean, the numbers are well conditioned.
         self._center = {s: float(self._y[self._shapes == s].mean()) for s in set(self._shapes)}
         self._y -= np.array([self._center[s] for s in self._shapes])
-        fits = [self._likelihood(a, b) for a in _LENGTHS for b in _VARIANCES]
-        _, self._length, self._variance = max(fits)
-        self._factor = self._cholesky()
-        self._weights = _solve(self._factor, self._y)
+        self._length, self._variance = _LENGTHS[1], _VARIANCES[1]
+        if known:
+            used = np.arange(0, len(known), -(-len(known) // _MOST_KNOWN))
+            fits = [self._likelihood(a, b, used) for a in _LENGTHS for b in _VARIANCES]
+            _, self._length, self._variance = max(fits)
 
     def of(self, index: int) -> tuple[Matrix, Matrix]:
         """Mean (configurations,) and covariance (configurations, configurations) of a shape; its
@@ -170,13 +178,16 @@ class _Posterior:
         rows, prior = self._rows[index], self._spaces[index].predicted
         same = np.full(len(rows), index)
         own = self._kernel(rows, same, rows, same)
-        if not len(self._x):
+        # The shape itself first, then those nearest to it.
+        used = np.argsort(self._distances[index][self._shapes], kind="stable")[:_MOST_KNOWN]
+        if not len(used):
             return prior.copy(), own
-        between = self._kernel(rows, same, self._x, self._shapes)
-        joint = between + _SHAPE_VARIANCE * (self._shapes == index)
-        mean = prior + self._center.get(index, 0.0) + joint @ self._weights
-        half = np.linalg.solve(self._factor, between.T)
-        return mean, own - half.T @ half
+        between = self._kernel(rows, same, self._x[used], self._shapes[used])
+        sides = np.column_stack([self._y[used], between.T])
+        solved = np.linalg.solve(self._covariance(used), sides)
+        joint = between + _SHAPE_VARIANCE * (self._shapes[used] == index)
+        mean = prior + self._center.get(index, 0.0) + joint @ solved[:, 0]
+        return mean, own - between @ solved[:, 1:]
 
     def _kernel(self, a: Matrix, of_a: Indices, b: Matrix, of_b: Indices) -> Matrix:
         squares = _squares(a, b)
@@ -186,16 +197,19 @@ class _Posterior:
         near = self._near[np.ix_(of_a, of_b)]
         return np.asarray(self._variance * alike * (_SHARE + (1 - _SHARE) * near))
 
-    def _cholesky(self) -> Matrix:
-        same = self._shapes[:, None] == self._shapes[None, :]
-        matrix = self._kernel(self._x, self._shapes, self._x, self._shapes)
-        matrix = matrix + _SHAPE_VARIANCE * same + _NOISE_VARIANCE * np.eye(len(self._x))
-        return np.linalg.cholesky(matrix)
+    def _covariance(self, used: Indices) -> Matrix:
+        """Of measurements, shape (used, used)."""
+        x, shapes = self._x[used], self._shapes[used]
+        matrix = self._kernel(x, shapes, x, shapes)
+        matrix += _SHAPE_VARIANCE * (shapes[:, None] == shapes[None, :])
+        return np.asarray(matrix + _NOISE_VARIANCE * np.eye(len(x)))
 
-    def _likelihood(self, length: float, variance: float) -> tuple[float, float, float]:
+    def _likelihood(
+        self, length: float, variance: float, used: Indices
+    ) -> tuple[float, float, float]:
         self._length, self._variance = length, variance
-        factor = self._cholesky()
-        half = np.linalg.solve(factor, self._y)
+        factor = np.linalg.cholesky(self._covariance(used))
+        half = np.linalg.solve(factor, self._y[used])
         value = -0.5 * float(half @ half) - float(np.log(factor.diagonal()).sum())
         return value, length, variance
 
@@ -213,10 +227,6 @@ def _squares(a: Matrix, b: Matrix) -> Matrix:
     """Squared Euclidean distances of the rows of `a` and `b`, shape (len(a), len(b))."""
     found = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
     return np.asarray(np.maximum(found, 0.0))
-
-
-def _solve(factor: Matrix, values: Matrix) -> Matrix:
-    return np.linalg.solve(factor.T, np.linalg.solve(factor, values))
 
 
 def create(spaces: Sequence[SearchSpace], limits: Sequence[int], _rng: Generator) -> ModelSearch:
