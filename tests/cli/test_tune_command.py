@@ -175,6 +175,14 @@ def test_files(tune):
     assert json.loads(Path("found.json").read_text())["winners"][0]["configuration"] == "factor_0p7"
 
 
+def test_a_file_that_cannot_hold_the_result_does_not_cost_the_others(tune):
+    """TunableOp's file is empty without torch among the baselines."""
+    ended = tune("--strategy", "exhaustive", "-o", "found.csv,found.md")
+    assert ended.status == 2
+    assert "TunableOp's file would be empty" in ended.stderr
+    assert "factor_0p7" in Path("found.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

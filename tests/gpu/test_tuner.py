@@ -23,7 +23,7 @@ def test_a_search_of_tritons_tiles(gpu: Target, tmp_path: Path, capsys) -> None:
         "tune", "--provider", "triton", "--device", gpu.device, "--shapes", "512x512x1024",
         "--dtypes", "bf16", "--layouts", "tn", "--evaluations", "6", "--finalists", "2",
         "--time-budget", "200ms", "--experiment", str(tmp_path / "t"), "--json",
-        "-o", f"{tmp_path / 'table.json'},{tmp_path / 'configs.py'}",
+        "-o", f"{tmp_path / 'table.json'},{tmp_path / 'configs.py'},{tmp_path / 'tunableop.csv'}",
     ]  # fmt: skip
     assert run(command) == 0
     (winner, *_) = json.loads(capsys.readouterr().out)["winners"]
@@ -37,3 +37,6 @@ def test_a_search_of_tritons_tiles(gpu: Target, tmp_path: Path, capsys) -> None:
     table = json.loads((tmp_path / "table.json").read_text())
     assert table["entries"][0]["shape"] == [512, 512, 1024]
     assert "triton.Config(" in (tmp_path / "configs.py").read_text()
+    from torch.cuda import tunable
+
+    assert tunable.read_file(str(tmp_path / "tunableop.csv"))

@@ -149,6 +149,7 @@ def tune(
         return
     from gemmetry.api.tuning.exporting import check_exports, export
     from gemmetry.cli.console import note, print_json
+    from gemmetry.domain.errors import GemmetryError
 
     prepared = _prepare(source, strategy, evaluations, time, finalists, seeds or ())
     check_exports(output or (), format, prepared.provider)
@@ -163,9 +164,15 @@ def tune(
     else:
         _print(done)
     note(f"experiment: {prepared.experiment}")
+    refused: GemmetryError | None = None
     for path in output or ():
-        export(done.result, path, format)
-        note(f"wrote {path}")
+        try:
+            export(done.result, path, format)
+            note(f"wrote {path}")
+        except GemmetryError as error:  # The other files are written all the same.
+            refused = refused or error
+    if refused:
+        raise refused
     if done.failure:
         note(f"error: {done.failure}")
         note("hint: The same command continues where this one stopped.")

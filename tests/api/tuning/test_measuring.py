@@ -8,7 +8,7 @@ from gemmetry import engine
 from gemmetry.api.profile import read_spec
 from gemmetry.api.tuning.measuring import EngineMeasure
 from gemmetry.api.tuning.planning import prepare_tuning
-from gemmetry.domain.events import ignore_events
+from gemmetry.domain.events import Message, ignore_events
 from gemmetry.engine.summary import RunSummary
 from gemmetry.store.experiment import Experiment
 from gemmetry.tuning.strategy import FULL, Limit, SearchTrial
@@ -86,3 +86,26 @@ def test_a_failure_of_the_machine_ends_the_search(prepared, monkeypatch):
     measure = EngineMeasure(prepared, ignore_events, command="")
     assert measure([SearchTrial(0, 0)]) == {}
     assert measure.failure == "the device is gone"
+
+
+def test_each_batch_says_how_far_the_search_is(prepared):
+    """A clock that only the runs move: each takes three seconds. The spaces have ten members."""
+    lines, ticks = [], iter(range(0, 100, 3))
+
+    def listen(event):
+        if isinstance(event, Message) and event.text.startswith("search"):
+            lines.append(event.text)
+
+    total = sum(map(len, prepared.spaces))
+    measure = EngineMeasure(prepared, listen, command="", clock=lambda: next(ticks))
+    measure([SearchTrial(0, 0), SearchTrial(1, 0)])
+    measure([SearchTrial(0, 1), SearchTrial(0, 0)])
+    left = f"{1.5 * (total - 3):g} s"
+    assert lines == [
+        f"search: 0 of {total} evaluations",
+        f"search: 3 of {total} evaluations, about {left} left",
+    ]
+    again = EngineMeasure(prepared, listen, command="", clock=lambda: next(ticks))
+    again([SearchTrial(0, 0)])
+    again([SearchTrial(1, 1)])
+    assert lines[2:] == [f"search: 1 of {total} evaluations"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import Configuration, Dispatch
@@ -41,8 +42,19 @@ def test_the_file_has_torchs_default_with_its_time_in_ms():
         [tuned("matmul_16x8x32_f32t_f32t_f32t")],
         [tuned("matmul_2x8x32_f32t_f32t_f32t_relu")],
     ]
-    assert tuned_text(shapes, "", ".csv") == (
-        "GemmTunableOp_float_NN,nn_8_16_32_ld_8_32_8,Default,0.123456\n"
-    )
+    *validators, row = tuned_text(shapes, "", ".csv").splitlines()
+    assert row == "GemmTunableOp_float_NN,nn_8_16_32_ld_8_32_8,Default,0.123456"
+    keys = dict(line.removeprefix("Validator,").split(",", 1) for line in validators)
+    assert torch.__version__.startswith(keys["PT_VERSION"])
+    assert "+" not in keys["PT_VERSION"]
     with pytest.raises(RequestError, match="would be empty"):
         tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t", "other")]], "", ".csv")
+
+
+def test_a_build_with_tunableop_names_its_own_validators(monkeypatch):
+    monkeypatch.setattr(
+        torch._C, "_cuda_tunableop_get_validators",
+        lambda: (("PT_VERSION", "2.9.0"), ("ROCM_VERSION", "7.0.0")), raising=False,
+    )  # fmt: skip
+    text = tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t")]], "", ".csv")
+    assert text.startswith("Validator,PT_VERSION,2.9.0\nValidator,ROCM_VERSION,7.0.0\nGemm")

@@ -11,9 +11,10 @@ from pathlib import Path
 from gemmetry.api.tuning.planning import PreparedTuning
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.events import DispatchFinished, Event, Listener
+from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.record import Record
+from gemmetry.domain.units import counted, format_ns
 from gemmetry.tuning.stored import median_of
 from gemmetry.tuning.strategy import SearchTrial
 
@@ -46,6 +47,9 @@ class EngineMeasure:
         limit = prepared.seconds
         self._clock = clock
         self._deadline = None if limit is None else clock() + limit
+        self._done = self._measured = self._seconds = 0.0
+        """Evaluations that are done, those of them that were measured by this process, and the
+        time that these took."""
         self.failure = ""
         """Why the last run ended early."""
 
@@ -56,14 +60,32 @@ class EngineMeasure:
             group = list(some)
             known = self._stored(effort)
             missing = [one for one in group if self._key(one) not in known]
+            self._done += sum(one.cost for one in group if self._key(one) in known)
             if missing and not self.failure and not self._is_late:
+                self._listener(Message(self._progress()))
+                began = self._clock()
                 self._run(effort, missing)
                 known = self._stored(effort)
+                cost = sum(one.cost for one in missing if self._key(one) in known)
+                self._seconds += self._clock() - began
+                self._measured += cost
+                self._done += cost
             for one in group:
                 record = known.get(self._key(one))
                 if record is not None:
                     found[one] = median_of(record)
         return found
+
+    def _progress(self) -> str:
+        """How far the whole search is, which measures batch by batch."""
+        total = sum(self._prepared.limit.of(space) for space in self._prepared.spaces)
+        text = f"search: {self._done:.4g} of {counted(total, 'evaluation')}"
+        if not self._measured:
+            return text
+        left = self._seconds / self._measured * (total - self._done)
+        if self._deadline is not None:
+            left = min(left, self._deadline - self._clock())
+        return f"{text}, about {format_ns(1e9 * max(left, 0.0))} left"
 
     def finals(self, chosen: Sequence[Sequence[int]]) -> None:
         """Measure the finalists of each space next to the baselines, however late it is."""

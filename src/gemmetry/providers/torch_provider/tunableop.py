@@ -36,7 +36,21 @@ def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix:
             "f32, tf32 or f64 with a row-major result and without epilogue",
             hint="Tune with --baseline torch, or write another format.",
         )
-    return "\n".join(rows) + "\n"
+    return "\n".join([*_validators(), *rows]) + "\n"
+
+
+def _validators() -> list[str]:
+    """The first lines of a file, by which PyTorch recognises files that were made for its version
+    and libraries; without them it does not read one (``TuningResultsValidator`` in
+    ATen/cuda/tunable/Tunable.cpp: PT_VERSION is mandatory, on ROCm there are more)."""
+    import torch
+
+    known = {"PT_VERSION": torch.__version__.partition("+")[0]}
+    if hasattr(torch._C, "_cuda_tunableop_get_validators"):  # not in a build for CPUs
+        from torch.cuda import tunable
+
+        known = dict(tunable.get_validators())
+    return [f"Validator,{key},{value}" for key, value in known.items()]
 
 
 def tunable_key(operation: Operation) -> str | None:

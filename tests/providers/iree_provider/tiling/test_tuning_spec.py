@@ -100,6 +100,15 @@ def test_one_library_serves_several_shapes(tmp_path: Path):
         text = chosen(plain, f"--iree-codegen-tuning-spec-path={path}")
         vectors.append(re.search(r"vector_common_parallel = (\[.*?\])", text)[1])
     assert vectors == ["[4, 16, 0]", "[8, 16, 0]"]
+    assert f"// Left out: {names[1]}: no tuning spec" in path.read_text()
+
+
+def test_a_tie_that_a_spec_can_describe_stands_for_a_winner_that_it_cannot():
+    name = "matmul_64x64x64_f32t_f32t_f32t"
+    (winner,), (tie,) = tuned_of(f"{name}_default", f"{name}_tile_config_32x32_vector4x16x2")
+    text = tuned_text([[winner, tie]], "cpu", ".mlir")
+    assert "vector_common_parallel = [4, 16, 0]" in text
+    assert "Left out" not in text
 
 
 def test_a_library_without_a_shape_is_refused():

@@ -26,7 +26,7 @@ from gemmetry.providers.iree_provider.tiling.tiles import loop_sizes
 
 _LIBRARY = """\
 // Tuning spec: {name}
-module @{name}_spec attributes {{
+{left_out}module @{name}_spec attributes {{
   transform.with_named_sequence, iree_codegen.tuning_spec_with_default_entrypoint
 }} {{
   transform.named_sequence @annotate(
@@ -75,9 +75,8 @@ def tuning_spec(dispatch: Dispatch) -> str:
 
 
 def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix: str) -> str:
-    """One spec with the first dispatch of each shape (see
-    :class:`gemmetry.domain.contracts.TunedFormat`); those that no spec
-    can describe are left out.
+    """One spec with, of each shape, the first dispatch that a spec can describe (see
+    :class:`gemmetry.domain.contracts.TunedFormat`); a comment lists shapes without one.
 
     Raises:
         RequestError: none is left.
@@ -85,22 +84,32 @@ def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix:
     matchers: dict[str, str] = {}
     reasons: list[str] = []
     for tuned in shapes:
+        refused: list[str] = []
         label = f"match_{len(matchers)}"
-        try:
-            matchers[label] = _matcher(tuned[0].dispatch, label)
-        except UnsupportedError as error:
-            reasons.append(error.message)
+        for one in tuned:
+            try:
+                matchers[label] = _matcher(one.dispatch, label)
+                break
+            except UnsupportedError as error:
+                refused.append(error.message)
+        else:
+            reasons += refused[:1]
     if not matchers:
         raise RequestError(
             "the tuning spec would be empty: " + (reasons[0] if reasons else "nothing was found"),
-            hint="Write another format, such as --format results.",
+            hint="Search what a spec can describe: --dispatches 'configuration=tile_config_*'.",
         )
-    return _library("gemmetry", matchers)
+    return _library("gemmetry", matchers, reasons)
 
 
-def _library(name: str, matchers: Mapping[str, str]) -> str:
+def _library(name: str, matchers: Mapping[str, str], left_out: Sequence[str] = ()) -> str:
     pairs = ", ".join(f"@{label} -> @annotate" for label in matchers)
-    return _LIBRARY.format(name=name, matchers="\n".join(matchers.values()), pairs=pairs)
+    return _LIBRARY.format(
+        name=name,
+        left_out="".join(f"// Left out: {reason}\n" for reason in left_out),
+        matchers="\n".join(matchers.values()),
+        pairs=pairs,
+    )
 
 
 def _matcher(dispatch: Dispatch, label: str) -> str:
