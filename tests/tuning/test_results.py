@@ -138,3 +138,20 @@ def test_what_is_printed_and_written():
         {"baseline": "torch:default", "shapes": 1, "speed": pytest.approx(1.25, rel=0.01),
          "faster": 1, "slower": 0, "no_difference_shown": 0, "undecided": 0}
     ]  # fmt: skip
+
+
+def test_a_baseline_that_wins_is_not_compared_with_itself():
+    (name, other) = SHAPES
+    judged = found(
+        record(name, "own", "default", 1e6), record(name, "own", "slow", 2e6),
+        record(other, "own", "default", 1e6), record(other, "own", "slow", 2e6),
+        baselines=("own:default",),
+    )  # fmt: skip
+    assert {one.against[0].verdict for one in judged.values()} == {"the baseline"}
+    tuned = TuningResult(
+        provider="own", strategy="model", limit="all", seed=1, baselines=("own:default",),
+        shapes=tuple(judged.values()), is_complete=True,
+    )  # fmt: skip
+    assert list(gain_lines(tuned)) == ["On 2 shapes the baseline is the fastest that was tried."]
+    (gain,) = tuning_document(tuned)["gains"]
+    assert (gain["shapes"], gain["undecided"]) == (0, 0)

@@ -129,9 +129,11 @@ def _gains(found: TuningResult) -> Iterator[tuple[str, int, float | None, dict[s
 
 def gain_lines(found: TuningResult) -> Iterator[str]:
     """Sentences about what was gained over each baseline, and about ties."""
+    own = sum(any(one.is_winner for one in shape.against) for shape in found.shapes)
     for name, shapes, mean, counts in _gains(found):
         if mean is None:
-            yield f"{name}: no shape has both a winner and this baseline"
+            if not own:
+                yield f"{name}: no shape has both a winner and this baseline"
             continue
         shown = ", ".join(
             f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count
@@ -140,6 +142,8 @@ def gain_lines(found: TuningResult) -> Iterator[str]:
             f"Compared with {name}, the winners' speed is {mean:.3f}x in the geometric mean of "
             f"{counted(shapes, 'shape')}: {shown}."
         )
+    if own:
+        yield f"On {counted(own, 'shape')} the baseline is the fastest that was tried."
     tied = sum(bool(one.ties) for one in found.shapes)
     if tied:
         yield (

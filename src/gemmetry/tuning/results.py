@@ -27,12 +27,16 @@ class AgainstBaseline:
     comparison: Comparison | None
     """Of the winner with the baseline, all shapes judged together; None where too little was
     measured for one."""
+    is_winner: bool = False
+    """Whether the winner is the baseline."""
 
     @property
     def verdict(self) -> str:
         """One of :class:`Difference`, or why there is none."""
         if self.record is None:
             return "no baseline"
+        if self.is_winner:
+            return "the baseline"
         return str(self.comparison.verdict if self.comparison else Difference.UNDECIDED)
 
 
@@ -130,6 +134,7 @@ def _against(
             baseline=baseline,
             record=base.get(name),
             comparison=verdicts.get(record_id(winner)),
+            is_winner=is_of_baseline(winner, baseline),
         )
         for name, winner in winners.items()
     }

@@ -10,6 +10,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.target import parse_target
 from gemmetry.tuning.space import make_space
+from gemmetry.tuning.strategies import optuna_sampler
 from gemmetry.tuning.strategies.optuna_sampler import create
 
 OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
@@ -47,3 +48,17 @@ def test_optuna_is_named_where_it_is_missing(monkeypatch):
     with pytest.raises(RequestError, match="needs optuna") as caught:
         run(space([Configuration("a")]), 1)
     assert "gemmetry[tune]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("sampler", "library"), [("qmc", "scipy"), ("gp", "scipy"), ("cmaes", "cmaes")]
+)
+def test_a_sampler_without_its_library_is_refused_before_anything_runs(
+    monkeypatch, sampler, library
+):
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(
+        optuna_sampler, "find_spec", lambda name: None if name == library else object()
+    )
+    with pytest.raises(RequestError, match=f"sampler {sampler} needs {library}"):
+        run(space([Configuration("c", {"a": 1})]), 1, sampler=sampler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from numpy.random import Generator
@@ -17,6 +18,8 @@ _MOST_TRIES = 50
 """Proposals for one trial that may be no member of the space, or known, before one is drawn."""
 _NONE = "none"
 """The value of a parameter that a configuration does not have."""
+_NEEDS = {"gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
+"""Libraries that Optuna imports at a sampler's first proposal, and does not install."""
 SAMPLERS = ("tpe", "random", "gp", "cmaes", "qmc")
 
 
@@ -121,6 +124,12 @@ def _sampler(optuna: Any, name: str, rng: Generator) -> Any:
     }
     if name not in created:
         raise UnknownNameError("sampler of Optuna", name, created)
+    missing = [one for one in _NEEDS.get(name, ()) if find_spec(one) is None]
+    if missing:
+        raise RequestError(
+            f"Optuna's sampler {name} needs {' and '.join(missing)}, which is not installed",
+            hint=f"Install it with: pip install {' '.join(missing)}; or take another sampler.",
+        )
     return created[name]()
 
 
