@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.events import DispatchFinished
 from gemmetry.engine.device import grouping
+from gemmetry.reports.progress import ProgressListener
 from gemmetry.store.experiment import Experiment
 
 SPEC = """
@@ -123,6 +125,30 @@ def test_the_search_ends_in_time_and_continues(tune):
     assert "The search did not come to its end" in ended.stdout
     assert "the time ended before one was tried" in ended.stdout
     assert tune("--strategy", "exhaustive").status == 0
+
+
+def test_an_interrupted_search_says_what_is_stored_and_continues(tune, monkeypatch):
+    real, seen = ProgressListener.__call__, []
+
+    def listen(self, event):
+        real(self, event)
+        seen.append(event)
+        if sum(isinstance(one, DispatchFinished) for one in seen) == 7:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProgressListener, "__call__", listen)
+        ended = tune("--strategy", "exhaustive")
+    assert ended.status == 130
+    assert "of 18 dispatches" in ended.stderr
+    assert "are stored in t/search" in ended.stderr
+    assert "The same command continues" in ended.stderr
+    with Experiment.open(Path("t/search")) as stored:
+        kept = len(list(stored.records()))
+    assert kept >= 6
+    again = tune("--strategy", "exhaustive")
+    assert again.status == 0
+    assert f"{kept} from an earlier run are kept" in again.stderr
 
 
 def test_a_search_alone_has_no_finals(tune):

@@ -133,6 +133,9 @@ def test_what_is_printed_and_written():
     assert rows[1]["reason"] == "it is too wide"
     shown = winner_table(result, shown=True)
     assert len(shown.columns) < len(winner_table(result).columns)
+    assert "baseline" not in [one.name for one in shown.columns], "the line below names it"
+    two = replace(result, baselines=("torch:default", "cublaslt:best"))
+    assert "baseline" in [one.name for one in winner_table(two, shown=True).columns]
     document = tuning_document(result)
     assert document["gains"] == [
         {"baseline": "torch:default", "shapes": 1, "speed": pytest.approx(1.25, rel=0.01),
@@ -152,6 +155,8 @@ def test_a_baseline_that_wins_is_not_compared_with_itself():
         provider="own", strategy="model", limit="all", seed=1, baselines=("own:default",),
         shapes=tuple(judged.values()), is_complete=True,
     )  # fmt: skip
-    assert list(gain_lines(tuned)) == ["On 2 shapes the baseline is the fastest that was tried."]
+    assert list(gain_lines(tuned)) == [
+        "On 2 shapes own:default itself is the fastest that was tried."
+    ]
     (gain,) = tuning_document(tuned)["gains"]
     assert (gain["shapes"], gain["undecided"]) == (0, 0)

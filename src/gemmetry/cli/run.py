@@ -53,8 +53,9 @@ def print_failure(summary: RunSummary) -> None:
 
 
 @contextmanager
-def reporting_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
-    """Around a run into `folder`: an interrupt becomes an error that names what is stored.
+def reporting_what_is_kept(*folders: Path, fresh: bool) -> Iterator[None]:
+    """Around a run into `folders`: an interrupt becomes an error that names what is stored in the
+    first of them that has something.
 
     `fresh`: the run began anew, so that the same command would do so again.
 
@@ -66,21 +67,25 @@ def reporting_what_is_kept(folder: Path, *, fresh: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        message, hint = _kept(folder, fresh)
+        message, hint = _kept(folders, fresh)
         raise InterruptedRunError(message, hint=hint) from None
 
 
-def _kept(folder: Path, fresh: bool) -> tuple[str, str]:
-    """What an interrupted run left in `folder`, and how to continue."""
+def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
+    """What an interrupted run left in the first of `folders` with results, and how to continue."""
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.domain.units import counted
     from gemmetry.store.experiment import Experiment
 
-    try:
-        with Experiment.open(folder) as experiment:
-            done, total = sum(experiment.outcome_counts().values()), experiment.total()
-            samples = experiment.samples_count()
-    except GemmetryError:
+    for folder in folders:
+        try:
+            with Experiment.open(folder) as experiment:
+                done, total = sum(experiment.outcome_counts().values()), experiment.total()
+                samples = experiment.samples_count()
+                break
+        except GemmetryError:
+            continue
+    else:
         return "nothing was stored yet", "The same command starts over."
     dispatches = counted(total, "dispatch", "dispatches")
     taken = f" and {counted(samples, 'sample')}" if samples else ""

@@ -215,9 +215,12 @@ def _run(prepared: PreparedTuning, *, fresh: bool) -> TuningRun:
     from gemmetry.cli.console import command_line, stderr_console
     from gemmetry.cli.run import reporting_what_is_kept
     from gemmetry.reports.progress import ProgressListener
+    from gemmetry.tuning.strategy import EFFORTS
 
     progress = ProgressListener(stderr_console())
-    with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
+    searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
+    kept = reporting_what_is_kept(prepared.experiment, *searches, fresh=fresh)
+    with kept, progress as listener:
         return run_tuning(prepared, listener=listener, fresh=fresh, command=command_line())
 
 

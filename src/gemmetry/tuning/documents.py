@@ -60,7 +60,9 @@ def winner_table(found: TuningResult, *, shown: bool = False) -> Table:
     table = Table("winners", _COLUMNS, [list(row.values()) for row in rows])
     if not shown:
         return table
-    columns = tuple(column for column in _COLUMNS if column.name in _SHOWN)
+    # A single baseline is named below the table; the width goes to the configurations.
+    left_out = {"baseline"} if len(found.baselines) == 1 else set()
+    columns = tuple(one for one in _COLUMNS if one.name in _SHOWN and one.name not in left_out)
     return Table("winners", columns, [[row[one.name] for one in columns] for row in rows])
 
 
@@ -129,8 +131,10 @@ def _gains(found: TuningResult) -> Iterator[tuple[str, int, float | None, dict[s
 
 def gain_lines(found: TuningResult) -> Iterator[str]:
     """Sentences about what was gained over each baseline, and about ties."""
-    own = sum(any(one.is_winner for one in shape.against) for shape in found.shapes)
-    for name, shapes, mean, counts in _gains(found):
+    for place, (name, shapes, mean, counts) in enumerate(_gains(found)):
+        own = sum(shape.against[place].is_winner for shape in found.shapes if shape.against)
+        if own:
+            yield f"On {counted(own, 'shape')} {name} itself is the fastest that was tried."
         if mean is None:
             if not own:
                 yield f"{name}: no shape has both a winner and this baseline"
@@ -142,8 +146,6 @@ def gain_lines(found: TuningResult) -> Iterator[str]:
             f"Compared with {name}, the winners' speed is {mean:.3f}x in the geometric mean of "
             f"{counted(shapes, 'shape')}: {shown}."
         )
-    if own:
-        yield f"On {counted(own, 'shape')} the baseline is the fastest that was tried."
     tied = sum(bool(one.ties) for one in found.shapes)
     if tied:
         yield (
