@@ -60,9 +60,26 @@ def test_what_takes_longest_comes_first_for_several_devices():
     small, large, many = candidates(256, 2), candidates(1024, 2, 2), candidates(16, 5, 4)
     alone = candidates(2048, 1, 9)
     alone[0].runs_alone = True
-    found = longest_first([*small, *large, *many, *alone])
+    found = longest_first([*small, *large, *many, *alone], MAX_GROUP)
     assert found == [*many, *large, *small, *alone]
     assert sizes(found) == [5, 2, 2, 1]
+
+
+def test_small_operations_that_share_a_group_count_together():
+    """They are one group, which takes longer than that of a large operation."""
+    large = candidates(1024, 2)
+    small = [one for size in range(8, 28) for one in candidates(size, 1)]
+    assert longest_first([*large, *small], MAX_GROUP) == [*small, *large]
+
+
+def test_small_operations_are_the_work_of_all_devices():
+    small = [one for size in range(8, 72) for one in candidates(size, 1)]
+    for devices in (1, 2, 8, 100):
+        budget = Budget(GPU, job_of(RunSettings(memory_budget_bytes=1 << 40)), devices=devices)
+        found = [len(group) for group in groups(longest_first(small, budget.most_shared), budget)]
+        assert found == [max(1, 64 // devices)] * min(devices, 64)
+    shared = Budget(GPU, job_of(RunSettings(memory_budget_bytes=1 << 40)), devices=8)
+    assert [len(group) for group in groups(candidates(16, 50), shared)] == [50], "one operation"
 
 
 def test_groups_stay_within_memory():

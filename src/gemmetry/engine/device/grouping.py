@@ -34,9 +34,19 @@ class Budget:
     processes."""
 
     def __init__(
-        self, target: Target, job: Job, processes: int = 1, *, is_here: bool = True
+        self,
+        target: Target,
+        job: Job,
+        processes: int = 1,
+        *,
+        is_here: bool = True,
+        devices: int = 1,
     ) -> None:
-        """`is_here`: whether the device is one of this machine."""
+        """`is_here`: whether the device is one of this machine. `devices`: how many share the
+        work."""
+        self.most_shared = max(1, MAX_GROUP // devices)
+        """The most dispatches of different operations in a group. Small operations would otherwise
+        all be the work of one device."""
         self._job = job
         self._settings = job.settings
         self._processes = processes
@@ -77,12 +87,14 @@ def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Can
     for _, one_operation in groupby(candidates, key=lambda candidate: candidate.operation_name):
         members = list(one_operation)
         whole = sum(map(budget.needed_bytes, members))
-        if group and not _fits(group, used, len(members), whole, budget):
+        if group and (
+            len(group) + len(members) > budget.most_shared or used + whole > budget.limit_bytes
+        ):
             yield group
             group, used = [], 0
         for candidate in members:
             needed = budget.needed_bytes(candidate)
-            fits = _fits(group, used, 1, needed, budget)
+            fits = len(group) < MAX_GROUP and used + needed <= budget.limit_bytes
             if group and not (fits and _share(group[-1], candidate)):
                 yield group
                 group, used = [], 0
@@ -92,24 +104,21 @@ def groups(candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Can
         yield group
 
 
-def longest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The candidates of an operation together, and operations that take long before others, so that
-    several devices end at about the same time (Graham, *SIAM J. Appl. Math.* 17, 1969): those with
-    more dispatches, as each is sampled to about the same width, then larger ones. What runs alone
-    stays last."""
-    operations = [
-        list(members)
-        for _, members in groupby(candidates, lambda one: (one.runs_alone, one.operation_name))
-    ]
-    operations.sort(
-        key=lambda of: (of[0].runs_alone, -len(of), -of[0].operation.flops),
-    )
-    return [candidate for members in operations for candidate in members]
-
-
-def _fits(group: Sequence[Candidate], used: int, count: int, needed: int, budget: Budget) -> bool:
-    """Whether `count` further candidates, which need `needed` bytes together, fit in `group`."""
-    return len(group) + count <= MAX_GROUP and used + needed <= budget.limit_bytes
+def longest_first(candidates: Iterable[Candidate], most_shared: int) -> list[Candidate]:
+    """The candidates in the order of groups that several devices finish at about the same time
+    (Graham, *SIAM J. Appl. Math.* 17, 1969): groups that take long first, which are those with more
+    dispatches, as each is sampled to about the same width, then those of larger operations. What
+    runs alone stays last. `most_shared`: see :class:`Budget`."""
+    units: list[list[Candidate]] = []
+    for _, one_operation in groupby(candidates, lambda one: (one.runs_alone, one.operation_name)):
+        members = list(one_operation)
+        shares = units and _share(units[-1][-1], members[0])
+        if shares and len(units[-1]) + len(members) <= most_shared:
+            units[-1] += members
+        else:
+            units.append(members)
+    units.sort(key=lambda of: (of[0].runs_alone, -len(of), -max(c.operation.flops for c in of)))
+    return [candidate for members in units for candidate in members]
 
 
 def _share(last: Candidate, candidate: Candidate) -> bool:

@@ -75,8 +75,7 @@ class Serving:
             served = [
                 (slot, work)
                 for work in (
-                    self._work_on(target, pool, is_shared=len(devices) > 1)
-                    for target in self._targets
+                    self._work_on(target, pool, max(1, len(devices))) for target in self._targets
                 )
                 for slot in self._slots(work, devices, environment)
             ]
@@ -97,7 +96,7 @@ class Serving:
         (target,) = self._targets
         if not self._remains(target):
             return ""
-        work, journal = self._work_on(target, None, is_shared=True), self._journal
+        work, journal = self._work_on(target, None, self._agents_expected()), self._journal
         lanes = list(self._lanes.values())
         try:
             with Fleet(target, lanes, self._context, journal.experiment, journal.warn,
@@ -142,14 +141,19 @@ class Serving:
                 pool.close()
             agent.close(reason)
 
-    def _work_on(self, target: Target, pool: CompilePool | None, *, is_shared: bool) -> TargetWork:
-        """What there is to do on `target`; without a pool each device compiles for itself.
-        `is_shared`: by several devices."""
-        is_here = pool is not None
-        budget = Budget(target, self._job, self._job.process_count(target), is_here=is_here)
+    def _agents_expected(self) -> int:
+        """How many agents share the work; two, if any number may come."""
+        settings = self._context.settings
+        return settings.agents or max(2, len(settings.devices))
+
+    def _work_on(self, target: Target, pool: CompilePool | None, devices: int) -> TargetWork:
+        """What there is to do on `target`, which `devices` devices share; without a pool each
+        compiles for itself."""
+        processes, is_here = self._job.process_count(target), pool is not None
+        budget = Budget(target, self._job, processes, is_here=is_here, devices=devices)
         chunks: Iterable[list[Candidate]] = _chunks(self._candidates(target), CHUNK)
-        if is_shared:
-            chunks = map(longest_first, chunks)
+        if devices > 1:
+            chunks = (longest_first(chunk, budget.most_shared) for chunk in chunks)
         if pool is not None:
             chunks = self._ahead.chunks(chunks, target, pool)
         groups = (group for chunk in chunks for group in self._job.groups(chunk, budget))

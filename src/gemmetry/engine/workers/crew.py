@@ -25,6 +25,9 @@ class Crew:
         try:
             for _ in range(count):
                 self.workers.append(WorkerProcess(lane, context, hello))
+                # Nothing is opened, but everything is loaded, in all processes of all lanes at once
+                # and while the compilers work.
+                self.workers[-1].send(Open(()))
         except BaseException:
             self.kill()
             raise
@@ -44,9 +47,6 @@ class Crew:
                 failure = worker.wait_ready()
                 if failure is not None:
                     raise WorkerLost(ending_of(failure, worker.output_tail()))
-                # Nothing is opened, but everything is loaded, in all processes at once.
-                worker.send(Open(()))
-            for worker in self.workers:
                 worker.set_deadline(Stage.BUILD, "starting")
                 worker.expect((), ())
         except BaseException:
