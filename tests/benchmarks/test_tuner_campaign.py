@@ -53,6 +53,8 @@ def test_the_shapes_of_the_table():
     operations = [line.split()[0] for line in shown.splitlines()[1:]]
     assert len(operations) == len(set(operations)) == 80
     assert sum("_e4m3t_" in name for name in operations) == 40
+    total = sum(int(line.split()[1]) for line in shown.splitlines()[1:])
+    assert f"{total} configurations" in (ROOT / "benchmarks/tuner/h200.sh").read_text()
 
 
 def test_a_whole_campaign(tmp_path):
@@ -71,6 +73,7 @@ def test_a_whole_campaign(tmp_path):
 
 
 def test_the_table_of_tuned_shapes(tmp_path):
+    """Also where the time ends before it is written."""
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(names="factor_0p5", shapes="64x64x64, 128x64x32"))
     results = tmp_path / "results"
@@ -79,3 +82,9 @@ def test_the_table_of_tuned_shapes(tmp_path):
     assert "2 faster" in shown
     assert json.loads((results / "table.json").read_text())["target"] == "null"
     assert (results / "winners.md").read_text().count("factor_0p5") == 2
+
+    whole = (results / "table.json").read_text()
+    (results / "table.json").unlink()
+    shown = script("h200", results, SPEC=str(spec), DEVICE="null", LIMIT="0.01")
+    assert "tune ended with status 124" in shown
+    assert (results / "table.json").read_text() == whole

@@ -102,16 +102,20 @@ class DispatchTable:
         return {**content, "sha256": _checksum(content)}
 
 
+def table_text(table: DispatchTable) -> str:
+    """What the file of a table holds."""
+    return json.dumps(table.document(), indent=1, sort_keys=True) + "\n"
+
+
 def write_table(table: DispatchTable, path: Path) -> None:
     """Write a table as JSON.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    text = json.dumps(table.document(), indent=1, sort_keys=True) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
+        write_whole(path, table_text(table).encode())
     except OSError as error:
         raise StorageError(
             f"cannot write the table {path}: {error.strerror or error}",

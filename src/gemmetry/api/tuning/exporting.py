@@ -41,6 +41,7 @@ class ExportFormat:
 
 def _dispatcher(found: TuningResult, _suffix: str) -> str:
     from gemmetry.dispatcher.building import build_table
+    from gemmetry.dispatcher.table import table_text
     from gemmetry.store.experiment import Experiment
 
     if found.experiment is None:
@@ -50,7 +51,7 @@ def _dispatcher(found: TuningResult, _suffix: str) -> str:
         )
     with Experiment.open(found.experiment) as stored:
         built = build_table([stored.result_set()], load_provider)
-    return _json(built.table.document())
+    return table_text(built.table)
 
 
 def _results(found: TuningResult, _suffix: str) -> str:
