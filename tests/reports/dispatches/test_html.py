@@ -8,11 +8,13 @@ import re
 
 import pytest
 
+from gemmetry.analysis.dispatches.baseline import group_by_problem
 from gemmetry.analysis.dispatches.leader import find_leader
 from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, Environment, ResultSet
+from gemmetry.reports.dispatches import html as html_report
 from gemmetry.reports.dispatches.html import render_html, render_notebook_table
 from gemmetry.reports.dispatches.verdict_line import verdict_line
 from gemmetry.reports.palette import COLOURS, SCALE, provider_places
@@ -50,6 +52,24 @@ def test_data_is_complete_and_parses(page, result_set):
     assert data["baseline"] == "torch"
     bests = sum(row["best"] for row in data["derived"])
     assert bests == len({(r.operation, r.target) for r in result_set.records if r.measurement})
+
+
+def test_a_page_of_too_many_has_the_fastest_of_each_operation(
+    result_set, without_plotly_source, monkeypatch
+):
+    groups = group_by_problem(result_set.records)
+    monkeypatch.setattr(html_report, "_MOST_ROWS", len(groups) + 1)
+    page = without_plotly_source.sub("", render_html(result_set))
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    assert len(data["rows"]) == len(data["derived"]) == len(groups) + 1
+    place = [column["name"] for column in data["columns"]].index("operation")
+    assert {row[place] for row in data["rows"]} == {one.operation for one in result_set.records}
+    assert sum(row["best"] for row in data["derived"]) == sum(
+        any(one.measurement for one in group) for group in groups.values()
+    )
+    hidden = len(result_set.records) - len(groups) - 1
+    assert f"{hidden} dispatches of {len(result_set.records)} are not in the table" in page
+    assert "of all" in page
 
 
 def test_the_page_opens_with_who_is_fastest(page):

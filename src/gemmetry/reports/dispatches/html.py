@@ -58,6 +58,8 @@ from gemmetry.reports.tables.json import json_value
 from gemmetry.reports.texts import first_line, printable
 
 _NOTEBOOK_ROWS = 50
+_MOST_ROWS = 10_000
+"""A row takes about 3 KB: a page of 100,000 was 323 MB, which browsers do not open."""
 _SCRIPTS = ("format.js", "table.js", "plots.js", "report.js")
 
 
@@ -77,8 +79,10 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
     relative = judged_speedups(result_set, name) if name else None
     marks = find_run_marks(records)
     leader = find_leader(result_set, marks)
+    shown = _shown(records)
     return templates.get_template("report.html.j2").render(
         result_set=result_set,
+        hidden=len(records) - len(shown),
         verdict=verdict_line(records, leader, marks),
         cards=cards(records, name or ""),
         counts=outcome_counts(records),
@@ -95,7 +99,7 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         style=Markup(template_text(templates, "report.css")),
         scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
         plotly=Markup(plotly.get_plotlyjs()),
-        data=Markup(embed_json(_data(result_set, relative, marks))),
+        data=Markup(embed_json(_data(result_set, shown, relative, marks))),
         baseline=baseline_label(records, name) if name else "",
     )
 
@@ -124,8 +128,20 @@ def render_notebook_table(result_set: ResultSet) -> str:
     )
 
 
-def _data(result_set: ResultSet, relative: Speedups | None, marks: RunMarks) -> dict[str, Any]:
-    records = grouped_by_speed(result_set.records)
+def _shown(records: Sequence[Record]) -> list[Record]:
+    """The records of the table and the figures, grouped by speed: all, or as many of the fastest of
+    each problem as fit on a page."""
+    if len(records) <= _MOST_ROWS:
+        return grouped_by_speed(records)
+    groups = [sorted(group, key=rank) for group in group_by_problem(records).values()]
+    places = sorted((place, number) for number, of in enumerate(groups) for place in range(len(of)))
+    depths = Counter(number for _, number in places[:_MOST_ROWS])
+    return [record for number, of in enumerate(groups) for record in of[: depths[number]]]
+
+
+def _data(
+    result_set: ResultSet, records: Sequence[Record], relative: Speedups | None, marks: RunMarks
+) -> dict[str, Any]:
     bests = {problem: fastest(group) for problem, group in group_by_problem(records).items()}
     return {
         "columns": [
