@@ -105,24 +105,9 @@ def test_every_listed_configuration_is_valid_and_parses(name: str, types: str) -
         assert why_invalid(tile, operation, architecture(name)) is None
 
 
-HOPPER = TritonTile(128, 256, 64, 8, 4, method="persistent", parts=2)
-
-
-@pytest.mark.parametrize("types", ["bf16t_bf16n_bf16t", "bf16t_bf16t_bf16t", "f16t_f16n_f16t"])
-def test_default_on_hopper_is_the_persistent_tile_where_it_can_work(types: str) -> None:
-    large = parse_operation(f"matmul_4096x4096x4096_{types}")
-    assert choose(large, architecture("sm_90")) == HOPPER
-    names = [tile.name for tile in valid_tiles(large, architecture("sm_90"))]
-    assert names.count(HOPPER.name) == 1
-    for other in ("sm_80", "sm_100"):
-        assert not choose(large, architecture(other)).describes
-    unaligned = parse_operation(f"matmul_4095x4095x4095_{types}")
-    assert not choose(unaligned, architecture("sm_90")).describes
-
-
 def test_default_is_one_of_the_valid_tiles() -> None:
     chosen = tile_of(Configuration(), BF16, architecture("sm_90"))
-    assert chosen == HOPPER
+    assert chosen == TritonTile(128, 256, 64, 8, 3)
     assert chosen in valid_tiles(BF16, architecture("sm_90"))
     named = Configuration("tile_64x64x64_warps4_stages4_group8")
     assert tile_of(named, BF16, architecture("sm_90")) == TritonTile(64, 64, 64, 4, 4)

@@ -239,9 +239,7 @@ _BLOCKS = _make(
     (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (64, 256, 128, 4, 3),
     (32, 64, 128, 4, 4), (16, 64, 128, 4, 4),
 )  # fmt: skip
-# Measured on an H200 in bf16 at 4096³: 195 µs, where cuBLAS took 192 and `default` without it 216.
-_FASTEST_DESCRIBED = TritonTile(128, 256, 64, 8, 4, method=descriptors.PERSISTENT, parts=2)
-# The others were not measured.
+# Not measured yet.
 _DESCRIBED_SIXTEEN_BIT = tuple(
     replace(tile, method=method, parts=parts)
     for method in descriptors.METHODS
@@ -285,12 +283,7 @@ def _candidates(operation: Operation, architecture: Architecture | None) -> tupl
         return (*_FP8, *_DESCRIBED_FP8) if lhs.is_fp8 else _INT8
     if lhs is TF32:
         return _TENSOR_F32
-    if lhs is F32:
-        return _PLAIN_F32
-    sixteen_bit = (*_SIXTEEN_BIT, *_DESCRIBED_SIXTEEN_BIT)
-    if not architecture.has_wgmma or architecture.number >= 100:  # it was measured on Hopper only
-        return sixteen_bit
-    return tuple(dict.fromkeys((_FASTEST_DESCRIBED, *sixteen_bit)))
+    return _PLAIN_F32 if lhs is F32 else (*_SIXTEEN_BIT, *_DESCRIBED_SIXTEEN_BIT)
 
 
 def valid_tiles(operation: Operation, architecture: Architecture | None) -> list[TritonTile]:
@@ -313,8 +306,7 @@ def choose(operation: Operation, architecture: Architecture | None) -> TritonTil
     s = operation.signature
     if s.rhs_layout is Layout.COLUMN and s.lhs.itemsize == 2:
         # A column-major B: on an H200 256x128x64 ran at 764 TFLOP/s in bf16, 128x256x64 at 569.
-        # Those figures are of tiles whose loads are computed by threads.
-        tiles.sort(key=lambda tile: tile.block_n > 128 and tile != _FASTEST_DESCRIBED)
+        tiles.sort(key=lambda tile: tile.block_n > 128)
     elif s.rhs_layout is Layout.ROW and s.lhs is TF32:
         # B is transposed in registers, and taller tiles do it less often: 140 against 87 TFLOP/s.
         tiles.sort(key=lambda tile: tile.block_m < 256)
