@@ -160,7 +160,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "kernel_names/words.py",
     "traces/operators/gemms.py", "traces/operators/launchers.py",
     "training/manifest.py", "training/workload/__main__.py",  # libraries
-    "training/workload/facts.py",
+    "training/workload/facts.py", "tuning/strategies/optuna_sampler.py",
     "hardware/detect.py", "specs/fields.py", "specs/resolve.py",  # kinds of device
     "training/workload/ranks.py",
     "api/__init__.py", "dispatcher/building.py",  # libraries
