@@ -192,7 +192,9 @@ def test_shapes_are_distributed_over_devices_and_agents(cli, monkeypatch, where)
         places = {(record.operation, record.device_ids) for record in records}
         assert len(places) == 4, "an operation stays on one device"
     with Experiment.open(Path("t/search")) as search:
-        assert {record.device for record in search.records()} == {"null:0", "null:1"}
+        devices = {record.device for record in search.records()}
+    # A device that is late finds nothing left to do.
+    assert devices and devices <= {"null:0", "null:1"}
 
 
 def test_files(tune):
