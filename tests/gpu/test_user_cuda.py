@@ -138,8 +138,11 @@ def test_a_cuda_kernel_is_profiled_next_to_torch(
         f"profile --kernel {CUDA_EXAMPLE}:tiled --providers torch,user --device {gpu.device} "
         "--shapes 257x130x66 --dtypes bf16 --layouts tn --time-budget 200ms --json"
     )
-    assert run(arguments.split()) == 0
-    records = json.loads(capsys.readouterr().out)["records"]
+    status = run(arguments.split())
+    shown = capsys.readouterr()
+    records = json.loads(shown.out)["records"]
+    reasons = [(one["provider"], one["outcome"], one["reason"]) for one in records]
+    assert status == 0, (reasons, shown.err)
     own = {r["configuration"]: r for r in records if r["provider"] == "user"}
     assert set(own) == {"TILE16", "TILE32"}
     for record in own.values():
