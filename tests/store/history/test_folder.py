@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 
 import msgspec
 import pytest
@@ -126,7 +127,8 @@ def test_a_full_disk_leaves_what_was_stored(tmp_path, entries, file, monkeypatch
     assert next(iter(read_history(tmp_path).runs.values())) == entries
 
 
-def test_one_process_writes_at_a_time(tmp_path, entries):
+def test_one_process_writes_at_a_time(tmp_path, entries, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
     append(tmp_path, entries[:1])
     lock = FolderLock(tmp_path)
     try:
@@ -134,6 +136,16 @@ def test_one_process_writes_at_a_time(tmp_path, entries):
             append(tmp_path, entries[1:])
     finally:
         lock.release()
+
+
+def test_a_writer_waits_for_another(tmp_path, entries):
+    append(tmp_path, entries[:1])
+    lock = FolderLock(tmp_path)
+    release = threading.Timer(0.2, lock.release)
+    release.start()
+    append(tmp_path, entries[1:])
+    release.join()
+    assert sum(map(len, read_history(tmp_path).runs.values())) == len(entries)
 
 
 def test_a_missing_or_empty_history_is_an_error_with_the_next_step(tmp_path):

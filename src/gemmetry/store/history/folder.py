@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,11 @@ from gemmetry.store.history.entries import SCHEMA, Annotation, HistoryRun
 from gemmetry.store.lock import FolderLock
 
 ANNOTATIONS = "annotations.jsonl"
+
+PATIENCE_S = 10.0
+"""How long a writer waits for others; each holds the lock for a few lines."""
+
+_POLL_S = 0.05
 
 _SUFFIX = ".jsonl"
 _LONGEST_NAME = 60
@@ -75,14 +81,16 @@ def read_history(folder: Path) -> StoredHistory:
 
 def append(folder: Path, entries: list[HistoryRun] | list[Annotation]) -> None:
     """Append `entries` to the history at `folder`, which is created where it does not exist. An
-    entry is stored as a whole or not at all: what a full disk cuts off is removed again.
+    entry is stored as a whole or not at all: what a full disk cuts off is removed again. Another
+    process that is writing to it is waited for.
 
     Raises:
-        RequestError: another process is writing to it. StorageError: it cannot be written.
+        RequestError: it was still writing after :data:`PATIENCE_S`.
+        StorageError: it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock(folder, option="--store")
+        lock = _locked(folder)
     except OSError as error:
         raise _not_stored(folder, error) from error
     try:
@@ -95,6 +103,18 @@ def append(folder: Path, entries: list[HistoryRun] | list[Annotation]) -> None:
                 raise _not_stored(path, error) from error
     finally:
         lock.release()
+
+
+def _locked(folder: Path) -> FolderLock:
+    """The lock of `folder`, when other writers have released it."""
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return FolderLock(folder, option="--store")
+        except RequestError:
+            if time.monotonic() >= ends:
+                raise
+            time.sleep(_POLL_S)
 
 
 def file_name(device: str) -> str:
