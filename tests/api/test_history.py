@@ -6,8 +6,10 @@ import pytest
 
 import gemmetry
 from gemmetry.api import history
-from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
 from gemmetry.store.history.folder import append
+from gemmetry.store.lock import FolderLock
+from gemmetry.store.schema import JOURNAL_NAME
 
 KERNEL = "triton:matmul_128x256x256_bf16t_bf16t_f32t_default"
 
@@ -78,8 +80,53 @@ def test_experiments_are_added_once(tmp_path):
     assert len(history.load(store).check.devices[0].history.runs) == 1
 
 
-def test_an_experiment_that_cannot_be_read_adds_nothing(tmp_path):
-    gemmetry.profile(providers="null", shapes="64x64x64", device="null", experiment=tmp_path / "a")
-    with pytest.raises(RequestError):
-        history.add(tmp_path / "a", tmp_path / "missing", store=tmp_path / "store")
-    assert not (tmp_path / "store").exists()
+@pytest.fixture
+def experiments(tmp_path):
+    """The folders of three experiments. On a simulated device those of one shape within one second
+    are the same."""
+    folders = [tmp_path / name for name in "abc"]
+    for size, folder in enumerate(folders, 64):
+        shape = f"{size}x64x64"
+        gemmetry.profile(providers="null", shapes=shape, device="null", experiment=folder)
+    return folders
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged", "empty"])
+def test_experiments_are_added_together_or_not_at_all(experiments, tmp_path, harm):
+    first, second, third = experiments
+    store = tmp_path / "store"
+    history.add(first, store=store)
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    journal = third / JOURNAL_NAME
+    content = journal.read_bytes()
+    if harm == "missing":
+        journal.unlink()
+    else:
+        journal.write_bytes(b"\xff" * len(content) if harm == "damaged" else b"")
+    with pytest.raises(GemmetryError, match=str(third)):
+        history.add(second, third, store=store)
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+    with pytest.raises(GemmetryError, match=str(third)):
+        history.add(second, third, store=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    journal.write_bytes(content)
+    added, _ = history.add(second, third, second, first, store=store)
+    assert [one.state for one in added] == ["added", "added", "same", "same"]
+    assert len(history.load(store).check.devices[0].history.runs) == 3
+
+
+def test_nobody_writes_between_the_experiments_of_one_addition(experiments, tmp_path, monkeypatch):
+    store, locked = tmp_path / "store", []
+    read = history.read_history
+
+    def read_while_another_tries(folder):
+        with pytest.raises(RequestError, match="in use"):
+            FolderLock(folder, option="--store")
+        locked.append(folder)
+        return read(folder)
+
+    monkeypatch.setattr(history, "read_history", read_while_another_tries)
+    added, _ = history.add(*experiments, store=store)
+    assert locked == [store]
+    assert [one.state for one in added] == ["added"] * 3
+    FolderLock(store).release()

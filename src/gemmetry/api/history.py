@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.history.entries import HistoryRun
-from gemmetry.store.history.folder import StoredHistory, append, read_history
+from gemmetry.store.history.folder import StoredHistory, read_history, writing
 
 if TYPE_CHECKING:
     import polars
@@ -195,7 +195,7 @@ def add(
     time: str = "",
 ) -> tuple[list[AddedRun], list[str]]:
     """Append the results of experiments to the history in the folder `store`, which is created
-    where it does not exist.
+    where it does not exist: all of them or, if one fails, none.
 
     Args:
         commit: of what was measured; "": the one in which each run was started.
@@ -206,7 +206,7 @@ def add(
         What became of each run, and the lines of the history that cannot be read.
 
     Raises:
-        RequestError: an experiment cannot be read or has no results; nothing is added.
+        RequestError: an experiment cannot be read or has no results.
         StorageError: the history cannot be written.
     """
     read = []
@@ -214,24 +214,24 @@ def add(
         with Experiment.open(path) as opened:
             runs = runs_of(opened.result_set(), commit=commit, label=label, time=time)
         read += [(path, run) for run in runs]
-    try:
-        history = read_history(Path(store))
-    except RequestError:
-        history = StoredHistory()
-    return list(_appended(Path(store), read, history)), history.problems
+    with writing(Path(store)) as append_runs:
+        try:
+            history = read_history(Path(store))
+        except RequestError:
+            history = StoredHistory()
+        added = [_added(path, run, history) for path, run in read]
+        append_runs([one.run for one in added if one.state != "same"])
+    return added, history.problems
 
 
-def _appended(
-    store: Path, read: list[tuple[Path, HistoryRun]], history: StoredHistory
-) -> Iterator[AddedRun]:
-    for path, run in read:
-        known = history.runs.setdefault(run.device, [])
-        state = added_before(run, known) or "added"
-        is_older = bool(known) and run.time < known[-1].time
-        if state != "same":
-            append(store, [run])
-            known.append(run)
-        yield AddedRun(path, run, state, is_older)
+def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
+    """What becomes of a run, which `history` contains from then on."""
+    known = history.runs.setdefault(run.device, [])
+    state = added_before(run, known) or "added"
+    is_older = bool(known) and run.time < max(one.time for one in known)
+    if state != "same":
+        known.append(run)
+    return AddedRun(path, run, state, is_older)
 
 
 def _frame(table: Table) -> polars.DataFrame:

@@ -127,6 +127,30 @@ def test_a_full_disk_leaves_what_was_stored(tmp_path, entries, file, monkeypatch
     assert next(iter(read_history(tmp_path).runs.values())) == entries
 
 
+def test_entries_are_stored_together_or_not_at_all(tmp_path, entries, monkeypatch):
+    """The first of two device classes is written, and its disk is full before the second."""
+    others = [msgspec.structs.replace(one, device="another") for one in entries]
+    append(tmp_path, [entries[0], others[0]])
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")}
+    sizes = []
+    sync = os.fsync
+
+    def fill(descriptor):
+        sizes.append(os.fstat(descriptor).st_size)
+        if len(sizes) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(module.os, "fsync", fill)
+    with pytest.raises(StorageError, match="No space left"):
+        append(tmp_path, [*entries[1:], *others[1:]])
+    assert len(sizes) == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == before
+    monkeypatch.undo()
+    append(tmp_path, [*entries[1:], *others[1:]])
+    assert read_history(tmp_path).runs == {"another": others, entries[0].device: entries}
+
+
 def test_one_process_writes_at_a_time(tmp_path, entries, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 0.1)
     append(tmp_path, entries[:1])

@@ -36,7 +36,8 @@ def add(
     """Add experiments to a history.
 
     An experiment that is in the history already is not added again; one that has grown since then
-    replaces what was added. Lines are only ever appended.
+    replaces what was added. Lines are only ever appended. If one of the experiments cannot be read,
+    none is added.
     """
     from gemmetry.api import history
     from gemmetry.cli.console import note

@@ -8,8 +8,10 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,14 +81,26 @@ def read_history(folder: Path) -> StoredHistory:
     return history
 
 
-def append(folder: Path, entries: list[HistoryRun] | list[Annotation]) -> None:
-    """Append `entries` to the history at `folder`, which is created where it does not exist. An
-    entry is stored as a whole or not at all: what a full disk cuts off is removed again. Another
-    process that is writing to it is waited for.
+def append(folder: Path, entries: Sequence[HistoryRun | Annotation]) -> None:
+    """Append `entries` to the history at `folder`, which is created where it does not exist. All of
+    them are stored or none: what a full disk cuts off is removed again. Another process that is
+    writing to it is waited for.
 
     Raises:
         RequestError: it was still writing after :data:`PATIENCE_S`.
         StorageError: it cannot be written.
+    """
+    with writing(folder) as store:
+        store(entries)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Callable[[Sequence[HistoryRun | Annotation]], None]]:
+    """A function that appends entries to the history at `folder`, as :func:`append` does. Nobody
+    else writes to it meanwhile, so that what is read here is still true when entries are stored.
+
+    Raises:
+        RequestError, StorageError: as :func:`append`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,15 +108,24 @@ def append(folder: Path, entries: list[HistoryRun] | list[Annotation]) -> None:
     except OSError as error:
         raise _not_stored(folder, error) from error
     try:
-        for entry in entries:
-            name = ANNOTATIONS if isinstance(entry, Annotation) else file_name(entry.device)
-            path = folder / name
-            try:
-                _append_line(path, msgspec.json.encode(entry) + b"\n")
-            except OSError as error:
-                raise _not_stored(path, error) from error
+        yield partial(_store, folder)
     finally:
         lock.release()
+
+
+def _store(folder: Path, entries: Sequence[HistoryRun | Annotation]) -> None:
+    lines: dict[Path, bytes] = {}
+    for entry in entries:
+        name = ANNOTATIONS if isinstance(entry, Annotation) else file_name(entry.device)
+        lines[folder / name] = lines.get(folder / name, b"") + msgspec.json.encode(entry) + b"\n"
+    sizes: dict[Path, int] = {}
+    for path, text in lines.items():
+        try:
+            sizes[path] = _append_lines(path, text)
+        except OSError as error:
+            for written, size in sizes.items():
+                os.truncate(written, size)
+            raise _not_stored(path, error) from error
 
 
 def _locked(folder: Path) -> FolderLock:
@@ -125,15 +148,17 @@ def file_name(device: str) -> str:
     return f"{plain or 'device'}-{digest}{_SUFFIX}"
 
 
-def _append_line(path: Path, line: bytes) -> None:
+def _append_lines(path: Path, text: bytes) -> int:
+    """Append all of `text` or nothing of it; the size of the file before."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line  # half a line that an ended process left stays a line of its own
+            text = b"\n" + text  # half a line that an ended process left stays a line of its own
+        rest = memoryview(text)
         try:
-            while line:
-                line = line[os.write(descriptor, line) :]
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
             os.fsync(descriptor)
         except OSError:
             os.ftruncate(descriptor, size)
@@ -142,6 +167,7 @@ def _append_line(path: Path, line: bytes) -> None:
         os.close(descriptor)
     if not size:
         sync(path.parent)
+    return size
 
 
 def _lines(path: Path, kind: type[_T], problems: list[str]) -> Iterator[_T]:
