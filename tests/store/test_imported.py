@@ -101,6 +101,16 @@ def test_what_cannot_be_imported_leaves_nothing_behind(tmp_path, open_experiment
         measured_like(tmp_path / "mine")
 
 
+def test_a_file_without_results_among_others_is_named(tmp_path) -> None:
+    full = _table(tmp_path / "t.csv", "(8, 8, 8);1;2")
+    empty = _table(tmp_path / "empty.csv")
+    summary = import_results([full, empty], tmp_path / "out", operation="f32t_f32t_f32t")
+    assert summary.records == 2
+    assert summary.problems == ["empty.csv: there are no results in it"]
+    with pytest.raises(RequestError, match=r"empty\.csv: there are no results in it"):
+        import_results([empty], tmp_path / "other")
+
+
 def test_several_devices_are_not_one(tmp_path, open_experiment, make_record) -> None:
     with open_experiment(tmp_path / "mine") as experiment:
         experiment.finish({1: make_record(), 2: make_record(distribution="normal")})

@@ -111,12 +111,13 @@ def import_results(
         form, found = read_results(path, stated)
         digest.update(path.read_bytes())
         summary.problems += found.problems
+        if not found.results and not found.problems:
+            summary.problems.append(f"{path.name}: there are no results in it")
         summary.by_format[form.name] += len(found.results)
         made += [_Imported(form.name, path.name, result) for result in found.results]
     if not made:
         raise RequestError(
-            f"nothing can be imported from {', '.join(map(str, files))}: "
-            + (summary.problems[0] if summary.problems else "there are no results"),
+            f"nothing can be imported from {', '.join(map(str, files))}: " + summary.problems[0],
             hint="gemmetry import --help shows what files have to state.",
         )
     summary.records = len(made)

@@ -75,6 +75,7 @@ def test_the_time_is_a_mean_and_the_configuration_is_kept(read) -> None:
     [
         ({"Disposition": "not_verified"}, Outcome.OK),
         ({"Disposition": "incorrect"}, Outcome.WRONG),
+        ({"Disposition": "invalid_problem"}, Outcome.UNSUPPORTED),
         ({"Disposition": "failed", "Status": "error_internal", "Runtime": 0}, Outcome.LAUNCH_ERROR),
         ({"Status": "error_not_supported", "Runtime": 0}, Outcome.LAUNCH_ERROR),
         ({"Disposition": "not_run", "Status": "not_run", "Runtime": 0}, Outcome.SKIPPED),
@@ -91,6 +92,10 @@ def test_a_row_without_a_valid_time_has_its_reason(read, changes, outcome) -> No
     [
         (_row()[:60], "cells, and the header"),
         (_row(OperationKind="conv2d"), "conv2d is not a plain matrix product"),
+        (_row(gemm_kind="planar_complex"), "gemm_kind planar_complex is not a plain"),
+        (_row(gemm_kind="grouped"), "gemm_kind grouped is not a plain"),
+        (_row(Disposition="odd"), "its disposition 'odd' is unknown"),
+        (_row(Operation="x" * 200_000), "field larger than field limit"),
         (_row(A="f99:row"), "f99"),
         (_row(A="f16:nhwc"), "no layout row or column"),
         (_row(m="x"), "m is 'x'"),
@@ -107,6 +112,13 @@ def test_a_row_that_cannot_be_read_is_left_out_and_named(read, line, why) -> Non
     assert len(found.results) == 1
     (problem,) = found.problems
     assert problem.startswith("c.csv:2: ") and why in problem
+
+
+def test_the_columns_of_tags_stand_before_the_others(read) -> None:
+    found = read(f"m,night,{HEADER}", f"1,monday,{_row()}")
+    assert found.problems == []
+    (result,) = found.results
+    assert operation_name(result.operation) == "matmul_256x512x128_f16t_f16n_f16t"
 
 
 def test_a_table_without_a_needed_column_is_named(read) -> None:

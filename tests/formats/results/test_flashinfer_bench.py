@@ -85,6 +85,11 @@ def test_a_solution_that_failed_has_its_reason(read, status, outcome) -> None:
     assert result.reason == f"flashinfer-bench: {status}: first"
 
 
+def test_a_log_may_contain_other_ends_of_lines(read) -> None:
+    found = read(_line().replace("my_kernel", "my\u2028kernel\x85"), _line())
+    assert (len(found.results), found.problems) == (2, [])
+
+
 def test_a_workload_without_evaluation_is_no_result(read) -> None:
     found = read(_line(solution=None, evaluation=None), "", _line())
     assert (len(found.results), found.problems) == (1, [])
@@ -100,6 +105,9 @@ def test_a_workload_without_evaluation_is_no_result(read) -> None:
             "digits",
         ),
         (_line(workload=None), "lacks a field"),
+        (_line("ODD"), "its status 'ODD' is unknown"),
+        ("[1]", "not a JSON object"),
+        ("[" * 100_000, "damaged or cut off"),
         (_line(definition="gqa_paged_decode"), "no definition of gqa_paged_decode"),
         (_line(definition="../../secret"), "not the name of a definition"),
     ],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -71,6 +72,8 @@ def test_a_file_that_ends_within_an_entry_loses_that_entry_only(read) -> None:
     ("entry", "operation", "why"),
     [
         ({"MWG": 8, "SA": 1, "time": -1.0}, WHOLE, "not a positive number"),
+        ({"MWG": 8, "SA": 1, "time": 1.0, "times": "123"}, WHOLE, "times are '123', not a list"),
+        ({"MWG": 8, "SA": 1, "time": 1.0, "times": [1.0, math.nan]}, WHOLE, "a time is nan"),
         ({"MWG": 8, "time": 1.0}, WHOLE, "lacks a field"),
         ({"MWG": 8, "SA": 1}, WHOLE, "lacks a field"),
         ({"MWG": 8, "SA": 1, "time": 1.0}, "f32t_f32t_f32t", "does not state the problem"),
@@ -81,6 +84,11 @@ def test_an_entry_that_cannot_be_read_is_left_out_and_named(read, entry, operati
     assert found.results == []
     (problem,) = found.problems
     assert problem.startswith("k.json: 8,1: ") and why in problem
+
+
+def test_a_file_of_endless_depth_is_damaged(read) -> None:
+    found = read('{"tune_params_keys": ["MWG"], "cache": ' + "[" * 100_000)
+    assert "damaged" in found.problems[0]
 
 
 def test_a_file_without_an_end_is_named(read) -> None:

@@ -51,6 +51,40 @@ def test_a_message_in_place_of_metrics_is_the_reason(read, message, outcome) -> 
     assert message in result.reason
 
 
+def test_a_latency_may_have_its_spread_after_it(read) -> None:
+    found = read("(8, 8, 8);0.0125 (±1.20%);3;0.025 (+-0.5%);1")
+    assert [one.time_ns for one in found.results] == [12500.0, 25000.0]
+    assert found.problems == []
+
+
+def test_what_the_file_calls_inaccurate_is_wrong_and_has_no_time(read) -> None:
+    header = "x_val;a-accuracy;a-latency;b-accuracy;b-latency;b-c-latency;b-c-error"
+    lines = ("(8, 8, 8);False;1;True;2;;b-c failed", "(8, 8, 9);0.0;1;1.0;2;3;")
+    found = read(*lines, header=header)
+    assert found.problems == []
+    assert [(one.configuration, one.time_ns, one.outcome) for one in found.results] == [
+        ("a", None, Outcome.WRONG), ("b", 2e6, Outcome.OK), ("b_c", None, Outcome.LAUNCH_ERROR),
+        ("a", None, Outcome.WRONG), ("b", 2e6, Outcome.OK), ("b_c", 3e6, Outcome.OK),
+    ]  # fmt: skip
+    assert "accuracy" in found.results[0].reason
+    assert "b-c failed" in found.results[2].reason
+
+
+def test_an_accuracy_takes_the_place_of_no_latency(read) -> None:
+    found = read("(8, 8, 8);True;", header="x_val;a-accuracy;a-latency")
+    assert found.results == []
+    assert found.problems == ["t.csv:2: a: it has no latency"]
+
+
+@pytest.mark.parametrize("cell", ['"open', "9" * 200_000])
+def test_a_row_that_is_no_csv_ends_the_table_and_is_named(read, cell) -> None:
+    found = read("(8, 8, 8);1;1;1;1", f"(8, 8, 9);{cell};1;1;1", "(8, 8, 10);1;1;1;1")
+    assert len(found.results) == 2
+    (problem,) = found.problems
+    assert problem.startswith("t.csv:")
+    assert "the rows from here on are lost" in problem
+
+
 @pytest.mark.parametrize(
     ("line", "operation", "why"),
     [

@@ -25,17 +25,23 @@ from gemmetry.formats.foreign_results import (
 from gemmetry.formats.results import ResultFormat
 
 _BEGINNING: Final = "Problem,Provider,OperationKind,Operation,Disposition,Status"
+"""Of the header. The columns of ``--tags`` stand before it."""
 _NEEDED: Final = (
     "OperationKind", "Operation", "Disposition", "Status", "m", "n", "k", "A", "B", "C", "Runtime",
 )  # fmt: skip
 _LAYOUTS: Final = {"row": Layout.ROW, "column": Layout.COLUMN}
+_KINDS: Final = ("", "gemm", "batched", "array", "universal")
+"""Values of ``gemm_kind`` that are plain products: not planar complex, sparse or grouped ones."""
 _OUTCOMES: Final = {
+    "passed": Outcome.OK,
+    "not_verified": Outcome.OK,
     "incorrect": Outcome.WRONG,
     "failed": Outcome.LAUNCH_ERROR,
+    "invalid_problem": Outcome.UNSUPPORTED,
     "not_supported": Outcome.UNSUPPORTED,
     "not_run": Outcome.SKIPPED,
 }
-"""Disposition of a row that has no valid time -> outcome."""
+"""Disposition -> outcome."""
 _CONFIGURES: Final = (
     "op_class", "cta_m", "cta_n", "cta_k", "cluster_m", "cluster_n", "cluster_k", "stages",
     "warps_m", "warps_n", "warps_k", "inst_m", "inst_n", "inst_k", "raster_order", "swizzle_size",
@@ -51,16 +57,15 @@ def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
     found = ForeignFile()
     header: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(_BEGINNING):
+        if _BEGINNING in line:
             header = line.split(",")
             if missing := [name for name in _NEEDED if name not in header]:
                 found.left_out(f"{path.name}:{number}", f"no columns {', '.join(missing)}")
                 header = []
         elif header and line.strip():
-            cells = next(csv.reader([line]))
             try:
-                found.results.append(_result(header, cells))
-            except RowError as error:
+                found.results.append(_result(header, next(csv.reader([line]))))
+            except (RowError, csv.Error) as error:
                 found.left_out(f"{path.name}:{number}", error)
         else:
             continue
@@ -73,7 +78,11 @@ def _result(header: list[str], cells: list[str]) -> ForeignResult:
     row = dict(zip(header, cells, strict=True))
     if row["OperationKind"] != "gemm":
         raise RowError(f"{row['OperationKind']} is not a plain matrix product")
-    outcome = _OUTCOMES.get(row["Disposition"], Outcome.OK)
+    if row.get("gemm_kind", "") not in _KINDS:
+        raise RowError(f"gemm_kind {row['gemm_kind']} is not a plain matrix product")
+    if row["Disposition"] not in _OUTCOMES:
+        raise RowError(f"its disposition {row['Disposition']!r} is unknown")
+    outcome = _OUTCOMES[row["Disposition"]]
     if row["Status"] != "success" and outcome is Outcome.OK:
         outcome = Outcome.LAUNCH_ERROR
     ok = outcome is Outcome.OK

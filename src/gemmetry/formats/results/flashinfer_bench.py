@@ -28,15 +28,19 @@ from gemmetry.formats.foreign_results import (
 )
 from gemmetry.formats.results import ResultFormat
 
-_NAME: Final = re.compile(r"gemm_n(?P<n>\d+)_k(?P<k>\d+)")
+_NAME: Final = re.compile(r"gemm_n(?P<n>\d{1,18})_k(?P<k>\d{1,18})")
 """The name of a definition of A (M, K) times the transpose of B (N, K)."""
 _OUTCOMES: Final = {
     "PASSED": Outcome.OK,
+    "INCORRECT_NUMERICAL": Outcome.WRONG,
+    "INCORRECT_SHAPE": Outcome.WRONG,
+    "INCORRECT_DTYPE": Outcome.WRONG,
+    "REWARD_HACK": Outcome.WRONG,
     "COMPILE_ERROR": Outcome.COMPILE_ERROR,
     "RUNTIME_ERROR": Outcome.LAUNCH_ERROR,
     "TIMEOUT": Outcome.TIMEOUT,
 }
-"""Status -> outcome; the others, such as INCORRECT_NUMERICAL, are wrong."""
+"""Status -> outcome."""
 
 
 def _recognises(text: str) -> bool:
@@ -46,13 +50,12 @@ def _recognises(text: str) -> bool:
 
 def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
     found = ForeignFile()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a log may contain other ends of lines
         if not line.strip():
             continue
         try:
-            document = json.loads(line)
-            result = _result(path, document, stated)
-        except json.JSONDecodeError:
+            result = _result(path, json.loads(line), stated)
+        except (json.JSONDecodeError, RecursionError):
             found.left_out(f"{path.name}:{number}", "the line is damaged or cut off")
         except ValueError as error:  # RowError, and numbers of thousands of digits
             found.left_out(f"{path.name}:{number}", error)
@@ -66,11 +69,15 @@ def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
 
 def _result(path: Path, line: Mapping[str, Any], stated: StatedOperation) -> ForeignResult | None:
     """None for a workload without an evaluation."""
+    if not isinstance(line, dict):
+        raise RowError("it is not a JSON object")
     evaluation = line.get("evaluation")
     if not evaluation:
         return None
     status = str(evaluation["status"])
-    outcome = _OUTCOMES.get(status, Outcome.WRONG)
+    if status not in _OUTCOMES:
+        raise RowError(f"its status {status!r} is unknown")
+    outcome = _OUTCOMES[status]
     log = str(evaluation.get("log") or "").strip().splitlines()
     return ForeignResult(
         operation=_operation(path, str(line["definition"]), line["workload"]["axes"], stated),
@@ -129,7 +136,7 @@ def _find_definition(folder: Path, name: str) -> Mapping[str, Any] | None:
         for file in (parent / "definitions").glob(f"**/{name}.json"):
             try:
                 found = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
+            except (OSError, ValueError, RecursionError):
                 continue
             return found if isinstance(found, dict) else None
     return None

@@ -15,6 +15,7 @@ from gemmetry.domain.outcome import Outcome
 from gemmetry.formats.foreign_results import (
     ForeignFile,
     ForeignResult,
+    RowError,
     StatedOperation,
     milliseconds,
     plain_name,
@@ -58,7 +59,7 @@ def _closed(text: str) -> Mapping[str, Any] | None:
     for end in ("", "}}"):
         try:
             found = json.loads(text.rstrip().rstrip(",") + end)
-        except ValueError:  # damaged, or a number of thousands of digits
+        except (ValueError, RecursionError):  # damaged, or a number of thousands of digits
             continue
         return found if isinstance(found, dict) else None
     return None
@@ -75,7 +76,9 @@ def _result(
     document: Mapping[str, Any], entry: Mapping[str, Any], stated: StatedOperation
 ) -> ForeignResult:
     parameters = {name: entry[name] for name in document["tune_params_keys"]}
-    time, samples = entry["time"], entry.get("times") or ()
+    time, samples = entry["time"], entry.get("times") or []
+    if not isinstance(samples, list):
+        raise RowError(f"its times are {samples!r}, not a list")
     failed = isinstance(time, str) and not time.replace(".", "", 1).isdigit()
     outcome = _OUTCOMES.get(time, Outcome.LAUNCH_ERROR) if failed else Outcome.OK
     return ForeignResult(
