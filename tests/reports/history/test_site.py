@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -11,6 +12,7 @@ import pytest
 from gemmetry.analysis.history.checking import check_history
 from gemmetry.domain.errors import StorageError
 from gemmetry.reports.history.site import write_site
+from gemmetry.reports.palette import contrast
 from gemmetry.store.history.entries import SCHEMA, Annotation
 from gemmetry.store.history.folder import StoredHistory
 
@@ -121,3 +123,89 @@ def test_the_trends_are_drawn_in_a_browser(site, browser):
     assert browser.execute_script("return document.getElementById('count').textContent") == (
         "1 of 60"
     )
+
+
+@pytest.fixture
+def phone(browser):
+    """A screen of 390 pixels."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def open_with_a_series(browser, site):
+    """The page, with the first series of the changes drawn."""
+    browser.get(f"file://{site}/index.html")
+    browser.execute_script("document.querySelector('#changes a[data-series]').click()")
+    drawn = "return document.querySelectorAll('#detail svg circle').length"
+    for _ in range(100):
+        if browser.execute_script(drawn):
+            return
+        browser.execute_async_script("setTimeout(arguments[0], 50)")
+    raise AssertionError("no series was drawn")
+
+
+@pytest.mark.browser
+def test_nothing_is_wider_than_a_phone(site, phone):
+    open_with_a_series(phone, site)
+    wide = phone.execute_script(
+        """
+        return [...document.querySelectorAll('body *')]
+          .filter((one) => one.getBoundingClientRect().right > 391 || one.scrollWidth > 391)
+          .map((one) => one.outerHTML.slice(0, 80));
+        """
+    )
+    assert wide == []
+    assert phone.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.browser
+def test_the_labels_of_the_times_are_round(site, browser):
+    open_with_a_series(browser, site)
+    labels = browser.execute_script(
+        "return [...document.querySelectorAll('#detail svg text')].map((one) => one.textContent)"
+    )
+    times = [float(one.split()[0]) for one in labels if one.endswith("s") and one[0].isdigit()]
+    assert 3 <= len(times) <= 6
+    (step,) = {round(later - earlier, 9) for earlier, later in itertools.pairwise(times)}
+    assert f"{step:e}"[:8] in ("1.000000", "2.000000", "5.000000")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_colours_are_those_that_the_reader_prefers(site, browser, scheme):
+    """Texts have the contrast of 4.5 that WCAG 2.1 requires, on a background of the scheme."""
+    prefers = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", prefers)
+    try:
+        open_with_a_series(browser, site)
+        found = browser.execute_script(
+            """
+            const solid = (one) => {
+              for (let at = one; at; at = at.parentElement) {
+                const colour = getComputedStyle(at).backgroundColor;
+                if (!/, 0\\)$/.test(colour)) return colour;
+              }
+              return '';
+            };
+            const shown = [...document.querySelectorAll('main *')].filter((one) => one.offsetParent
+              && [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()));
+            return shown.map((one) =>
+              [getComputedStyle(one).color, solid(one), one.outerHTML.slice(0, 80)]);
+            """
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert len(found) > 100
+    backgrounds = {sum(rgb(background)) / 3 for _, background, _ in found}
+    assert all((one > 128) == (scheme == "light") for one in backgrounds)
+    assert [one for one in found if contrast(hexed(one[0]), hexed(one[1])) < 4.5] == []
+
+
+def rgb(colour):
+    return [int(part) for part in re.findall(r"\d+", colour)[:3]]
+
+
+def hexed(colour):
+    return "#" + "".join(f"{part:02x}" for part in rgb(colour))

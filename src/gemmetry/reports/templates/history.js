@@ -59,6 +59,12 @@
     document.head.append(script);
   }
 
+  // The least of 1, 2, 5, 10, 20 ... that is not less than `least`.
+  function roundStep(least) {
+    const power = 10 ** Math.floor(Math.log10(least));
+    return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= least * 0.999);
+  }
+
   function large(series, points) {
     const device = data.devices.find((one) => one.name === series.device) || data.devices[0];
     const [width, height, left, bottom, top] = [Math.max(320, Math.min(1300, get("detail").clientWidth - 34)), 300, 76, 34, 16];
@@ -69,8 +75,8 @@
     const [low, high] = spread([...lows, ...highs]);
     const x = (run) => left + ((width - left - 12) * run) / (count - 1);
     const y = (ns) => top + (height - top - bottom) * (1 - (ns - low) / (high - low));
-    for (let place = 0; place < 5; place += 1) {
-      const value = low + ((high - low) * (place + 0.5)) / 5;
+    const step = roundStep((high - low) / 4);
+    for (let value = Math.ceil(low / step) * step; value <= high; value += step) {
       picture.append(element("line", { class: "grid", x1: left, x2: width - 12, y1: y(value), y2: y(value) }));
       picture.append(element("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, formatNs(value)));
     }
