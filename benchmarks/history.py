@@ -6,7 +6,8 @@ that is there.
 
 Histories are synthetic (``tests/histories.py``): each problem has a reference and two more
 dispatches, and each run a level of its own. False alarms are counted for all series together, as
-`gemmetry history check` judges them, for several kinds of noise around a constant level.
+`gemmetry history check` judges them, for several kinds of noise around a constant level, and for
+levels that drift.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +38,36 @@ NOISE = 0.02
 """Relative, of each dispatch in each run where false alarms are counted: as much as counts as a
 change, so that none is hidden by being too small."""
 
+DRIFT = 0.05
+"""Relative, from the first run to the last."""
+
+POWERS = (
+    (1.02, 0.004, 0.02), (1.02, 0.004, 0.01), (1.02, 0.02, 0.01), (1.05, 0.004, 0.02),
+    (1.10, 0.004, 0.02), (1.10, 0.02, 0.02),
+)  # fmt: skip
+"""Factors of slower kernels, with the noise of each dispatch and the threshold of the check."""
+
+SINCE = (3, 4, 5, 6, 8, 10, 15, 20)
+"""Runs after a change at which it is looked for."""
+
 
 def wander(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Half of the variance changes within days, as if machines were in one of several states."""
     slow = histories.correlated(0.8)(random, shape)
     return np.asarray((slow + histories.gaussian(random, shape)) / np.sqrt(2))
+
+
+def machine_drift(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """All dispatches become slower together, by as much in each run, in total by :data:`DRIFT`."""
+    return np.asarray(
+        histories.gaussian(random, shape) + DRIFT / NOISE * np.linspace(0, 1, shape[-1])
+    )
+
+
+def own_drifts(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Each dispatch drifts by itself, in total by at most :data:`DRIFT` up or down."""
+    totals = DRIFT / NOISE * random.uniform(-1, 1, size=(*shape[:-1], 1))
+    return np.asarray(histories.gaussian(random, shape) + totals * np.linspace(0, 1, shape[-1]))
 
 
 NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
@@ -49,6 +76,8 @@ NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] 
     "neighbours correlate with 0.3": histories.correlated(0.3),
     "neighbours correlate with 0.6": histories.correlated(0.6),
     "slow states under normal noise": wander,
+    "the machine drifts by 5 %": machine_drift,
+    "each drifts by up to 5 % either way": own_drifts,
 }
 
 
@@ -69,14 +98,46 @@ def false_alarms(kind: str, series: int, runs: int, *, seed: int = 1) -> Counter
     return counts
 
 
-def found_after(runs_since: int, series: int, runs: int, *, planted: int, factor: float) -> int:
-    """How many of the planted slower kernels are found, as kernels, after so many runs."""
-    synthetic = histories.SyntheticHistory(shapes=-(-series // 3), runs=runs)
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Of planted slower kernels: what was found after the last of :data:`SINCE`."""
+
+    found: int
+    """With a change within three runs of the planted one, whatever its cause."""
+    kernel: int
+    """Judged to be changes of a kernel."""
+    delays: tuple[int, ...]
+    """Runs until each of these was first judged so, ascending."""
+
+
+def power(
+    factor: float, series: int, runs: int, *, planted: int = 10, noise: float = 0.004,
+    threshold: float = THRESHOLD,
+) -> Power:  # fmt: skip
+    """How many of `planted` kernels that take `factor` times as long are found, and how soon. The
+    history grows; it is judged as if each of its runs were the latest."""
+    synthetic = histories.SyntheticHistory(
+        shapes=-(-series // 3), runs=runs, noise=noise, host_noise=noise
+    )
+    first = runs - SINCE[-1]
     for shape in range(planted):
-        synthetic.slow(factor, runs - runs_since, provider="triton", shape=shape)
+        synthetic.slow(factor, first, provider="triton", shape=shape)
     entries = synthetic.entries()
-    found = history_changes(device_history(entries[0].device, entries), threshold=THRESHOLD)
-    return sum(one.cause is ChangeCause.KERNEL for one in found.changes)
+    expected = {synthetic.dispatch("triton", shape) for shape in range(planted)}
+    delays: dict[str, int] = {}
+    found: set[str] = set()
+    for since in SINCE:
+        device = device_history(entries[0].device, entries[: first + since])
+        near = [
+            (f"{key[0]}:{key[1]}", change.cause)
+            for change in history_changes(device, threshold=threshold).changes
+            for key in [device.keys[change.series]]
+            if abs(change.run - first) <= 3
+        ]
+        found = {name for name, _ in near} & expected
+        kernels = {name for name, cause in near if cause is ChangeCause.KERNEL} & expected
+        delays = {name: delays.get(name, since) for name in kernels}
+    return Power(len(found), len(delays), tuple(sorted(delays.values())))
 
 
 def speed(series: int, runs: int) -> dict[str, float]:
@@ -126,10 +187,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             causes = sum(counts[cause] for cause in ChangeCause if cause is not ChangeCause.NOISE)
             print(f"| {kind} | {length} | {counts['series']} | {causes} | {counts['kernel']} "
                   f"| {counts['alarms']} |")  # fmt: skip
-    print("\n| runs since | slower kernels found, of 10 that take 1.05 times as long |")
-    print("|---|---|")
-    for since in (3, 4, 5, 6, 8, 10):
-        print(f"| {since} | {found_after(since, series, runs, planted=10, factor=1.05)} |")
+    print("\n| slower by | noise | --threshold | found | kernel | half after | all after |")
+    print("|---|---|---|---|---|---|---|")
+    for factor, noise, threshold in POWERS:
+        shown = power(factor, series, runs, noise=noise, threshold=threshold)
+        half, last = (
+            str(shown.delays[count - 1]) if len(shown.delays) >= count else "–" for count in (5, 10)
+        )
+        print(f"| {factor - 1:.0%} | {noise:.1%} | {threshold:.0%} | {shown.found} "
+              f"| {shown.kernel} | {half} | {last} |".replace("%", " %"))  # fmt: skip
 
 
 if __name__ == "__main__":

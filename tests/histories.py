@@ -84,6 +84,11 @@ class SyntheticHistory:
             if provider in ("*", name) and shape in (None, number):
                 factors[first:end] *= factor
 
+    @staticmethod
+    def dispatch(provider: str, shape: int) -> str:
+        """``provider:name`` of a dispatch."""
+        return f"{provider}:{_operation(shape)}_default"
+
     def upgrade(self, first: int, package: str, version: str) -> None:
         for environment in self.environments[first:]:
             environment["packages"][package] = version
@@ -109,7 +114,7 @@ class SyntheticHistory:
         )  # fmt: skip
 
     def _point(self, number: int, provider: str, shape: int, median: float) -> HistoryPoint:
-        operation = f"matmul_{64 * (shape + 1)}x256x256_bf16t_bf16t_f32t"
+        operation = _operation(shape)
         common: Mapping[str, Any] = {
             "provider": provider, "dispatch": f"{operation}_default", "operation": operation,
             "target": "cuda-sm_90", "distribution": "normal", "environment": "e",
@@ -120,3 +125,7 @@ class SyntheticHistory:
             **common, median_ns=median, low_ns=0.998 * median, high_ns=1.002 * median, samples=60,
             rounds=12, method="graph", sm_clock_hz=float(self.clocks[number]), power_w=600.0,
         )  # fmt: skip
+
+
+def _operation(shape: int) -> str:
+    return f"matmul_{64 * (shape + 1)}x256x256_bf16t_bf16t_f32t"
