@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def usual_longest_field() -> Iterator[None]:
-    """Python's own limit of a CSV field, which holds for the process: readers of traces raise it."""
+    """Python's own limit of a CSV field: it is one of the process, and other readers raise it."""
     before = csv.field_size_limit(131_072)
     yield
     csv.field_size_limit(before)
