@@ -73,7 +73,8 @@ def test_a_token_that_all_users_can_read_is_refused(tmp_path: Path) -> None:
     token.chmod(0o644)
     with pytest.raises(RequestError, match="all users of this machine") as refused:
         check_settings(settings)
-    assert refused.value.hint == f"chmod 600 {token}"
+    assert refused.value.hint.startswith(f"chmod 600 {token};")
+    assert "defaultMode: 0400" in refused.value.hint  # A mounted secret cannot be changed.
     token.chmod(0o440)  # A secret of Kubernetes that a group may read.
     check_settings(settings)
 

@@ -54,7 +54,8 @@ def read_token(path: Path, *, is_private: bool = False) -> bytes:
             raise RequestError(
                 f"all users of this machine can use the token in {path}, and with it run code "
                 "through the agents",
-                hint=f"chmod 600 {path}",
+                hint=f"chmod 600 {path}; in a pod, mount the secret with defaultMode: 0400, or "
+                "0440 and fsGroup where the container does not run as root",
             )
         return check_token(path.read_bytes(), str(path))
     except OSError as error:

@@ -119,6 +119,16 @@ def test_an_option_that_cannot_be_one_is_named(make, options, named, answers):
     assert not (make().folder / slurm.TOKEN).exists()
 
 
+def test_a_controller_that_does_not_answer_is_no_refusal(make, answers):
+    request = make()
+    answers.sbatch = [(1, "", "unreachable\n")]
+    answers.squeue = [(1, "", "unreachable\n")]
+    with pytest.raises(EnvironmentFailure, match=r"does not answer.*: unreachable") as failed:
+        load_starter("slurm").start(request)
+    assert "sinfo" in failed.value.hint
+    assert not (request.folder / slurm.TOKEN).exists()
+
+
 def test_a_refusal_of_sbatch_is_repeated_and_the_script_stays(make, answers):
     answers.sbatch = [(1, "", "sbatch: error: no such partition\nsbatch: error: refused\n")]
     request = make(partition="x")

@@ -284,6 +284,14 @@ def _submit(script: Path) -> str:
     # With several clusters the answer is NUMBER;CLUSTER.
     job = output.strip().partition(";")[0]
     if status != 0 or not job.isdigit():
+        # A controller that cannot be reached answers no other command either.
+        if _call("squeue", "--noheader")[0] != 0:
+            raise EnvironmentFailure(
+                "the controller of Slurm does not answer, so that the job of the agents was not "
+                f"submitted: {_message(error or output)}",
+                hint="sinfo shows whether it can be reached from this host. Nothing is lost: the "
+                "same command starts the agents when it answers.",
+            )
         raise EnvironmentFailure(
             f"sbatch refused the job of the agents: {_message(error or output)}",
             hint="Correct the options of the executor slurm, which are those of sbatch. "
