@@ -104,6 +104,28 @@ def test_uneven_slices_stay_within_their_workspace(k: int, columns: int, splits:
         assert size <= plan.workspaces["partial"]
 
 
+def test_a_swapped_tiling_computes_the_transpose_and_stores_the_same_result() -> None:
+    configuration = "r11_160x128_c1x2_b8_swap"
+    for layout, is_bias_along_m in (("t", 1), ("n", 0)):
+        name = f"matmul_320x7168x2048_bf16t_bf16n_bf16{layout}"
+        operation = parse_operation(name)
+        plan = BEST.plan(operation, Configuration(configuration), 132)
+        launch = plan.launches[-1]
+        found = dict(launch.compilation.macros)
+        assert found["SWAPPED"] == 1 and found["BIAS_ALONG_M"] == is_bias_along_m
+        assert (found["TILE_M"], found["TILE_N"], found["CLUSTER_M"]) == (128, 160, 2)
+        a, b, result = (one for one in launch.arguments if isinstance(one, Tiles))
+        turned = layout == "n"
+        assert (a.buffer, b.buffer) == (("lhs", "rhs") if turned else ("rhs", "lhs"))
+        # Rows of C as it is stored: along N where it is row-major.
+        assert result.boxes.extents == ((320, 7168) if turned else (7168, 320))
+        assert result.boxes.box == (16, 32)
+        assert launch.grid.blocks[0] <= 132
+    assert (
+        macros(BEST, "matmul_320x7168x2048_bf16t_bf16n_bf16t", "r11_64x64_c1x1_b8")["SWAPPED"] == 0
+    )
+
+
 def test_macros_follow_the_operation() -> None:
     plain = macros(BEST, "matmul_512x512x512_bf16t_bf16n_bf16t")
     assert (plain["ALPHA"], plain["ADDEND"], plain["EPILOGUE"], plain["DIRECT"]) == (0, 0, 0, 0)
@@ -125,6 +147,8 @@ def test_macros_follow_the_operation() -> None:
         ("matmul_64x64x640_bf16t_bf16n_bf16t", "r11_128x256_c1x1_b8_k2", "registers"),
         ("matmul_64x64x64_bf16t_bf16n_bf16t", "r11_64x64_c1x1_b0", "start at 1"),
         ("matmul_64x64x64_bf16t_bf16n_bf16t", "r11_nonsense", "no tiling"),
+        ("matmul_64x64x64_bf16t_bf16n_bf16t", "r11_64x160_c1x1_b8_swap", "256 columns by"),
+        ("matmul_64x64x64_bf16t_bf16n_bf16t", "r11_160x128_c1x4_b8_k9_swap", "fewer than 9 steps"),
         ("matmul_64x64x64_f16t_f16n_f16t_gelu", "r11_256x160_c1x1_b8", "gelu of a 256x160"),
     ],
 )

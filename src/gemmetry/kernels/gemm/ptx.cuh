@@ -397,9 +397,17 @@ __device__ __forceinline__ void sums_are_complete(float (&d)[COUNT]) {
 }
 
 // Stores four 8 × 8 matrices of 16-bit elements, as wgmma's sums lie in registers: lane l gives the
-// address of row l % 8 of matrix l / 8.
+// address of row l % 8 of matrix l / 8, or of column l % 8 where TRANSPOSED.
+template <bool TRANSPOSED = false>
 __device__ __forceinline__ void store_matrices(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
+  if (TRANSPOSED) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     address),
+                 "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+                 "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+  }
 }

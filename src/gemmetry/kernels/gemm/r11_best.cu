@@ -12,8 +12,9 @@
 //
 // Macros given by the host besides those of ptx.cuh: TILE_M, TILE_N, STAGES, CONSUMERS, CLUSTER_M,
 // CLUSTER_N, A_ALONG_M and B_ALONG_N (1: storage is contiguous along M or N, not K), SPLIT (1: see
-// above), DIRECT (1: results are stored from registers, where rows of C are not multiples
-// of 16 bytes, or f32), ALPHA and ADDEND (1: alpha is not 1, beta is not 0), EPILOGUE (decimal digits in order: 1 bias, 2 relu,
+// above), SWAPPED (1: C is stored column by column, so that the host can have Bᵀ @ Aᵀ computed, and
+// tiles of C have as many rows as wgmma has columns), DIRECT (1: results are stored from registers,
+// where rows of the stored C are not multiples of 16 bytes, or f32), ALPHA and ADDEND (1: alpha is not 1, beta is not 0), EPILOGUE (decimal digits in order: 1 bias, 2 relu,
 // 3 gelu, 4 residual), BIAS_ALONG_M, HINT_A and HINT_B (ptx.cuh's hints by number).
 #include "ptx.cuh"
 #include "epilogue.cuh"
@@ -46,10 +47,11 @@ constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 // sixteen rows.
 constexpr u64 SLICE_A = A_ALONG_M ? 2048 / 16 : 32 / 16, SLICE_B = B_ALONG_N ? 2048 / 16 : 32 / 16;
 
-// Columns that leave at once: rows of 128, 64 or 32 bytes in the swizzle of that size.
+// Columns that leave at once: rows of 128, 64 or 32 bytes in the swizzle of that size, or, of a
+// swapped product, as many rows of 32 bytes.
 constexpr int STAGED = TILE_N % 64 == 0 ? 64 : TILE_N % 32 == 0 ? 32 : 16;
 constexpr int STAGED_BYTES = 16 * STAGED * 2;  // of one warp's 16 rows
-[[maybe_unused]] constexpr u32 STAGED_SWIZZLE = STAGED * 2 - 16;
+[[maybe_unused]] constexpr u32 STAGED_SWIZZLE = SWAPPED ? 16 : STAGED * 2 - 16;
 
 struct Work {
   int m, n, k;
@@ -166,12 +168,16 @@ __device__ __forceinline__ void fetch(u32 target, const TensorMap* map, int at_k
   }
 }
 
+// Where an element of C is stored.
+__device__ __forceinline__ long long place_of(int row, int column, const Work& work) {
+  return SWAPPED ? (long long)column * work.m + row : (long long)row * work.n + column;
+}
+
 // What follows the product, on one element.
 __device__ __forceinline__ float result(float sum, const Epilogue& with, int row, int column,
                                         const Work& work) {
   if (!HAS_EPILOGUE || row >= work.m || column >= work.n) return sum;
-  const long long index = (long long)row * work.n + column;
-  return finished(sum, with, index, BIAS_ALONG_M ? row : column);
+  return finished(sum, with, place_of(row, column, work), BIAS_ALONG_M ? row : column);
 }
 
 // One instruction's 64 rows of the tile leave; this warp has 16 of them, from `row` on.
@@ -188,7 +194,7 @@ __device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, 
 #pragma unroll
   for (int i = 0; i < SUMS; ++i) {
     const int y = upper + i / 2 % 2 * 8, x = left + i / 4 * 8 + i % 2;
-    if (y < work.m && x < work.n) c[(long long)y * work.n + x] = narrow(sums[i]);
+    if (y < work.m && x < work.n) c[place_of(y, x, work)] = narrow(sums[i]);
   }
 #else
 #pragma unroll
@@ -200,8 +206,10 @@ __device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, 
 #pragma unroll
     for (int pair = 0; pair < STAGED / 16; ++pair) {
       const int from = chunk * STAGED / 2 + pair * 8;
-      const u32 offset = lane % 16 * STAGED * 2 + (2 * pair + lane / 16) * 16;
-      store_matrices(buffer + (offset ^ (offset >> 3 & STAGED_SWIZZLE)),
+      const u32 offset = SWAPPED
+                             ? (pair * 16 + lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16
+                             : lane % 16 * STAGED * 2 + (2 * pair + lane / 16) * 16;
+      store_matrices<SWAPPED>(buffer + (offset ^ (offset >> 3 & STAGED_SWIZZLE)),
                      narrow_pair(sums[from], sums[from + 1]),
                      narrow_pair(sums[from + 2], sums[from + 3]),
                      narrow_pair(sums[from + 4], sums[from + 5]),
@@ -209,7 +217,8 @@ __device__ __forceinline__ void store(float (&sums)[SUMS], int row, int column, 
     }
     fence_async_proxy();
     __syncwarp();
-    if (lane == 0) store_box(map, column + chunk * STAGED, row, buffer);
+    const int left_here = column + chunk * STAGED;
+    if (lane == 0) store_box(map, SWAPPED ? row : left_here, SWAPPED ? left_here : row, buffer);
   }
 #endif
 }

@@ -95,6 +95,8 @@ def _why_not_tiling(tiling: Tiling) -> str | None:
     height = tiling.tile_m // tiling.consumers // 64
     if (height + 1) * tiling.tile_n // 2 > _MOST_SUMS[tiling.consumers]:
         return f"a tile of {tiling.tile_m}x{tiling.tile_n} needs more registers than there are"
+    if tiling.is_swapped:
+        return "the fp8 kernel computes no transpose"
     if tiling.cluster_m not in (1, 2, 4) or tiling.cluster_n != 1 or tiling.splits != 1:
         return "clusters are 1, 2 or 4 blocks below each other, and K is not divided"
     if tiling.tile_n // tiling.cluster_m % 8:

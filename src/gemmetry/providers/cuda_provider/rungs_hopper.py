@@ -61,6 +61,14 @@ _TILINGS = (
         for m, n, cm in ((64, 64, 2), (64, 128, 2), (128, 128, 2), (128, 192, 2), (128, 192, 1))
         for splits in (2, 3, 4, 8)
     ),
+    *(
+        Tiling(m, n, 1, cn, 8, splits, is_swapped=True)
+        for m, n, cn in (
+            (32, 128, 1), (64, 128, 1), (64, 256, 1), (96, 128, 1), (96, 256, 1), (160, 64, 1),
+            (160, 128, 1), (160, 128, 2), (160, 192, 1), (192, 128, 1), (256, 128, 2),
+        )
+        for splits in (1, 2, 4, 6)
+    ),
 )  # fmt: skip
 """The tilings of rung 11 that are worth trying on some shape."""
 _TRIED = 12
@@ -69,8 +77,10 @@ _WIDTHS = (32, 64, 96, 128, 160, 176, 192, 208, 224, 256)
 """Widths of wgmma in ptx.cuh."""
 _MOST_SUMS = {1: 128, 2: 160, 3: 96}
 """Warpgroups that multiply -> sums of a thread up to which no registers are spilled."""
-_MOST_SPLIT_SUMS = 96
-"""Sums of a thread up to which adding slices spills no registers."""
+_MOST_SPLIT_SUMS = {1: 96, 2: 96, 3: 0}
+"""The same where slices are added."""
+_MOST_SWAPPED_SUMS = 128
+"""The same where the result is stored transposed."""
 _MOST_GELU_SUMS = 128
 """Sums of a thread up to which the error function spills no registers."""
 _MOST_SHARED_STEPS = 2**31 - 1
@@ -237,26 +247,35 @@ def _best_configurations(operation: Operation) -> Iterable[Configuration]:
     return [one.configuration("r11", _STEP) for one in best]
 
 
+def _in_kernel(problem: StoredProduct, tiling: Tiling) -> tuple[StoredProduct, Tiling]:
+    """The product that r11_best.cu computes, and how it divides that."""
+    return (problem.swapped if tiling.is_swapped else problem), tiling.in_kernel
+
+
 def _why_not_tiling(problem: StoredProduct, tiling: Tiling) -> str | None:
     """None if r11_best.cu can be compiled for a tiling and computes the product, else why not."""
+    shape = f"{tiling.tile_m}x{tiling.tile_n}"
+    rows, columns = ("columns", "rows") if tiling.is_swapped else ("rows", "columns")
+    problem, tiling = _in_kernel(problem, tiling)
     if tiling.tile_m not in (64, 128, 192, 256) or tiling.tile_n not in _WIDTHS:
         widths = ", ".join(map(str, _WIDTHS))
-        return f"tiles are 64, 128, 192 or 256 rows by {widths} columns"
+        return f"tiles are 64, 128, 192 or 256 {rows} by {widths} {columns}"
     height = tiling.tile_m // tiling.consumers // 64
     sums = height * tiling.tile_n // 2
-    if sums > _MOST_SUMS[tiling.consumers]:
-        return f"a tile of {tiling.tile_m}x{tiling.tile_n} needs more registers than there are"
+    most = _MOST_SUMS[tiling.consumers]
+    if sums > (min(most, _MOST_SWAPPED_SUMS) if problem.is_swapped else most):
+        return f"a tile of {shape} needs more registers than there are"
     if max(tiling.cluster_m, tiling.cluster_n) > 4 or tiling.cluster not in (1, 2, 4):
         return "clusters are 1, 2 or 4 blocks"
     if tiling.band < 1 or tiling.splits < 1:
         return "bands and slices start at 1"
     if not problem.b.along_lines and tiling.tile_n // tiling.cluster_m % 8:
-        return f"{tiling.cluster_m} blocks cannot share {tiling.tile_n} columns in eights"
+        return f"{tiling.cluster_m} blocks cannot share {tiling.tile_n} {columns} in eights"
     if tiling.splits > 1:
         steps = -(-problem.k // _STEP)
         units = tiling.clusters(problem.m, problem.n) * tiling.splits
-        if sums > _MOST_SPLIT_SUMS:
-            return f"slices of a {tiling.tile_m}x{tiling.tile_n} tile need more registers"
+        if sums > _MOST_SPLIT_SUMS[tiling.consumers]:
+            return f"slices of a {shape} tile need more registers"
         if tiling.splits > steps:
             return f"K = {problem.k} has fewer than {tiling.splits} steps of {_STEP}"
         if units * units // tiling.splits * steps > _MOST_SHARED_STEPS:
@@ -272,15 +291,16 @@ def _why_not_best(operation: Operation, configuration: Configuration) -> str | N
         return f"{configuration.name} is no tiling"
     if reason := _why_not_tiling(problem_of(operation), tiling):
         return reason
-    sums = tiling.tile_m // tiling.consumers // 64 * tiling.tile_n // 2
+    sums = tiling.tile_m * tiling.tile_n // tiling.consumers // 128
     if EpilogueStep.GELU in operation.signature.epilogue and sums > _MOST_GELU_SUMS:
         return f"gelu of a {tiling.tile_m}x{tiling.tile_n} tile needs more registers"
     return None
 
 
 def _plan_best(operation: Operation, configuration: Configuration, processors: int) -> LaunchPlan:
-    problem, tiling = problem_of(operation), _tiling_of(configuration.name)
+    tiling = _tiling_of(configuration.name)
     assert tiling is not None, configuration.name
+    problem, tiling = _in_kernel(problem_of(operation), tiling)
     s = operation.signature
     direct, is_split = problem.is_stored_directly, tiling.splits > 1
     stage_bytes = _operand_bytes(tiling, problem)
@@ -289,9 +309,9 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
     macros = macros_of(
         TILE_M=tiling.tile_m, TILE_N=tiling.tile_n, STAGES=stages, CONSUMERS=tiling.consumers,
         CLUSTER_M=tiling.cluster_m, CLUSTER_N=tiling.cluster_n, SPLIT=int(is_split),
-        DIRECT=int(direct), ALPHA=int(s.alpha != 1), ADDEND=int(s.beta != 0),
-        EPILOGUE=epilogue_digits(operation), BIAS_ALONG_M=int(problem.is_transposed),
-        **_formats(problem), **_directions(problem),
+        SWAPPED=int(problem.is_swapped), DIRECT=int(direct), ALPHA=int(s.alpha != 1),
+        ADDEND=int(s.beta != 0), EPILOGUE=epilogue_digits(operation),
+        BIAS_ALONG_M=int(problem.is_transposed), **_formats(problem), **_directions(problem),
     )  # fmt: skip
     tiles = tiling.clusters(problem.m, problem.n)
     # A slice is a cluster's only unit, so that nobody waits for a cluster that has not started.
@@ -318,9 +338,10 @@ def _plan_best(operation: Operation, configuration: Configuration, processors: i
             "arrivals": blocks * tiling.consumers * 4,
         }  # fmt: skip
     staged = staged_columns(tiling.tile_n)
+    box = (staged, 16) if problem.is_swapped else (16, staged)
     arguments: tuple[Argument, ...] = (
         *maps,
-        maps[0] if direct else problem.result_tiles(16, staged),
+        maps[0] if direct else problem.result_tiles(*box),
         Pointer("result"), pointer("addend"), pointer("bias"), pointer("residual"),
         Pointer("partial", alignment=16) if is_split else None,
         Pointer("arrivals") if is_split else None,

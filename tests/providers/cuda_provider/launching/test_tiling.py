@@ -17,7 +17,7 @@ from gemmetry.providers.cuda_provider.launching.tiling import (
     staging_bytes,
 )
 
-tilings = st.builds(
+unswapped = st.builds(
     Tiling,
     st.sampled_from((64, 128, 192, 256)),
     st.sampled_from((64, 96, 128, 160, 176, 192, 208, 224, 256)),
@@ -26,6 +26,14 @@ tilings = st.builds(
     st.integers(1, 99),
     st.integers(1, 64),
 )
+
+
+def swapped(one: Tiling) -> Tiling:
+    tile, cluster = (one.tile_n, one.tile_m), (one.cluster_n, one.cluster_m)
+    return Tiling(*tile, *cluster, one.band, one.splits, is_swapped=True)
+
+
+tilings = st.one_of(unswapped, unswapped.map(swapped))
 
 
 @given(tilings)
@@ -41,11 +49,20 @@ def test_other_texts_are_no_tilings() -> None:
         "128x256_c2x1_b8_k1",
         "0128x256_c2x1_b8",
         "٣x4_c1x1_b8",
+        "160x128_c1x1_b8_swap_k4",
     ):
         assert parse_tiling(text) is None, text
 
 
-@given(tilings)
+@given(unswapped)
+def test_a_swapped_tiling_takes_the_same_kernel(tiling: Tiling) -> None:
+    turned = swapped(tiling)
+    assert turned.in_kernel == tiling.in_kernel == tiling
+    assert turned.threads == tiling.threads and turned.cluster == tiling.cluster
+    assert turned.clusters(320, 7168) == tiling.clusters(7168, 320)
+
+
+@given(unswapped)
 def test_the_ring_and_the_staging_memory_fit(tiling: Tiling) -> None:
     stage_bytes = (tiling.tile_m + tiling.tile_n) * 128
     staging = staging_bytes(tiling)
@@ -55,7 +72,7 @@ def test_the_ring_and_the_staging_memory_fit(tiling: Tiling) -> None:
     assert stages == 12 or one_more > SHARED_BYTES
 
 
-@given(tilings)
+@given(unswapped)
 def test_staged_columns_divide_the_tile(tiling: Tiling) -> None:
     columns = staged_columns(tiling.tile_n)
     assert tiling.tile_n % columns == 0
@@ -80,3 +97,8 @@ def test_slices_pay_where_k_is_long_and_tiles_are_few() -> None:
 def test_more_work_never_takes_less_time(tiling: Tiling, m: int, n: int, k: int) -> None:
     assert predicted_cycles(tiling, m, n, k, 132) <= predicted_cycles(tiling, m + 64, n, k, 132)
     assert predicted_cycles(tiling, m, n, k, 132) <= predicted_cycles(tiling, m, n, k + 64, 132)
+
+
+def test_320_rows_are_two_swapped_tiles_of_160() -> None:
+    choices = (Tiling(128, 256, 2), Tiling(128, 128, 2), Tiling(160, 128, is_swapped=True))
+    assert ranked(choices, 320, 7168, 2048)[0] == choices[2]

@@ -115,12 +115,16 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class StoredProduct:
-    """A product whose result is stored row by row: of a column-major C, its transpose Bᵀ @ Aᵀ."""
+    """A product as a kernel computes it: A @ B or its transpose Bᵀ @ Aᵀ, of which the operands are
+    called a and b."""
 
     a: Operand
     b: Operand
     result: DType
     is_transposed: bool
+    """Whether `a` is the operation's B."""
+    is_swapped: bool = False
+    """Whether the result of the kernel is stored column by column."""
 
     @property
     def m(self) -> int:
@@ -138,7 +142,19 @@ class StoredProduct:
     def is_stored_directly(self) -> bool:
         """Whether results go to memory from registers: in f32, or if the copy engine cannot store
         rows of this length."""
-        return self.result not in (BF16, F16) or self.n * 2 % ADDRESS_ALIGNMENT != 0
+        return self.result not in (BF16, F16) or self._stored_shape[1] * 2 % ADDRESS_ALIGNMENT != 0
+
+    @property
+    def swapped(self) -> StoredProduct:
+        """The other one of A @ B and Bᵀ @ Aᵀ, with the same result in memory."""
+        return StoredProduct(
+            self.b, self.a, self.result, not self.is_transposed, not self.is_swapped
+        )
+
+    @property
+    def _stored_shape(self) -> tuple[int, int]:
+        """Rows and columns of the result in memory."""
+        return (self.n, self.m) if self.is_swapped else (self.m, self.n)
 
     @property
     def packings(self) -> tuple[KernelLaunch, ...]:
@@ -149,11 +165,12 @@ class StoredProduct:
         return {one.buffer: one.packed_bytes for one in (self.a, self.b) if one.needs_packing}
 
     def result_tiles(self, box_rows: int, box_columns: int) -> Tiles:
-        """Boxes of C, in the swizzle of a row of the box."""
+        """Boxes of C as it is stored, in the swizzle of a row of the box."""
+        rows, columns = self._stored_shape
         boxes = matrix_boxes(
             element_of(self.result),
-            rows=self.m,
-            columns=self.n,
+            rows=rows,
+            columns=columns,
             box_rows=box_rows,
             box_columns=box_columns,
             swizzle_bytes=box_columns * 2,
@@ -162,7 +179,7 @@ class StoredProduct:
 
 
 def problem_of(operation: Operation) -> StoredProduct:
-    """The product as the kernels compute it."""
+    """The product whose result is stored row by row: of a column-major C, its transpose."""
     s = operation.signature
     m, n, k, _ = operation.matmul_shape
     lhs_along_m = s.lhs_layout is Layout.COLUMN

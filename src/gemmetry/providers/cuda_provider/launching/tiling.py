@@ -16,7 +16,8 @@ _MOST_STAGES = 12
 STEP_BYTES = 128
 """One step of the ring along K: a row of the swizzle."""
 _TEXT = re.compile(
-    r"(?P<m>\d+)x(?P<n>\d+)_c(?P<cm>\d)x(?P<cn>\d)_b(?P<band>\d+)(?:_k(?P<splits>\d+))?", re.ASCII
+    r"(?P<m>\d+)x(?P<n>\d+)_c(?P<cm>\d)x(?P<cn>\d)_b(?P<band>\d+)(?:_k(?P<splits>\d+))?(?P<swap>_swap)?",
+    re.ASCII,
 )
 
 
@@ -34,11 +35,15 @@ class Tiling:
     """Rows of tiles (of clusters) that are walked together, column by column."""
     splits: int = 1
     """Slices of K, each summed by a block of its own."""
+    is_swapped: bool = False
+    """Whether the kernel computes the transpose Bᵀ @ Aᵀ: the side of a tile of which the matrix
+    instructions need a multiple of 64 then lies along N, and the one of multiples of 16 along M."""
 
     def __str__(self) -> str:
-        """``128x256_c2x1_b8``, with ``_k4`` for four slices."""
+        """``128x256_c2x1_b8``, with ``_k4`` for four slices, and ``_swap`` if swapped."""
         text = f"{self.tile_m}x{self.tile_n}_c{self.cluster_m}x{self.cluster_n}_b{self.band}"
-        return text + (f"_k{self.splits}" if self.splits > 1 else "")
+        splits = f"_k{self.splits}" if self.splits > 1 else ""
+        return text + splits + ("_swap" if self.is_swapped else "")
 
     def configuration(self, key: str, depth: int) -> Configuration:
         """Of the kernel called `key`, whose ring has steps of `depth` along K."""
@@ -46,9 +51,17 @@ class Tiling:
         return Configuration(f"{key}_{self}", {**values, "tile_k": depth})
 
     @property
+    def in_kernel(self) -> Tiling:
+        """The tiling of the product that the kernel computes."""
+        if not self.is_swapped:
+            return self
+        tile, cluster = (self.tile_n, self.tile_m), (self.cluster_n, self.cluster_m)
+        return Tiling(*tile, *cluster, self.band, self.splits)
+
+    @property
     def consumers(self) -> int:
         """Warpgroups that multiply, each 64 rows or, of 256, 128."""
-        return {64: 1, 128: 2, 192: 3, 256: 2}[self.tile_m]
+        return {64: 1, 128: 2, 192: 3, 256: 2}[self.in_kernel.tile_m]
 
     @property
     def threads(self) -> int:
@@ -71,8 +84,9 @@ def parse_tiling(text: str) -> Tiling | None:
     match = _TEXT.fullmatch(text)
     if match is None:
         return None
-    sizes = [int(match[name] or 1) for name in ("m", "n", "cm", "cn", "band", "splits")]
-    tiling = Tiling(*sizes)
+    names = ("m", "n", "cm", "cn", "band", "splits")
+    m, n, cm, cn, band, splits = (int(match[name] or 1) for name in names)
+    tiling = Tiling(m, n, cm, cn, band, splits, match["swap"] is not None)
     return tiling if str(tiling) == text else None
 
 
@@ -99,9 +113,9 @@ def ring_bytes(stages: int, stage_bytes: int, other_bytes: int) -> int:
 
 _RATES = {
     (64, 64): 0.43, (64, 96): 0.58, (64, 128): 0.64, (64, 160): 0.67, (64, 176): 0.69,
-    (128, 64): 0.55, (128, 96): 0.75, (128, 128): 0.80, (128, 160): 0.81, (128, 192): 0.82,
-    (128, 208): 0.84, (128, 256): 0.88, (192, 128): 0.85, (192, 176): 0.89, (192, 192): 0.74,
-    (256, 128): 0.86, (256, 160): 0.74,
+    (128, 32): 0.35, (128, 64): 0.55, (128, 96): 0.75, (128, 128): 0.80, (128, 160): 0.81,
+    (128, 192): 0.82, (128, 208): 0.84, (128, 256): 0.88, (192, 128): 0.85, (192, 160): 0.87,
+    (192, 176): 0.89, (192, 192): 0.74, (256, 128): 0.86, (256, 160): 0.74,
 }  # fmt: skip
 """Tile -> part of the peak that its loop reaches next to the constants below, fitted to 262 times
 of 18 shapes on an H200; the fit is within 11 % of a time, and its first choice 1 % slower on
@@ -126,8 +140,9 @@ def predicted_cycles(tiling: Tiling, m: int, n: int, k: int, processors: int) ->
     each with its loop and a constant, and no faster than the power limit allows."""
     units = tiling.clusters(m, n) * tiling.splits
     waves = -(-units // max(processors // tiling.cluster, 1))
-    rate = _RATES.get((tiling.tile_m, tiling.tile_n), _USUAL_RATE)
-    if tiling.tile_m == 64 and tiling.cluster_m == 1:
+    oriented = tiling.in_kernel
+    rate = _RATES.get((oriented.tile_m, oriented.tile_n), _USUAL_RATE)
+    if oriented.tile_m == 64 and oriented.cluster_m == 1:
         rate *= _UNSHARED
     loop = tiling.tile_m * tiling.tile_n * -(-k // tiling.splits) / (_MADS_PER_CYCLE * rate)
     total = waves * (loop + _UNIT_CYCLES) + _SPLIT_CYCLES * (tiling.splits > 1)
