@@ -5,8 +5,7 @@ small shape with tails.
     python benchmarks/dispatcher/proofs.py EXPERIMENT > proofs.yaml
     gemmetry verify run --spec proofs.yaml --device cuda:0 --experiment proofs
 
-Verifying large products that thoroughly takes the host seconds each, and shows nothing more: the
-experiment itself has compared one launch of each with a reference.
+The experiment itself has compared one launch of each with a reference, at its own size.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from gemmetry.analysis.dispatches.baseline import group_by_problem
 from gemmetry.dispatcher.building import best_times, is_usable
-from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem, parts_of, problem_of
+from gemmetry.dispatcher.problems import CUBLAS, parts_of, problem_of
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record
 from gemmetry.store.experiment import Experiment
@@ -25,10 +24,6 @@ from gemmetry.store.experiment import Experiment
 NEARLY = 1.03
 """Time over that of cuBLAS up to which a candidate is worth verifying: it may be faster at other
 shapes."""
-MOST_ROWS = 136
-N, K = 1032, 4608
-"""N is no multiple of any tile, but of 8, so that operands need no packed copy. K is a multiple of
-512, which some kernels for few rows require."""
 
 
 def dispatches(records: Iterable[Record]) -> list[str]:
@@ -40,9 +35,8 @@ def dispatches(records: Iterable[Record]) -> list[str]:
         times = {name: one.measurement.median_ns for name, one in best_times(group).items()}
         for name, ns in times.items():
             if name != CUBLAS and ns <= NEARLY * times.get(CUBLAS, 0.0):
-                # Kernels for few rows accept no more of them.
-                small = MatmulProblem(problem.signature, min(problem.m, MOST_ROWS), N, K)
-                found.setdefault((problem.signature, name), f"{small.name}_{parts_of(name)[1]}")
+                proof = f"{problem.for_proof.name}_{parts_of(name)[1]}"
+                found.setdefault((problem.signature, name), proof)
     return list(dict.fromkeys(found.values()))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.api.tuning.measuring import EngineMeasure
 from gemmetry.domain.events import DispatchFinished
 from gemmetry.engine.device import grouping
 from gemmetry.reports.progress import ProgressListener
@@ -152,6 +153,27 @@ def test_an_interrupted_search_says_what_is_stored_and_continues(tune, monkeypat
         now = {record.dispatch: record.measurement for record in stored.records()}
     assert len(now) == 18
     assert kept.items() <= now.items(), "nothing is measured again"
+
+
+def test_quick_finals_are_of_kernels_that_were_proved(tune):
+    names = ("factor_0p7", "factor_0p9", "wrong")
+    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json", names=names)
+    assert ended.status == 0, ended.stderr
+    assert "proofs: 6 finalists at level standard" in ended.stderr
+    winners = json.loads(ended.stdout)["winners"]
+    assert [one["configuration"] for one in winners] == ["factor_0p7"] * 2
+    with Experiment.open(Path("t")) as finals:
+        assert all("repeat" not in r.verdict.checks for r in finals.records())
+    with Experiment.open(Path("t/proofs")) as proofs:
+        assert {r.verdict.checks["repeat"] for r in proofs.records()} == {"passed"}
+
+
+def test_without_a_proved_kernel_there_is_no_winner(tune, monkeypatch):
+    monkeypatch.setattr(EngineMeasure, "proven", lambda self, chosen: [[] for _ in chosen])
+    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json")
+    assert ended.status == 1
+    reasons = {one["reason"] for one in json.loads(ended.stdout)["winners"]}
+    assert reasons == {"no finalist passed the verification at level standard"}
 
 
 def test_a_search_alone_has_no_finals(tune):

@@ -76,6 +76,8 @@ class TuningResult:
     """Product of the finals' device."""
     experiment: Path | None = None
     """Folder of the finals; None where there were none."""
+    proofs: Path | None = None
+    """Folder of the verifications at level standard; None where the finals have them."""
 
 
 def judge(
@@ -183,7 +185,7 @@ def with_search(
         elif not has_finals:
             reason = "there were no finals"
         else:
-            reason = "no finalist passed the verification of the finals"
+            reason = "no finalist passed the verification at level standard"
         known = judged.get(name)
         empty = ShapeTuning(operation=name, space=0, tried=0, failed=0, evaluations=0.0,
                             reason=reason)  # fmt: skip

@@ -43,6 +43,24 @@ def test_times_of_what_works_and_nothing_for_what_does_not(prepared):
     assert "repeat" not in record.verdict.checks
 
 
+def test_only_what_passes_at_level_standard_is_proved(tmp_path):
+    spec = read_spec(
+        {"providers": PROVIDERS, "shapes": "8x8x8, 16x8x8", "device": "null", "name": "tune",
+         "experiment": str(tmp_path / "t"), "verification_level": "quick"}
+    )  # fmt: skip
+    prepared = prepare_tuning(spec, strategy="exhaustive", limit=Limit())
+    right, wrong = (place(prepared, name) for name in ("factor_0p7", "wrong"))
+    measure = EngineMeasure(prepared, ignore_events, command="")
+    assert measure.proven([[wrong, right], [wrong]]) == [[right], []]
+    with Experiment.open(tmp_path / "t" / "proofs") as stored:
+        records = list(stored.records())
+    # Once for each kernel and number of rows, at a small size with tails; nothing is measured.
+    assert len(records) == 3
+    assert {r.operation.split("x", 1)[1] for r in records} == {"1032x4608_f32t_f32t_f32t"}
+    assert all(r.measurement is None for r in records)
+    assert {r.verdict.checks["repeat"] for r in records if r.configuration != "wrong"} == {"passed"}
+
+
 def test_stored_trials_are_not_run_again(prepared, monkeypatch):
     trial = SearchTrial(0, 0)
     first = EngineMeasure(prepared, ignore_events, command="")([trial])

@@ -16,7 +16,7 @@ def prepared(strategy="exhaustive", limit=None, **values):
 
 
 def test_the_search_is_quick_and_the_finals_are_not():
-    found = prepared(benchmark_repetitions=18, verification_level="quick", time_budget="1s")
+    found = prepared(benchmark_repetitions=18, time_budget="1s")
     names = [found.dispatch(found.spaces[0], 0)]
     plans = [found.search_plan(effort, names) for effort in range(FULL + 1)]
     assert [plan.settings.repetitions for plan in plans] == [2, 6, 18]
@@ -26,10 +26,33 @@ def test_the_search_is_quick_and_the_finals_are_not():
     assert finals.settings.repetitions is None
     assert (finals.settings.verification_level, finals.settings.processes) == ("standard", 0)
     assert finals.settings.time_budget_s == 1
-    assert (
-        prepared(verification_level="paranoid").finals_plan([[0], []]).settings.verification_level
-        == "paranoid"
-    )
+    assert not found.has_proofs
+    paranoid = prepared(verification_level="paranoid")
+    assert paranoid.finals_plan([[0], []]).settings.verification_level == "paranoid"
+    assert not paranoid.has_proofs
+
+
+def test_quick_finals_come_with_proofs_of_each_configuration_at_a_small_size():
+    found = prepared(verification_level="quick", shapes="8x8192x8192, 500x8192x8192, 400x64x64")
+    assert found.has_proofs
+    assert found.finals_plan([[0], [], []]).settings.verification_level == "quick"
+    plan = found.proofs_plan([[0, 1], [0], [0]])
+    assert plan.settings.verification_level == "standard" and not plan.settings.measure
+    names = [f"{one.operation}:{one.configuration}" for one in plan.named]
+    first, second = (found.spaces[0].configurations[i].name for i in (0, 1))
+    # The second and third shape take the same kernel at the same size.
+    sizes = ("8x1032x4608", "136x1032x4608")
+    assert names == [
+        f"matmul_{sizes[0]}_f32t_f32t_f32t:{first}",
+        f"matmul_{sizes[0]}_f32t_f32t_f32t:{second}",
+        f"matmul_{sizes[1]}_f32t_f32t_f32t:{first}",
+    ]
+
+
+def test_a_kernel_that_is_built_for_its_size_is_proved_at_that(monkeypatch):
+    found = prepared(verification_level="quick", shapes="8x64x64")
+    monkeypatch.setattr(type(found.kernels), "rebuilds_quickly", False)
+    assert str(found.proof(found.spaces[0], 0).operation) == "matmul_8x64x64_f32t_f32t_f32t"
 
 
 def test_the_finals_have_the_baseline_of_each_shape_with_finalists_and_no_dispatch_twice():

@@ -49,8 +49,12 @@ def _dispatcher(found: TuningResult, _suffix: str) -> str:
             "there are no finals from which a table could be made",
             hint="Let the search run to its end.",
         )
-    with Experiment.open(found.experiment) as stored:
-        built = build_table([stored.result_set()], load_provider)
+    folders = [found.experiment, *([found.proofs] if found.proofs else [])]
+    sets = []
+    for folder in folders:
+        with Experiment.open(folder) as stored:
+            sets.append(stored.result_set())
+    built = build_table(sets, load_provider)
     return table_text(built.table)
 
 

@@ -13,8 +13,10 @@ from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
 from gemmetry.domain.names import operation_name
+from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import Record
 from gemmetry.domain.units import counted, format_ns
+from gemmetry.tuning.space import SearchSpace
 from gemmetry.tuning.stored import median_of
 from gemmetry.tuning.strategy import SearchTrial
 
@@ -95,6 +97,27 @@ class EngineMeasure:
             self._prepared.experiment,
             fresh=self._fresh is not None,
         )
+
+    def proven(self, chosen: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The finalists that pass a verification at level standard."""
+        from gemmetry.store.experiment import Experiment
+
+        prepared = self._prepared
+        plan = prepared.proofs_plan(chosen)
+        self._run_plan(plan, prepared.proofs_folder, fresh=self._fresh is not None)
+        with Experiment.open(prepared.proofs_folder) as stored:
+            passed = {
+                (record.operation, record.configuration)
+                for record in stored.records()
+                if record.verdict.status is Verification.PASSED
+            }
+
+        def is_proven(space: SearchSpace, candidate: int) -> bool:
+            proof = prepared.proof(space, candidate)
+            return (operation_name(proof.operation), proof.configuration) in passed
+
+        pairs = zip(prepared.spaces, chosen, strict=True)
+        return [[one for one in picks if is_proven(space, one)] for space, picks in pairs]
 
     def _run(self, effort: int, trials: Sequence[SearchTrial]) -> None:
         prepared = self._prepared

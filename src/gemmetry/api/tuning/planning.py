@@ -8,11 +8,12 @@ from pathlib import Path
 
 from gemmetry.api.catalogue import InstalledCatalogue
 from gemmetry.api.profile import Prepared, prepare
+from gemmetry.dispatcher.problems import operation_of, problem_of
 from gemmetry.domain.contracts import Provider
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, NamedDispatch, Plan
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.domain.names import operation_name
-from gemmetry.domain.operation import Operation
+from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.domain.settings import VERIFICATION_LEVELS
 from gemmetry.domain.target import Target
 from gemmetry.providers.traits import baseline_names, traits_of
@@ -29,7 +30,9 @@ one and three."""
 _IDLE = ("append", "html", "columns", "counters")
 """Keys of a spec about reports that a search does not write."""
 _LEVEL = "standard"
-"""The lowest level of verification of the finals: the first one with races and tails."""
+"""The lowest level of verification that a winner has passed: the first one with races and tails."""
+PROOFS_FOLDER = "proofs"
+"""Folder of the proofs' experiment within that of the finals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,11 @@ class PreparedTuning:
     seconds: float | None
     finalists: int
     notes: tuple[str, ...]
+    has_proofs: bool
+    """Whether each finalist is verified at level standard by itself, and the finals at a lower
+    level."""
+    kernels: Provider
+    """The provider itself."""
 
     @property
     def seed(self) -> int:
@@ -60,6 +68,11 @@ class PreparedTuning:
         """The experiment of the trials of an effort."""
         short = "" if effort == FULL else f"-short{FULL - effort}"
         return self.experiment / f"{SEARCH_FOLDER}{short}"
+
+    @property
+    def proofs_folder(self) -> Path:
+        """The experiment of the proofs."""
+        return self.experiment / PROOFS_FOLDER
 
     def search_plan(self, effort: int, names: Iterable[NamedDispatch]) -> Plan:
         """The plan of some trials: one process, verified at level quick, and so many samples."""
@@ -85,6 +98,35 @@ class PreparedTuning:
                     for name, _, one in (text.partition(":") for text in self.baselines)
                 ]
         return _named(plan, dict.fromkeys(names))
+
+    def proofs_plan(self, chosen: Sequence[Sequence[int]]) -> Plan:
+        """The plan that verifies each finalist at level standard."""
+        values = {
+            "providers": tuple(one for one in self.spec.providers if one.name == self.provider),
+            "verification_level": _LEVEL,
+            "benchmark_repetitions": None,
+            "profiling_enabled": False,
+            "baseline": None,
+        }
+        names = (self.proof(space, one) for space, picks in zip(self.spaces, chosen, strict=True)
+                 for one in picks)  # fmt: skip
+        return _named(prepare(self.spec.model_copy(update=values)).plan, dict.fromkeys(names))
+
+    def proof(self, space: SearchSpace, candidate: int) -> NamedDispatch:
+        """What is verified of a configuration of a space at level standard: the same kernel at a
+        small size with tails or, if it cannot be built for that or would be another kernel, at its
+        own size."""
+        own = self.dispatch(space, candidate)
+        kernels, operation = self.kernels, space.operation
+        if not kernels.rebuilds_quickly or operation.kind is not OperationKind.MATMUL:
+            return own
+        try:
+            small = operation_of(problem_of(operation).for_proof)
+            known = kernels.parse_configuration(own.configuration, small, self.target)
+        except GemmetryError:
+            return own
+        is_possible = known is not None and kernels.supports(small, self.target) is None
+        return replace(own, operation=small) if is_possible else own
 
     def dispatch(self, space: SearchSpace, candidate: int) -> NamedDispatch:
         """A configuration of a space by its names."""
@@ -170,11 +212,7 @@ def prepare_tuning(
         )
     make_strategy(strategy, spaces, limit, 0)  # Its name and its library, before anything runs.
     baselines = _baselines(spec, name, provider, target, catalogue, spaces)
-    level = max(
-        spec.verification_level,  # type: ignore[attr-defined]
-        _LEVEL,
-        key=VERIFICATION_LEVELS.index,
-    )
+    level = spec.verification_level  # type: ignore[attr-defined]
     others = dict.fromkeys(text.partition(":")[0] for text in baselines)
     given = {one.name for one in spec.providers}
     finals = spec.model_copy(
@@ -183,7 +221,6 @@ def prepare_tuning(
                 *spec.providers,
                 *(ProviderSpec(name=other) for other in others if other not in given),
             ),
-            "verification_level": level,
             "device": (target.device or target.name,),
         }
     )
@@ -204,6 +241,8 @@ def prepare_tuning(
         seconds=seconds,
         finalists=finalists,
         notes=prepared.notes,
+        has_proofs=VERIFICATION_LEVELS.index(level) < VERIFICATION_LEVELS.index(_LEVEL),
+        kernels=provider,
     )
 
 

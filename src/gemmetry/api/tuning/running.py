@@ -20,17 +20,17 @@ class TuningRun:
     """What a search found, and whether the machine failed meanwhile."""
 
     result: TuningResult
+    had_finalists: bool
     failure: str = ""
 
     @property
     def exit_status(self) -> int:
-        """0: every shape has a winner, or a configuration that works where there were no finals.
+        """0: every shape has a winner, or a configuration that works where there were no finalists.
         1: one has none. 3: the machine failed."""
         if self.failure:
             return EnvironmentFailure.exit_status
-        had_finals = self.result.experiment is not None
         shapes = self.result.shapes
-        works = (one.winner if had_finals else one.tried > one.failed for one in shapes)
+        works = (one.winner if self.had_finalists else one.tried > one.failed for one in shapes)
         return 0 if all(works) else 1
 
 
@@ -61,6 +61,11 @@ def run_tuning(
     measure = EngineMeasure(prepared, listener, command=command, fresh=fresh)
     history = search(strategy, measure)
     chosen = [history.ranked(i)[: prepared.finalists] for i in range(len(prepared.spaces))]
+    had_finalists = any(chosen) and not measure.failure
+    if prepared.has_proofs and had_finalists:
+        finalists = counted(sum(map(len, chosen)), "finalist")
+        listener(Message(f"proofs: {finalists} at level standard"))
+        chosen = measure.proven(chosen)
     count = sum(map(len, chosen))
     judged, device = {}, ""
     has_finals = bool(count) and not measure.failure
@@ -83,10 +88,11 @@ def run_tuning(
         seed=prepared.seed,
         baselines=prepared.baselines,
         shapes=with_search(
-            judged, prepared.spaces, history, prepared.refusals, has_finals=has_finals
+            judged, prepared.spaces, history, prepared.refusals, has_finals=had_finalists
         ),
         is_complete=history.is_complete,
         device=device,
         experiment=prepared.experiment if has_finals else None,
+        proofs=prepared.proofs_folder if has_finals and prepared.has_proofs else None,
     )
-    return TuningRun(result, measure.failure)
+    return TuningRun(result, had_finalists, measure.failure)
