@@ -1,6 +1,6 @@
 """Writes the spec that verifies, with every check of level standard, what a dispatcher's table may
-choose: each candidate of an experiment that was nearly as fast as cuBLAS at some shape, at one
-small shape with tails.
+choose: each candidate of an experiment that was nearly as fast as cuBLAS at some shape, at small
+shapes with tails and without.
 
     python benchmarks/dispatcher/proofs.py EXPERIMENT > proofs.yaml
     gemmetry verify run --spec proofs.yaml --device cuda:0 --experiment proofs
@@ -27,17 +27,16 @@ shapes."""
 
 
 def dispatches(records: Iterable[Record]) -> list[str]:
-    """Names of dispatches, one for each signature and candidate."""
+    """Names of dispatches."""
     measured = [one for one in records if is_usable(one) and one.measurement is not None]
-    found: dict[tuple[str, str], str] = {}
+    found: list[str] = []
     for group in group_by_problem(measured).values():
         problem = problem_of(parse_operation(group[0].operation))
         times = {name: one.measurement.median_ns for name, one in best_times(group).items()}
         for name, ns in times.items():
             if name != CUBLAS and ns <= NEARLY * times.get(CUBLAS, 0.0):
-                proof = f"{problem.for_proof.name}_{parts_of(name)[1]}"
-                found.setdefault((problem.signature, name), proof)
-    return list(dict.fromkeys(found.values()))
+                found += [f"{one.name}_{parts_of(name)[1]}" for one in problem.for_proof]
+    return list(dict.fromkeys(found))
 
 
 def main() -> None:

@@ -165,6 +165,43 @@ def test_candidates_that_no_longer_exist_are_left_out_with_a_note():
     assert any("no configuration gone" in note for note in found.notes)
 
 
+def test_an_experiment_without_cublas_adds_times_in_proportion_and_decides_nothing():
+    """As the search of a tuner does, on another day and clock."""
+    finals = experiment(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.9e6))
+    search = experiment(
+        record("64x64x64", "blocked:a", 1.8e6, verdict=QUICK),
+        record("64x64x64", "blocked:b", 2.4e6, verdict=QUICK),
+        record("64x64x96", "blocked:b", 2.4e6, verdict=QUICK),
+    )
+    for order in ([search, finals], [finals, search]):
+        merged, alone = build_table(order, providers).table.entries
+        assert merged.choice == "blocked:a"
+        assert merged.times_ns == pytest.approx(
+            {CUBLAS: 1e6, "blocked:a": 0.9e6, "blocked:b": 1.2e6}
+        )
+        assert alone.times_ns == {"blocked:b": 2.4e6}
+
+
+def test_a_candidate_without_a_verification_of_those_tails_decides_nothing():
+    """It would not be eligible at its own shape."""
+    checks = {**STANDARD, "tail_shapes": "passed: 11 of 12 shapes refused"}
+    tails = Verdict(status=Verification.PASSED, checks=checks)
+    tile = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
+    timed = experiment(
+        record("64x64x64", CUBLAS, 1e6),
+        record("64x64x64", "blocked:a", 0.5e6, verdict=QUICK, configuration_parameters=tile),
+        record("64x64x64", "blocked:b", 0.9e6),
+    )
+    proof = record("64x65x64", "blocked:a", None, verdict=tails, configuration_parameters=tile)
+    found = build_table([timed, experiment(proof)], providers)
+    assert found.table.entries[0].choice == "blocked:b"
+    (note,) = [one for one in found.notes if "covers those tails" in one]
+    assert "1 time shorter" in note and f"matmul_64x64x64_{SIGNATURE} by blocked:a" in note
+    whole = record("64x128x64", "blocked:a", None, verdict=tails, configuration_parameters=tile)
+    (entry,) = build_table([timed, experiment(proof, whole)], providers).table.entries
+    assert entry.choice == "blocked:a"
+
+
 def test_a_source_that_changed_since_is_not_certified(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "kernel.txt").write_bytes(b"older")
@@ -182,7 +219,7 @@ def test_the_last_of_several_experiments_counts():
     )
     found = build_table([first, last], providers)
     assert [one.choice for one in found.table.entries] == [CUBLAS]
-    assert any("several experiments" in note for note in found.notes)
+    assert any("1 shape measured several times" in note for note in found.notes)
 
 
 def test_experiments_that_do_not_fit_together_are_refused():

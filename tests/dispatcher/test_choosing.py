@@ -39,9 +39,9 @@ def test_then_the_nearest_tuned_shape_of_the_same_bucket():
     assert chooser.choose(problem(60)).step is ChoiceStep.NEAREST
 
 
-def test_then_the_analytic_ranking():
+def test_then_the_ranking():
     choice = Chooser(table_of(*TUNED)).choose(problem(2500, 11600, 5700))
-    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.ANALYTIC)
+    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.RANKING)
 
 
 def test_then_cublas():
@@ -67,7 +67,7 @@ def test_times_that_are_not_trusted_leave_the_ranking():
     chooser = Chooser(table_of(*TUNED), trusts_times=False)
     assert chooser.choose(problem(16)).candidate == CUBLAS
     choice = chooser.choose(problem(2048, 8192, 8192))
-    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.ANALYTIC)
+    assert (choice.candidate, choice.step) == ("blocked:b", ChoiceStep.RANKING)
 
 
 def test_what_is_not_permitted_is_never_chosen():

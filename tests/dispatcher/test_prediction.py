@@ -19,27 +19,32 @@ def predictor(entries):
     return Predictor(table_of(*entries, target="cuda-sm_90", device="NVIDIA H200"))
 
 
-def test_measured_shapes_calibrate_the_model():
+def test_the_nearer_a_measured_shape_the_more_it_counts():
     entries = shapes(lambda m: 100.0 * m, lambda m: 90.0 * m)
     found = predictor(entries).predictions(MatmulProblem(SIGNATURE, 2816, 4096, 4096))["blocked:a"]
-    assert found.is_faster
-    assert math.exp(found.value) == pytest.approx(0.9, abs=0.08)
+    assert math.exp(found) == pytest.approx(0.9)
+    rising = predictor(shapes(lambda m: 100.0, lambda m: m / 30))
+    few, many = (
+        math.exp(rising.predictions(MatmulProblem(SIGNATURE, m, 4096, 4096))["blocked:a"])
+        for m in (2048, 4096)
+    )
+    assert 2048 / 3000 < few < 1 < many < 4096 / 3000
 
 
-def test_a_candidate_without_times_nearby_borrows_from_its_provider():
-    entries = shapes(lambda m: 100.0 * m, lambda m: 90.0 * m)
-    entries.append(entry(16, 512, 512, cublas=1.0, a=1.0, b=1.0))
-    found = predictor(entries)
+def test_what_all_of_a_provider_have_in_common_counts_a_little():
+    entries = shapes(lambda m: 100.0, lambda m: 90.0)
+    other = [entry(m, 4096, 4096, cublas=100.0, b=300.0) for m in (2049, 2561, 3073, 3585, 4097)]
     problem = MatmulProblem(SIGNATURE, 2816, 4096, 4096)
-    a, b = (found.predictions(problem)[f"blocked:{name}"] for name in "ab")
-    assert b.value == pytest.approx(a.value, abs=0.02)
-    assert b.cautious > a.cautious, "less is known of it"
+    alone = predictor(entries).predictions(problem)["blocked:a"]
+    together = predictor([*entries, *other]).predictions(problem)["blocked:a"]
+    assert alone < together < 0
 
 
-def test_contradicting_measurements_are_no_evidence():
-    entries = shapes(lambda m: 100.0, lambda m: 80.0 if m % 1024 else 120.0)
-    found = predictor(entries).predictions(MatmulProblem(SIGNATURE, 2816, 4096, 4096))["blocked:a"]
-    assert not found.is_faster
+def test_a_candidate_needs_measured_shapes_of_its_own():
+    entries = shapes(lambda m: 100.0 * m, lambda m: 90.0 * m)
+    entries += [entry(m, 4096, 4096, cublas=1.0, b=0.5) for m in (2100, 2200)]
+    found = predictor(entries).predictions(MatmulProblem(SIGNATURE, 2816, 4096, 4096))
+    assert set(found) == {"blocked:a"}
 
 
 @pytest.mark.parametrize(

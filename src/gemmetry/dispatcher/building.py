@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, record_id
+from gemmetry.analysis.dispatches.baseline import (
+    fastest,
+    geometric_mean,
+    group_by_problem,
+    record_id,
+)
 from gemmetry.analysis.dispatches.within import compare_with_baseline
 from gemmetry.dispatcher.digests import ProviderOf, is_unchanged, source_digest
 from gemmetry.dispatcher.problems import (
     ANY_CLASS,
     CUBLAS,
+    MatmulProblem,
     candidate_of,
     parts_of,
     problem_of,
@@ -26,6 +32,7 @@ from gemmetry.domain.operation import OperationKind
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Environment, Record, ResultSet
 from gemmetry.domain.target import parse_target
+from gemmetry.domain.units import counted
 from gemmetry.statistics.comparison import Comparison, Difference
 
 LEVEL = "standard"
@@ -107,13 +114,35 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
         if name != CUBLAS and found:
             parameters[name] = dict(found)
     certificates, notes = _certificates(result_sets, parameters, device, provider_of)
-    certified = {(one.signature, one.candidate) for one in certificates}
-    entries = [entry for results in result_sets for entry in _entries(results, certified)]
-    shapes = {(entry.signature, entry.shape): entry for entry in entries}
-    if len(shapes) < len(entries):
+    known = {(one.signature, one.candidate): one for one in certificates}
+
+    def is_verified(problem: MatmulProblem, candidate: str) -> bool:
+        found = known.get((problem.signature, candidate))
+        own = Configuration(parts_of(candidate)[1], parameters.get(candidate, {}))
+        return found is not None and found.covers(tail_class(problem, own))
+
+    shapes: dict[MatmulProblem, list[TunedShape]] = {}
+    for results in result_sets:
+        for entry in _entries(results, is_verified):
+            shapes.setdefault(entry.problem, []).append(entry)
+    unproved = {
+        f"{entry.problem.name} by {best}"
+        for entries in shapes.values()
+        for entry in entries
+        if CUBLAS in entry.times_ns
+        and (best := min(entry.times_ns, key=lambda name: entry.times_ns[name])) != CUBLAS
+        and not is_verified(entry.problem, best)
+    }
+    if unproved:
         notes.append(
-            f"{len(entries) - len(shapes)} shapes were measured in several experiments; "
-            "the last one counts"
+            f"{counted(len(unproved), 'time')} shorter than cuBLAS' cannot be used, as no "
+            f"verification at level {LEVEL} covers those tails (first: {min(unproved)})"
+        )
+    several = sum(len(entries) > 1 for entries in shapes.values())
+    if several:
+        notes.append(
+            f"{counted(several, 'shape')} measured several times: the last time with cuBLAS "
+            "decides; others add the times of further candidates to it, in proportion"
         )
     table = DispatchTable(
         target=target,
@@ -123,7 +152,7 @@ def build_table(result_sets: Sequence[ResultSet], provider_of: ProviderOf) -> Bu
         experiments=tuple(dict.fromkeys(results.title for results in result_sets)),
         parameters=parameters,
         certificates=tuple(certificates),
-        entries=tuple(sorted(shapes.values(), key=lambda entry: entry.problem)),
+        entries=tuple(_merged(entries) for _, entries in sorted(shapes.items())),
     )
     return BuiltTable(table, tuple(notes))
 
@@ -167,14 +196,14 @@ def _device(environments: Sequence[Environment], target: str) -> str:
     return _only({name for one in environments for name in one.devices}, "devices")
 
 
-_Certified = Collection[tuple[str, str]]
-"""Signatures and candidates that are verified."""
+_IsVerified = Callable[[MatmulProblem, str], bool]
+"""Whether a verification covers a problem and a candidate."""
 
 
-def _entries(results: ResultSet, certified: _Certified) -> list[TunedShape]:
+def _entries(results: ResultSet, is_verified: _IsVerified) -> list[TunedShape]:
     measured = [r for r in results.records if is_usable(r) and r.measurement is not None]
     groups = [best_times(group) for group in group_by_problem(measured).values()]
-    rivals = [_rival(bests, certified) for bests in groups]
+    rivals = [_rival(bests, is_verified) for bests in groups]
     verdicts = _verdicts(results, groups, rivals)
     found = []
     for bests, rival in zip(groups, rivals, strict=True):
@@ -196,17 +225,30 @@ def _entries(results: ResultSet, certified: _Certified) -> list[TunedShape]:
     return found
 
 
-def _rival(bests: Mapping[str, Record], certified: _Certified) -> Record | None:
+def _merged(entries: Sequence[TunedShape]) -> TunedShape:
+    """One entry of several of a shape: the last one with cuBLAS, else the last, with the times of
+    candidates that only others measured, a search above all. Those are multiplied by how much
+    longer the candidates in both took: another run has other clocks. They rank candidates at other
+    shapes; what is chosen at this one was compared with cuBLAS in turns."""
+    # Of several, max() returns the first.
+    main = max(reversed(entries), key=lambda one: CUBLAS in one.times_ns)
+    times = dict(main.times_ns)
+    for entry in entries:
+        shared = main.times_ns.keys() & entry.times_ns.keys()
+        factor = geometric_mean(main.times_ns[name] / entry.times_ns[name] for name in shared)
+        if factor is not None and entry is not main:
+            for name, ns in entry.times_ns.items():
+                times.setdefault(name, ns * factor)
+    return replace(main, times_ns=dict(sorted(times.items())))
+
+
+def _rival(bests: Mapping[str, Record], is_verified: _IsVerified) -> Record | None:
     """The fastest candidate besides cuBLAS that may be chosen."""
     return fastest(
         record
         for name, record in bests.items()
-        if name != CUBLAS and (_signature(record), name) in certified
+        if name != CUBLAS and is_verified(problem_of(parse_operation(record.operation)), name)
     )
-
-
-def _signature(record: Record) -> str:
-    return problem_of(parse_operation(record.operation)).signature
 
 
 def _verdicts(

@@ -1,5 +1,5 @@
 """Chooses the candidate for a problem: the exact entry of the table, the nearest tuned shape, the
-analytic ranking, cuBLAS. Pure: nothing is built or run."""
+ranking by all tuned shapes, cuBLAS. Pure: nothing is built or run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChoiceStep(StrEnum):
 
     EXACT = "exact entry"
     NEAREST = "nearest tuned shape"
-    ANALYTIC = "analytic ranking"
+    RANKING = "ranking"
     CUBLAS = "cuBLAS"
 
 
@@ -87,16 +87,16 @@ class Chooser:
             self._permits is None or self._permits(problem, candidate)
         )
 
-    def analytic(self, problem: MatmulProblem) -> Iterator[Choice]:
-        """What the calibrated model predicts to be faster than cuBLAS, the best first."""
+    def ranked(self, problem: MatmulProblem) -> Iterator[Choice]:
+        """What is predicted to be faster than cuBLAS, the best first."""
         found = [
-            (prediction.cautious, candidate, prediction.value)
-            for candidate, prediction in self._predictor.predictions(problem).items()
-            if prediction.is_faster and self.is_eligible(problem, candidate)
+            (value, candidate)
+            for candidate, value in self._predictor.predictions(problem).items()
+            if value < 0 and self.is_eligible(problem, candidate)
         ]
-        for _, candidate, value in sorted(found):
+        for value, candidate in sorted(found):
             why = f"predicted to take {math.exp(value):.3g} of cuBLAS' time"
-            yield Choice(candidate, ChoiceStep.ANALYTIC, why)
+            yield Choice(candidate, ChoiceStep.RANKING, why)
 
     def nearest(self, problem: MatmulProblem) -> TunedShape | None:
         """The nearest tuned shape that stands for `problem`; None if there is none."""
@@ -116,25 +116,20 @@ class Chooser:
                 near = self.nearest(problem)
                 if near is not None:
                     yield from self._like(problem, near)
-        yield from self.analytic(problem)
+        yield from self.ranked(problem)
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
 
     def _like(self, problem: MatmulProblem, entry: TunedShape) -> Iterator[Choice]:
-        """The candidates that were at least as fast as cuBLAS at a tuned shape, as the model
-        corrects their times."""
+        """The candidates that were faster than cuBLAS at a tuned shape, the fastest first."""
         size = "x".join(map(str, entry.shape))
         if entry.choice == CUBLAS:
             yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
             return
-        limit = entry.times_ns.get(CUBLAS, 0.0)
-        expected = sorted(
-            (self._predictor.transferred(problem, entry, name), name)
-            for name, ns in entry.times_ns.items()
-            if ns <= limit and name != CUBLAS
-        )
-        for value, candidate in expected:
-            if value < 0:
-                yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")
+        times = entry.times_ns
+        for candidate in sorted(times, key=lambda name: times[name]):
+            if candidate == CUBLAS:
+                return
+            yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")
 
 
 def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:

@@ -32,7 +32,7 @@ class Policy(StrEnum):
     CUBLAS = "always cuBLAS"
     SINGLE = "single best configuration"
     NEAREST = "nearest neighbour"
-    ANALYTIC = "analytic ranking only"
+    RANKING = "ranking only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ def _baselines(
             Policy.CUBLAS: [CUBLAS],
             Policy.SINGLE: [singles.get(problem.signature, CUBLAS)],
             Policy.NEAREST: [entry.choice for entry in by_distance[:1]],
-            Policy.ANALYTIC: [choice.candidate for choice in chooser.analytic(problem)],
+            Policy.RANKING: [choice.candidate for choice in chooser.ranked(problem)],
         }
         for policy, wanted in names.items():
             found[policy].append(pick(problem, times, wanted))

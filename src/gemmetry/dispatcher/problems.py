@@ -18,9 +18,9 @@ ANY_CLASS = "any"
 
 _DEFAULT_TILE = (128, 128, 64)
 """Assumed where a configuration does not specify a tile, as verification assumes it."""
-_PROOF_SIZES = (136, 1032, 4608)
-"""N is no multiple of any tile, but of 8, so that operands need no packed copy. K is a multiple of
-512, which some kernels for few rows require."""
+_PROOF_SIZES = ((136, 1032, 4608), (128, 1792, 4608))
+"""Of N, 1032 is no multiple of any tile, but of 8, so that operands need no packed copy; 1792 is a
+multiple of 112, 128 and 256. K is a multiple of 512, which some kernels for few rows require."""
 _SMALL_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _ROW_STEP = 256
 
@@ -52,12 +52,14 @@ class MatmulProblem(NamedTuple):
         return next(rows for rows in _SMALL_ROWS if rows >= self.m)
 
     @property
-    def for_proof(self) -> MatmulProblem:
-        """A small problem with tails, of at most as many rows (kernels for few rows accept no
-        more): verifying large ones with many checks takes the host seconds each, and shows nothing
-        more of a kernel that is the same for all sizes."""
-        rows, columns, depth = _PROOF_SIZES
-        return MatmulProblem(self.signature, min(self.m, rows), columns, depth)
+    def for_proof(self) -> tuple[MatmulProblem, ...]:
+        """Small problems with tails and without, of at most as many rows (kernels for few rows
+        accept no more): verifying large ones with many checks takes the host seconds each, and
+        shows nothing more of a kernel that is the same for all sizes."""
+        return tuple(
+            MatmulProblem(self.signature, min(self.m, rows), columns, depth)
+            for rows, columns, depth in _PROOF_SIZES
+        )
 
     def distance(self, other: MatmulProblem) -> float:
         """Euclidean distance in octaves of M, N and K."""

@@ -54,9 +54,10 @@ def test_only_what_passes_at_level_standard_is_proved(tmp_path):
     assert measure.proven([[wrong, right], [wrong]]) == [[right], []]
     with Experiment.open(tmp_path / "t" / "proofs") as stored:
         records = list(stored.records())
-    # Once for each kernel and number of rows, at a small size with tails; nothing is measured.
-    assert len(records) == 3
-    assert {r.operation.split("x", 1)[1] for r in records} == {"1032x4608_f32t_f32t_f32t"}
+    # Twice for each kernel and number of rows, at small sizes; nothing is measured.
+    assert len(records) == 6
+    sizes = {r.operation.split("x", 1)[1] for r in records}
+    assert sizes == {"1032x4608_f32t_f32t_f32t", "1792x4608_f32t_f32t_f32t"}
     assert all(r.measurement is None for r in records)
     assert {r.verdict.checks["repeat"] for r in records if r.configuration != "wrong"} == {"passed"}
 

@@ -113,8 +113,8 @@ class EngineMeasure:
             }
 
         def is_proven(space: SearchSpace, candidate: int) -> bool:
-            proof = prepared.proof(space, candidate)
-            return (operation_name(proof.operation), proof.configuration) in passed
+            proofs = prepared.proofs(space, candidate)
+            return all((operation_name(p.operation), p.configuration) in passed for p in proofs)
 
         pairs = zip(prepared.spaces, chosen, strict=True)
         return [[one for one in picks if is_proven(space, one)] for space, picks in pairs]

@@ -108,25 +108,32 @@ class PreparedTuning:
             "profiling_enabled": False,
             "baseline": None,
         }
-        names = (self.proof(space, one) for space, picks in zip(self.spaces, chosen, strict=True)
-                 for one in picks)  # fmt: skip
+        names = [
+            proof
+            for space, picks in zip(self.spaces, chosen, strict=True)
+            for one in picks
+            for proof in self.proofs(space, one)
+        ]
         return _named(prepare(self.spec.model_copy(update=values)).plan, dict.fromkeys(names))
 
-    def proof(self, space: SearchSpace, candidate: int) -> NamedDispatch:
-        """What is verified of a configuration of a space at level standard: the same kernel at a
-        small size with tails or, if it cannot be built for that or would be another kernel, at its
-        own size."""
+    def proofs(self, space: SearchSpace, candidate: int) -> list[NamedDispatch]:
+        """What is verified of a configuration of a space at level standard: the same kernel at
+        small sizes with tails and without or, if it cannot be built for these or would be another
+        kernel, at its own size."""
         own = self.dispatch(space, candidate)
         kernels, operation = self.kernels, space.operation
         if not kernels.rebuilds_quickly or operation.kind is not OperationKind.MATMUL:
-            return own
+            return [own]
         try:
-            small = operation_of(problem_of(operation).for_proof)
-            known = kernels.parse_configuration(own.configuration, small, self.target)
+            small = [operation_of(one) for one in problem_of(operation).for_proof]
+            are_possible = all(
+                kernels.parse_configuration(own.configuration, one, self.target) is not None
+                and kernels.supports(one, self.target) is None
+                for one in small
+            )
         except GemmetryError:
-            return own
-        is_possible = known is not None and kernels.supports(small, self.target) is None
-        return replace(own, operation=small) if is_possible else own
+            return [own]
+        return [replace(own, operation=one) for one in small] if are_possible else [own]
 
     def dispatch(self, space: SearchSpace, candidate: int) -> NamedDispatch:
         """A configuration of a space by its names."""
