@@ -1,4 +1,4 @@
-"""How good the choices of a dispatcher's table are for families of shapes that it does not have: each
+"""How good the choices of a dispatcher's table are for families of shapes that it lacks: each
 family (N and K, or squares) of the table is left out in turn, and the regret of the choices at its
 shapes is judged by the times of the table itself.
 

@@ -239,7 +239,6 @@ _BLOCKS = _make(
     (128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (64, 256, 128, 4, 3),
     (32, 64, 128, 4, 4), (16, 64, 128, 4, 4),
 )  # fmt: skip
-# Not measured yet.
 _DESCRIBED_SIXTEEN_BIT = tuple(
     replace(tile, method=method, parts=parts)
     for method in descriptors.METHODS
@@ -256,6 +255,15 @@ _DESCRIBED_FP8 = (
     TritonTile(128, 128, 128, 8, 4, method=descriptors.PERSISTENT),
     TritonTile(128, 128, 128, 8, 4, method=descriptors.DESCRIPTORS),
 )
+_PERSISTENT = {
+    2: TritonTile(128, 256, 64, 8, 4, method=descriptors.PERSISTENT, parts=2),
+    1: TritonTile(128, 128, 128, 4, 3, method=descriptors.PERSISTENT, parts=2),
+}
+"""Bytes of an element -> the fastest persistent tile of bf16 and f16, and of fp8, where both
+operands are contiguous along K, on an H200 (docs/benchmarks.md): 1.05 to 1.14 times as fast as the
+best plain tile at each product from 2048³ on, and 0.5 to 0.7 times at 1024³."""
+_PERSISTENT_FROM = 2048
+"""Least M and N of these products."""
 _INTERPRETED_BLOCKS = _make((32, 32, 128, 4, 1), (16, 32, 64, 4, 1))
 _INTERPRETED = (
     *_make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1)),
@@ -300,8 +308,9 @@ def valid_tiles(operation: Operation, architecture: Architecture | None) -> list
 
 
 def choose(operation: Operation, architecture: Architecture | None) -> TritonTile:
-    """The tile of ``default``: the first one that is not much larger than C and results in about
-    one program per multiprocessor, else the one with the most programs."""
+    """The tile of ``default``: a persistent one where it is known to be faster, else the first one
+    that is not much larger than C and results in about one program per multiprocessor, else the one
+    with the most programs."""
     tiles = valid_tiles(operation, architecture)
     s = operation.signature
     if s.rhs_layout is Layout.COLUMN and s.lhs.itemsize == 2:
@@ -311,6 +320,11 @@ def choose(operation: Operation, architecture: Architecture | None) -> TritonTil
         # B is transposed in registers, and taller tiles do it less often: 140 against 87 TFLOP/s.
         tiles.sort(key=lambda tile: tile.block_m < 256)
     m, n, _, _ = operation.matmul_shape
+    persistent = _PERSISTENT.get(s.lhs.itemsize)
+    is_hopper = architecture is not None and architecture.has_wgmma and architecture.number < 100
+    is_along_k = (s.lhs_layout, s.rhs_layout) == (Layout.ROW, Layout.COLUMN)
+    if persistent in tiles and is_hopper and is_along_k and min(m, n) >= _PERSISTENT_FROM:
+        return persistent
     fitting = [tile for tile in tiles if _fits(tile.block_m, m) and _fits(tile.block_n, n)]
     fitting = fitting or [tile for tile in tiles if _fits(tile.block_m, m)] or tiles
     for tile in fitting:
