@@ -99,10 +99,12 @@ def test_named_dispatches_join_the_plan_once(make_plan):
         NamedDispatch(operation=other, configuration="wrong", provider="null"),
         NamedDispatch(operation=parse_operation(SMALL), configuration="fast"),
         NamedDispatch(operation=parse_operation(SMALL), configuration="crash"),
+        NamedDispatch(operation=other, configuration="hang"),
     )
     names, _, _ = enumerated(make_plan(plan={"named": named}))
+    # Those of an operation are neighbours, which are measured in turns.
     assert [name for _, _, name in names] == [
-        f"{SMALL}_default", f"{SMALL}_fast", f"{other}_wrong", f"{SMALL}_crash"
+        f"{SMALL}_default", f"{SMALL}_fast", f"{SMALL}_crash", f"{other}_wrong", f"{other}_hang"
     ]  # fmt: skip
 
 

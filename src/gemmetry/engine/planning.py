@@ -96,7 +96,9 @@ class _Rows:
         self._matches = None if selection is None or selection.everything else selection.matches
         self._named_ids: dict[Operation, int] = {}
         self._named_keys: set[tuple[int, int, int]] = set()
-        self._named = {named.operation for named in plan.named}
+        self._named: dict[Operation, list[NamedDispatch]] = {}
+        for named in plan.named:
+            self._named.setdefault(named.operation, []).append(named)
         self._configuration_ids: dict[str, int] = {}
         self._operation_count = 0
         self.count = 0
@@ -169,6 +171,8 @@ class _Rows:
             self._named_keys.update(
                 (row[1], row[2], row[3]) for row in self._dispatches if row[1] == operation_id
             )
+            # Next to the others, as neighbours are measured in turns.
+            self._add_all_named(self._named.pop(operation))
 
     def _wanted(self, operation: Operation, name: str, lane: Lane, configuration: str) -> bool:
         full = f"{name}_{configuration}"
@@ -184,17 +188,21 @@ class _Rows:
         return number
 
     def named(self) -> Iterator[PlanBatch]:
-        """Rows of dispatches that are requested by their full names, unless the product contains
-        them."""
-        for named in self._plan.named:
+        """Rows of dispatches that are requested by their full names, of operations that the product
+        does not contain."""
+        for dispatches in self._named.values():
+            self._add_all_named(dispatches)
+            if len(self._dispatches) >= BATCH_ROWS:
+                yield self._take()
+        yield self._take()
+
+    def _add_all_named(self, dispatches: Iterable[NamedDispatch]) -> None:
+        for named in dispatches:
             found = [item for item in self._lanes if self._knows(item, named)]
             if not found:
                 raise _unknown_configuration(named, self._lanes)
             for item in found:
                 self._add_named(item, named)
-            if len(self._dispatches) >= BATCH_ROWS:
-                yield self._take()
-        yield self._take()
 
     def _knows(self, item: LaneProvider, named: NamedDispatch) -> bool:
         if named.provider not in (None, item.lane.provider):
