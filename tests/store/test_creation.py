@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.store.creation import create_filled
-from gemmetry.store.manifest import Manifest
+from gemmetry.store.creation import create, create_filled
+from gemmetry.store.manifest import Manifest, read_manifest
 
 
 def test_a_journal_exists_only_when_it_is_whole(tmp_path):
@@ -26,3 +26,12 @@ def test_an_old_journal_goes_with_its_log(tmp_path):
     create_filled(tmp_path, manifest, lambda connection: None)
     assert not (tmp_path / "journal.sqlite-wal").exists()
     assert (tmp_path / "previous" / "journal.sqlite-wal").read_bytes() == b"log"
+
+
+def test_experiments_of_one_second_differ_in_when_they_were_created(tmp_path):
+    made = [tmp_path / "a", tmp_path / "b"]
+    for folder in made:
+        folder.mkdir()
+        create(folder, Manifest(name="n", plan_hash="h"), "", None)
+    first, second = (read_manifest(folder).created for folder in made)
+    assert first < second

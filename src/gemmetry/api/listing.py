@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Plan
+from gemmetry.domain.settings import LOCAL
 from gemmetry.domain.target import Target
 from gemmetry.engine.dispatches.candidate import RecordMaker
+from gemmetry.engine.jobs import job_of
 from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.engine.slots.agents import plan_for_agents
 from gemmetry.providers.registry import load_provider
 
 
@@ -33,8 +36,11 @@ def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
     """The dispatches of `plan` in its order, as a run would find them.
 
     Raises:
-        EmptySelectionError: nothing is selected. RequestError: a configuration is unknown.
+        EmptySelectionError: nothing is selected. RequestError: a configuration is unknown, or
+            agents cannot do what is requested.
     """
+    if plan.settings.executor != LOCAL:
+        plan = plan_for_agents(plan, job_of(plan.settings), None)
     lanes = make_lanes(plan, load_provider)
     by_id = {item.lane.id: item.lane for item in lanes}
     records = RecordMaker(plan.settings, "", Path())

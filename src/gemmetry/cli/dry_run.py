@@ -9,6 +9,7 @@ import typer
 
 from gemmetry.cli.console import print_json
 from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.settings import LOCAL
 
 if TYPE_CHECKING:
     from gemmetry.api.profile import Prepared
@@ -58,6 +59,12 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
         missing = refused[provider, target]
         text = f" ({missing} unsupported)" if missing else ""
         typer.echo(f"  {provider} on {target}: {count}{text}")
+    executor = prepared.plan.settings.executor
+    if executor != LOCAL:
+        typer.echo(
+            f"  The agents of the executor {executor} decide whether they have the devices and "
+            "libraries for this."
+        )
     for line in first:
         typer.echo(f"    {line}")
     if total > len(first):

@@ -18,6 +18,7 @@ from gemmetry.domain.names import operation_name, operation_namer
 from gemmetry.domain.operation import Operation, Signature
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
+from gemmetry.domain.settings import LOCAL
 from gemmetry.store.rows import Lane, PlanBatch
 
 BATCH_ROWS = 50_000
@@ -48,7 +49,8 @@ class LaneProvider:
 
 
 def make_lanes(plan: Plan, load: LoadProvider) -> list[LaneProvider]:
-    """A lane for each target × provider, numbered from 1, targets outermost.
+    """A lane for each target × provider, numbered from 1, targets outermost. Where agents do the
+    work, what is available is known when one comes.
 
     Raises:
         RequestError: the plan has no target or no provider; a provider does not exist.
@@ -59,7 +61,8 @@ def make_lanes(plan: Plan, load: LoadProvider) -> list[LaneProvider]:
             f"the plan {plan.name} has no {missing}", hint=f"Name some with --{missing}."
         )
     loaded = [(request, load(request.name, request.options)) for request in plan.providers]
-    reasons = [provider.available() for _, provider in loaded]
+    is_here = plan.settings.executor == LOCAL
+    reasons = [provider.available() if is_here else None for _, provider in loaded]
     lanes: list[LaneProvider] = []
     for target in plan.targets:
         for (request, provider), reason in zip(loaded, reasons, strict=True):

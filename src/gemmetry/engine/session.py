@@ -75,8 +75,6 @@ def run(
     if is_remote:
         plan = plan_for_agents(plan, job, counters)
     lanes = make_lanes(plan, load_provider)
-    if is_remote:  # What works there is known when an agent comes.
-        lanes = [dataclasses.replace(item, unavailable=None) for item in lanes]
     devices = () if is_remote else serving_devices(plan.settings.devices, lanes)
     environment = _environment(plan, lanes)
     written = (generated or experiment / "artifacts" / "generated").resolve()

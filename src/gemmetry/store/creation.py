@@ -21,7 +21,7 @@ from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
 from gemmetry.formats.files import sync
-from gemmetry.store.manifest import MANIFEST_NAME, Manifest, now, write_manifest
+from gemmetry.store.manifest import MANIFEST_NAME, Manifest, time_created, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
 
@@ -38,7 +38,7 @@ def create(
     enumerate_plan: Callable[[], tuple[Sequence[Lane], Iterable[PlanBatch]]] | None,
 ) -> Manifest:
     """Create the journal of a new experiment in `folder`; an old one is moved aside."""
-    manifest = complete_manifest(head, command, created=now())
+    manifest = complete_manifest(head, command, created=time_created())
 
     def fill(connection: sqlite3.Connection) -> None:
         if enumerate_plan is not None:

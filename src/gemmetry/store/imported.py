@@ -31,7 +31,7 @@ from gemmetry.statistics.intervals import rounds_interval
 from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled, record_row
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
-from gemmetry.store.manifest import Manifest, now
+from gemmetry.store.manifest import Manifest, time_created
 from gemmetry.store.schema import JOURNAL_NAME, storage_errors
 
 UNKNOWN = "unknown"
@@ -130,7 +130,7 @@ def import_results(
         into.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(into)
         try:
-            manifest = complete_manifest(head, command, created=now())
+            manifest = complete_manifest(head, command, created=time_created())
             create_filled(into, manifest, lambda new: _fill(new, made, measured_on))
         finally:
             lock.release()

@@ -67,6 +67,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def time_created() -> str:
+    """Like :func:`now`, to the microsecond, which distinguishes experiments of one second."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of `folder`; None if it has none.
 

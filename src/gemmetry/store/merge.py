@@ -19,7 +19,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
-from gemmetry.store.manifest import Manifest, now
+from gemmetry.store.manifest import Manifest, time_created
 from gemmetry.store.schema import JOURNAL_NAME, connect_reader, storage_errors
 
 
@@ -72,7 +72,7 @@ def _head(heads: Sequence[Manifest], command: str) -> Manifest:
     name = " + ".join(dict.fromkeys(head.name for head in heads))
     document = {"merged": [{"name": head.name, "plan_hash": head.plan_hash} for head in heads]}
     head = Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
-    return complete_manifest(head, command, created=now())
+    return complete_manifest(head, command, created=time_created())
 
 
 def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, int, int]], int]:

@@ -150,7 +150,7 @@ def _identity(results: ResultSet) -> str:
     hosts = sorted({one.hostname for one in results.environments.values()})
     first = next((r for r in results.records if r.measurement is not None), None)
     median = first.measurement.median_ns if first and first.measurement else None
-    # The command distinguishes experiments of a simulated device, which begin in the same second.
+    # Older experiments state only the second; the command distinguishes simulated devices.
     command = first.reproduce if first else ""
     facts = (results.created, hosts, results.title, median, command)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:12]
