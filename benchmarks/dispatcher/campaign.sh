@@ -1,6 +1,6 @@
 #!/bin/sh
 # The table of the dispatcher for an H200, and how good its choices are on shapes that it has never
-# seen; less than 8 minutes on an H200:
+# seen; about 25 minutes on an H200, half of that on two:
 #
 #   sh benchmarks/dispatcher/campaign.sh RESULTS
 #
@@ -11,11 +11,13 @@
 #   tuning/, held-out/, proofs/  the experiments; log.txt  how long each part took
 #
 # Every part has a limit of its own, so that one that hangs does not cost the others; the experiments
-# go on where they stopped if the script is started again. The last three parts need no GPU. PYTHON
-# and DEVICE may be set; with DRY_RUN=1 the commands are printed, and nothing runs.
+# go on where they stopped if the script is started again. The last three parts need no GPU. PYTHON,
+# DEVICE, DEVICES (all: shapes are distributed over the GPUs that are there) and LIMIT (seconds of each
+# of the two large experiments, 900) may be set; with DRY_RUN=1 the commands are printed, and nothing
+# runs.
 set -u
 results=$1
-python=${PYTHON:-python3} device=${DEVICE:-cuda:0}
+python=${PYTHON:-python3} device=${DEVICE:-cuda:0} most=${LIMIT:-900}
 here=$(dirname "$0")
 
 part() { # LIMIT_S TITLE COMMAND...: prints to RESULTS/TITLE.txt
@@ -34,14 +36,15 @@ part() { # LIMIT_S TITLE COMMAND...: prints to RESULTS/TITLE.txt
 run() { # LIMIT_S TITLE COMMAND...: of an experiment called TITLE
   limit=$1 title=$2
   shift 2
-  part "$limit" "$title" "$python" -m gemmetry "$@" --device "$device" --experiment "$results/$title"
+  part "$limit" "$title" "$python" -m gemmetry "$@" --device "$device" ${DEVICES:+--devices "$DEVICES"} \
+    --experiment "$results/$title"
 }
 
 main() {
-  run 220 tuning profile --spec "$here/tuning.yaml"
+  run "$most" tuning profile --spec "$here/tuning.yaml"
   part 30 proofs_spec "$python" "$here/proofs.py" "$results/tuning"
   run 110 proofs verify run --spec "$results/proofs_spec.txt"
-  run 180 held-out profile --spec "$here/held_out.yaml"
+  run "$most" held-out profile --spec "$here/held_out.yaml"
   part 60 build "$python" -m gemmetry dispatcher build "$results/tuning" "$results/proofs" \
     -o "$results/table.json"
   part 60 regret "$python" -m gemmetry dispatcher evaluate "$results/held-out" \

@@ -10,8 +10,8 @@
 #   sh benchmarks/dispatcher/campaign.sh RESULTS
 #   python benchmarks/reach_table.py RESULTS/tuning RESULTS/held-out --rows 128-8192 --no-squares
 #
-# Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON and
-# DEVICE may be set.
+# Every part has a limit of its own, so that one that hangs does not cost the others. PYTHON, DEVICE
+# and LIMIT (seconds of each of the two experiments, 600) may be set.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0}
@@ -28,7 +28,7 @@ part() { # LIMIT_S TITLE COMMAND...: prints to RESULTS/TITLE
 
 main() {
   for name in squares fp8; do
-    part 150 "$name.log" "$python" -m gemmetry profile --spec "$here/$name.yaml" \
+    part "${LIMIT:-600}" "$name.log" "$python" -m gemmetry profile --spec "$here/$name.yaml" \
       --device "$device" --experiment "$results/$name"
     part 30 "$name.md" "$python" "$here/../reach_table.py" "$results/$name"
   done
