@@ -1,9 +1,10 @@
 """Table of GPUs (``devices.csv``): dense peaks, memory bandwidth, caches, each row with its source.
 
-Peaks, in 10¹² operations per second, are *dense*: where a datasheet prints figures "with sparsity", the row holds half of them.
-They are products of units, operations per clock and the clock that the datasheet assumes; the
-tests recompute them from those three. A peak is keyed by the rate class of the inputs (``f64``,
-``f32``, ``tf32``, ``f16``, ``bf16``, ``fp8``, ``s8``) at the usual accumulator (f32, s32).
+Peaks, in 10¹² operations per second, are *dense*: where a datasheet prints figures "with sparsity",
+the row holds half of them. They are products of units, operations per clock and the clock that the
+datasheet assumes; the tests recompute them from those three. A peak is keyed by the rate class of
+the inputs (``f64``, ``f32``, ``tf32``, ``f16``, ``bf16``, ``fp8``, ``s8``) at the usual accumulator
+(f32, s32).
 """
 
 from __future__ import annotations
