@@ -88,8 +88,10 @@ def test_a_command_that_cannot_start_is_a_failure_and_the_agent_continues(driver
 
 
 def test_a_command_that_is_ended_is_gone_when_that_is_reported(driver, tmp_path):
-    started = _command(driver, "import time; time.sleep(1000)", tmp_path)
+    code = "import time; print('runs', flush=True); time.sleep(1000)"
+    started = _command(driver, code, tmp_path)
     assert isinstance(started, Started)
+    _until(driver, Printed)
     driver.send(EndWorker(1, grace_s=PATIENCE_S))
     assert _until(driver, Ended)[-1].status == -signal.SIGTERM
     with pytest.raises(ProcessLookupError):
