@@ -141,6 +141,8 @@ def value_of(kind: Any, chance: random.Random, depth: int = 0) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return value_of(chance.choice(arguments), chance, depth)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return tuple(value_of(item, chance, depth + 1) for item in arguments)
     if origin is tuple:
         count = chance.choice((0, 1, 3)) if depth < 4 else 0
         return tuple(value_of(arguments[0], chance, depth + 1) for _ in range(count))
@@ -173,3 +175,9 @@ def some_replies() -> Callable[[random.Random, int], list[Frame]]:
         return [value_of(chance.choice(kinds), chance) for _ in range(count)]
 
     return make
+
+
+@pytest.fixture
+def some_value() -> Callable[[Any, random.Random], Any]:
+    """A random value of a type."""
+    return value_of

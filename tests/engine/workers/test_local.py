@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,12 @@ def test_memory_is_short_within_what_the_control_group_grants(monkeypatch, held,
     monkeypatch.setattr(local, "total_memory_bytes", lambda: 1000)
     monkeypatch.setattr(local, "free_memory_bytes", lambda: free)
     assert local._memory_is_short(held) is is_short
+
+
+def test_a_worker_that_cannot_be_started_leaves_no_descriptor_open(tmp_path):
+    start = WorkerStart(tmp_path / "missing" / "log", tmp_path, {}, {})
+    gc.collect()
+    before = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(OSError) as caught:
+        local.LocalExecutor().open(start)
+    assert len(list(Path("/dev/fd").iterdir())) == before, f"while {caught} keeps its frames"

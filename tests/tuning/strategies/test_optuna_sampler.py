@@ -60,5 +60,6 @@ def test_a_sampler_without_its_library_is_refused_before_anything_runs(
     monkeypatch.setattr(
         optuna_sampler, "find_spec", lambda name: None if name == library else object()
     )
-    with pytest.raises(RequestError, match=f"sampler {sampler} needs {library}"):
+    with pytest.raises(RequestError, match=f"sampler {sampler} needs {library}") as caught:
         run(space([Configuration("c", {"a": 1})]), 1, sampler=sampler)
+    assert f"pip install {library};" in caught.value.hint

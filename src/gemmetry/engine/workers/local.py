@@ -62,6 +62,9 @@ class LocalExecutor:
                 log=worker.log,
                 environment=_environment(worker),
             )
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()
         return ours, process
@@ -104,6 +107,9 @@ def start_guarded(
                 env=dict(environment),
                 **options,
             )
+    except BaseException:
+        control.close()
+        raise
     finally:
         inherited.close()
     return LocalProcess(process, control, kills_before)
