@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import typer
 
 from gemmetry.specs.keys import SETTINGS
 
@@ -97,3 +100,9 @@ COMPLETERS: dict[str, Callable[[str], list[str]]] = {
     "verification_providers": _list(_fixed("numpy", "device")),
 }
 """Key of a spec -> its completion."""
+
+
+def option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
+    """An option of this panel of the help, whose value is completed from `choices`."""
+    completer = complete_names(*choices) if choices else None
+    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gemmetry.cli.completion import complete_names
+from gemmetry.cli.completion import option
 from gemmetry.cli.console import note, print_json
 from gemmetry.cli.options import DryRun, Json
 
@@ -20,11 +20,6 @@ _WHICH = "Of which launches"
 _HOW = "How"
 _SETS = ("quick", "gemm", "full", "document")
 """Keys of :data:`~gemmetry.counters.collecting.sets.SETS`, without its import."""
-
-
-def _option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
-    completer = complete_names(*choices) if choices else None
-    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)
 
 
 def collect(
@@ -41,7 +36,7 @@ def collect(
     ] = None,
     metric_set: Annotated[
         str,
-        _option(
+        option(
             "--set", panel=_WHAT, choices=_SETS, metavar="NAME",
             help="quick: four sections; gemm: what a diagnosis of a GEMM uses; full: everything; "
             "document: the eight metrics of the Nsight Compute document.",
@@ -49,15 +44,15 @@ def collect(
     ] = "gemm",
     section: Annotated[
         list[str] | None,
-        _option("--section", panel=_WHAT, metavar="ID", help="A further section of ncu."),
+        option("--section", panel=_WHAT, metavar="ID", help="A further section of ncu."),
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        _option("--metrics", panel=_WHAT, metavar="IDS", help="Further metrics or counters."),
+        option("--metrics", panel=_WHAT, metavar="IDS", help="Further metrics or counters."),
     ] = None,
     kernel: Annotated[
         str | None,
-        _option(
+        option(
             "--kernel", "-k", panel=_WHICH, metavar="REGEX",
             help="Only kernels with a demangled name in which this is found. Default: all but "
             "those of collectives.",
@@ -65,49 +60,49 @@ def collect(
     ] = None,
     collectives: Annotated[
         bool,
-        _option(
+        option(
             "--collectives", panel=_WHICH,
             help="Also kernels of NCCL and RCCL: run alone, they may wait forever.",
         ),
     ] = False,
     launch_skip: Annotated[
-        int, _option("--launch-skip", "-s", panel=_WHICH, min=0, help="Launches to leave out."),
+        int, option("--launch-skip", "-s", panel=_WHICH, min=0, help="Launches to leave out."),
     ] = 0,
     launch_count: Annotated[
         int | None,
-        _option("--launch-count", "-c", panel=_WHICH, min=1, help="Launches to profile."),
+        option("--launch-count", "-c", panel=_WHICH, min=1, help="Launches to profile."),
     ] = None,
     nvtx: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--nvtx", panel=_WHICH, metavar="RANGE",
             help="Only launches within this NVTX range, or expression of ncu.",
         ),
     ] = None,
     clock_control: Annotated[
         Literal["none", "base"],
-        _option(
+        option(
             "--clock-control", panel=_HOW, metavar="none|base",
             help="none: leave the clocks alone; base: fix them.",
         ),
     ] = "none",
     cache_control: Annotated[
         Literal["all", "none"],
-        _option(
+        option(
             "--cache-control", panel=_HOW, metavar="all|none",
             help="all: empty the caches before each pass; none: do not.",
         ),
     ] = "all",
     replay_mode: Annotated[
         Literal["kernel", "application", "range", "app-range"],
-        _option(
+        option(
             "--replay-mode", panel=_HOW, metavar="MODE",
             help="What is run once per pass: kernel, application, range or app-range.",
         ),
     ] = "kernel",
     tool: Annotated[
         Literal["ncu", "rocprofv3"] | None,
-        _option("--tool", panel=_HOW, metavar="NAME", help="ncu or rocprofv3; by the GPU."),
+        option("--tool", panel=_HOW, metavar="NAME", help="ncu or rocprofv3; by the GPU."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the files of an earlier collection.")

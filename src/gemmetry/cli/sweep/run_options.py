@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from gemmetry.cli.completion import complete_names
+from gemmetry.cli.completion import option
 
 _AXES = "What varies"
 _TRAINING = "What trains"
@@ -15,14 +15,9 @@ _NODES = "Several nodes"
 _PROFILERS = "Further profilers"
 
 
-def _option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
-    completer = complete_names(*choices) if choices else None
-    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)
-
-
 Channels = Annotated[
     list[str] | None,
-    _option(
+    option(
         "--channels",
         "-c",
         panel=_AXES,
@@ -32,7 +27,7 @@ Channels = Annotated[
 ]
 Threads = Annotated[
     list[str] | None,
-    _option(
+    option(
         "--threads",
         "-t",
         panel=_AXES,
@@ -42,7 +37,7 @@ Threads = Annotated[
 ]
 Axis = Annotated[
     list[str] | None,
-    _option(
+    option(
         "--axis",
         panel=_AXES,
         metavar="NAME=VALUES",
@@ -53,7 +48,7 @@ Axis = Annotated[
 ]
 Repeats = Annotated[
     int,
-    _option(
+    option(
         "--repeats",
         panel=_AXES,
         min=1,
@@ -63,7 +58,7 @@ Repeats = Annotated[
 ]
 Order = Annotated[
     str,
-    _option(
+    option(
         "--order",
         panel=_AXES,
         metavar="ORDER",
@@ -75,13 +70,11 @@ Order = Annotated[
 ]
 Seed = Annotated[
     int,
-    _option(
-        "--seed", panel=_AXES, help="Seed of the random order. Default: 0.", show_default=False
-    ),
+    option("--seed", panel=_AXES, help="Seed of the random order. Default: 0.", show_default=False),
 ]
 Config = Annotated[
     str | None,
-    _option(
+    option(
         "--config",
         "-f",
         panel=_TRAINING,
@@ -93,7 +86,7 @@ Config = Annotated[
 ]
 Override = Annotated[
     list[str] | None,
-    _option(
+    option(
         "--override",
         panel=_TRAINING,
         metavar="KEY=VALUE",
@@ -102,7 +95,7 @@ Override = Annotated[
 ]
 Nproc = Annotated[
     int | None,
-    _option(
+    option(
         "--nproc",
         "-p",
         panel=_TRAINING,
@@ -112,7 +105,7 @@ Nproc = Annotated[
 ]
 BytePath = Annotated[
     str,
-    _option(
+    option(
         "--path",
         panel=_TRAINING,
         metavar="PATH",
@@ -123,7 +116,7 @@ BytePath = Annotated[
 ]
 Command = Annotated[
     str | None,
-    _option(
+    option(
         "--command",
         panel=_TRAINING,
         metavar="COMMAND",
@@ -134,7 +127,7 @@ Command = Annotated[
 ]
 Library = Annotated[
     str | None,
-    _option(
+    option(
         "--library",
         panel=_TRAINING,
         metavar="LIBRARY",
@@ -145,13 +138,13 @@ Library = Annotated[
 ]
 Nnodes = Annotated[
     int,
-    _option(
+    option(
         "--nnodes", panel=_NODES, min=1, help="Number of nodes. Default: 1.", show_default=False
     ),
 ]
 RdzvEndpoint = Annotated[
     str,
-    _option(
+    option(
         "--rdzv-endpoint",
         panel=_NODES,
         metavar="HOST:PORT",
@@ -161,7 +154,7 @@ RdzvEndpoint = Annotated[
 ]
 Launcher = Annotated[
     str,
-    _option(
+    option(
         "--launcher",
         panel=_NODES,
         metavar="COMMAND",
@@ -172,7 +165,7 @@ Launcher = Annotated[
 ]
 Executor = Annotated[
     str,
-    _option(
+    option(
         "--executor",
         panel=_NODES,
         metavar="NAME",
@@ -182,7 +175,7 @@ Executor = Annotated[
 ]
 ExecutorOptions = Annotated[
     str,
-    _option(
+    option(
         "--executor-options",
         panel=_NODES,
         metavar="NAME=VALUE",
@@ -192,7 +185,7 @@ ExecutorOptions = Annotated[
 ]
 Listen = Annotated[
     str,
-    _option(
+    option(
         "--listen",
         panel=_NODES,
         metavar="HOST",
@@ -201,7 +194,7 @@ Listen = Annotated[
 ]
 TokenFile = Annotated[
     str,
-    _option(
+    option(
         "--token-file",
         panel=_NODES,
         metavar="FILE",
@@ -211,7 +204,7 @@ TokenFile = Annotated[
 ]
 AgentWait = Annotated[
     str,
-    _option(
+    option(
         "--agent-wait",
         panel=_NODES,
         metavar="TIME",
@@ -219,11 +212,11 @@ AgentWait = Annotated[
     ),
 ]
 Rocprof = Annotated[
-    bool, _option("--rocprof", "-r", panel=_PROFILERS, help="Run each point under rocprofv3.")
+    bool, option("--rocprof", "-r", panel=_PROFILERS, help="Run each point under rocprofv3.")
 ]
 RocprofInput = Annotated[
     Path | None,
-    _option(
+    option(
         "--rocprof-input",
         panel=_PROFILERS,
         metavar="FILE",
@@ -232,11 +225,11 @@ RocprofInput = Annotated[
 ]
 Stats = Annotated[
     bool,
-    _option("--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 write statistics of its times."),
+    option("--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 write statistics of its times."),
 ]
 Ncu = Annotated[
     str | None,
-    _option(
+    option(
         "--ncu",
         panel=_PROFILERS,
         metavar="ARGUMENTS",

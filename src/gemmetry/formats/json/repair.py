@@ -37,3 +37,14 @@ def _writable(value: Any) -> Any:
     if isinstance(value, dict):
         return {encodable(key): _writable(one) for key, one in value.items()}
     return value
+
+
+def record_decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
+    """What decodes several records of `kind`, and what decodes one that may be damaged."""
+    one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def rescue(text: bytes) -> Any:
+        found = repaired(text, one.decode)
+        return f"left out, as it is no record: {found}" if isinstance(found, str) else found
+
+    return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]

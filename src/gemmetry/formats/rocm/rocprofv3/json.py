@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import msgspec
@@ -18,7 +17,7 @@ import numpy as np
 
 from gemmetry.formats.events import MISSING, GpuKind, TraceRows
 from gemmetry.formats.json.array import CHUNK_BYTES
-from gemmetry.formats.json.repair import repaired
+from gemmetry.formats.json.repair import record_decoders
 from gemmetry.formats.json.sections import SectionReader
 from gemmetry.formats.naming import Numbers, short_name
 from gemmetry.formats.readers.rocprofv3_json import KEY
@@ -119,14 +118,14 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         None if it is another document.
     """
     decoders = {
-        **{key: _decoders(_Record) for key in ("kernel_dispatch", "memory_copy")},
+        **{key: record_decoders(_Record) for key in ("kernel_dispatch", "memory_copy")},
         **{
-            key: _decoders(_MarkerRecord if kind is HostKind.RANGE else _Record)
+            key: record_decoders(_MarkerRecord if kind is HostKind.RANGE else _Record)
             for key, kind in _HOST.items()
         },
-        "kernel_symbols": _decoders(_Symbol),
-        "agents": _decoders(dict),
-        **{key: _decoders(_Skipped) for key in _SKIPPED},
+        "kernel_symbols": record_decoders(_Symbol),
+        "agents": record_decoders(dict),
+        **{key: record_decoders(_Skipped) for key in _SKIPPED},
     }
     reader = SectionReader(file, decoders, chunk_bytes=chunk_bytes)
     builder = _JsonRowsBuilder()
@@ -142,16 +141,6 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         return None
     processes = [p if isinstance(p, dict) else {} for p in processes or []]
     return builder.rows(processes, reader)
-
-
-def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
-    one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
-
-    def rescue(text: bytes) -> Any:
-        found = repaired(text, one.decode)
-        return f"left out, as it is no record: {found}" if isinstance(found, str) else found
-
-    return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
 
 
 class _JsonRowsBuilder(RowsBuilder):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.json.repair import repaired
+from gemmetry.formats.json.repair import record_decoders
 from gemmetry.formats.json.sections import SectionReader
 from gemmetry.formats.opening import open_decompressed
 from gemmetry.formats.readers.rocprofv3_json import KEY
@@ -105,7 +104,7 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
     }  # fmt: skip
     processes: list[_ReadProcess] = []
     with open_decompressed(path) as file:
-        reader = SectionReader(file, {key: _decoders(kind) for key, kind in kinds.items()})
+        reader = SectionReader(file, {key: record_decoders(kind) for key, kind in kinds.items()})
         for key, records in reader:
             if key == "agents" and not records:
                 # The first array of each process.
@@ -222,13 +221,3 @@ def _handle(agent: dict[str, Any]) -> int:
     found = agent.get("id")
     handle = found.get("handle") if isinstance(found, dict) else None
     return handle if isinstance(handle, int) else MISSING
-
-
-def _decoders(kind: type) -> tuple[Callable[[bytes], list[Any]], Callable[[bytes], Any]]:
-    one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
-
-    def rescue(text: bytes) -> Any:
-        found = repaired(text, one.decode)
-        return f"left out, as it is no record: {found}" if isinstance(found, str) else found
-
-    return msgspec.json.Decoder(list[kind]).decode, rescue  # type: ignore[valid-type]
