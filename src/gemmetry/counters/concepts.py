@@ -35,9 +35,6 @@ REASONS = (
 """Reasons for which a warp does not issue, and the state of issuing (``selected``), as Nsight
 Compute's section WarpStateStats has them. ``gmma`` exists on GH100 only, ``imc_miss`` up to it."""
 
-REASONS_WITHOUT_STALL = ("selected", "not_selected")
-"""The warp issues, or another one did."""
-
 
 def _is(
     name: str, unit: str, meaning: str, *expressions: str, section: str = "", source: str = ""

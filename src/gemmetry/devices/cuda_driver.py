@@ -109,18 +109,6 @@ class Kernel:
             f"requesting large clusters for {self.name}",
         )
 
-    def blocks_per_processor(self, threads: int, dynamic_bytes: int) -> int:
-        """How many blocks of `threads` with this much dynamic shared memory a multiprocessor runs
-        at a time."""
-        return int(
-            checked(
-                driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    self._function, threads, dynamic_bytes
-                ),
-                f"querying the occupancy of {self.name}",
-            )
-        )
-
     def launch(
         self,
         blocks: int,

@@ -49,10 +49,6 @@ class JudgedChange:
         """The first run after it."""
         return self.found.history.runs[self.change.run]
 
-    @property
-    def is_acknowledged(self) -> bool:
-        return any(one.acknowledged for one in self.remarks)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostDispatch:

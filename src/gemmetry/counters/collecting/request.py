@@ -8,11 +8,6 @@ from typing import Literal
 
 ToolName = Literal["ncu", "rocprofv3"]
 
-CLOCKS = ("none", "base")
-CACHES = ("all", "none")
-REPLAYS = ("kernel", "application", "range", "app-range")
-"""Values of ncu's options."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectRequest:

@@ -80,16 +80,23 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
     control = socket.socket(fileno=int(arguments[0]))
     channel, folder, command = int(arguments[1]), arguments[2], arguments[3:]
     become_subreaper()
+    # Closed by the worker once it leads a group, which may be signalled as soon as it is reported.
+    reader, writer = os.pipe()
     worker = os.fork()
     if worker == 0:
         try:
             os.setsid()
+            os.close(reader)
+            os.close(writer)
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends when the guardian is killed
             control.close()
             (become or _execute)(command)
         finally:
             os._exit(127)
     os.close(channel)
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
     _report(control, {"worker": worker})
     status = _wait(control, worker)
     left = end_all(worker)
