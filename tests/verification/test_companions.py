@@ -83,9 +83,13 @@ def test_thorough_lists_reach_a_full_wave_of_a_large_gpu():
     assert {132, 133} <= tiles
 
 
-def test_refused_sizes_are_rounded_up_to_multiples_of_16():
+def test_refused_sizes_are_rounded_up_to_multiples_of_16_k_first():
     for options in tails(NAMES[0], (100, 52, 24)):
-        assert len(options) <= 2
+        exact, *others = (operation.matmul_shape for operation in options)
+        assert len(others) <= 2
+        assert all(shape.k % 16 == 0 for shape in others)
+        if len(others) == 2:
+            assert others[0][:2] == exact[:2] and others[0].k > exact.k - 16
         assert not any(size % 16 for size in options[-1].matmul_shape[:3])
 
 

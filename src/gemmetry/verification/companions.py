@@ -35,6 +35,10 @@ ALIGNMENT = 16
 """Multiple to which a size is rounded up where the exact tail is rejected: libraries require an
 alignment of 16 bytes, which is 16 elements of the narrowest format (cuBLASLt, fp8)."""
 
+_ROUNDINGS = ((1, 1, 1), (1, 1, ALIGNMENT), (ALIGNMENT, ALIGNMENT, ALIGNMENT))
+"""Of M, N and K, until one is accepted. Kernels that fetch rows along K want these to be aligned,
+and still compute any number of rows and columns."""
+
 PROCESSORS = 132
 """Streaming multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper): a persistent
 kernel has a full last wave with this number of tiles, and a single tile in its last wave with one
@@ -81,8 +85,8 @@ class Sizes(NamedTuple):
 def tail_operations(
     operation: Operation, companions: Companions, *, thorough: bool
 ) -> Iterator[tuple[Operation, ...]]:
-    """Small operations with the signature of `operation`, each with an alternative for where it is
-    rejected: its sizes rounded up to multiples of :data:`ALIGNMENT`.
+    """Small operations with the signature of `operation`, each with alternatives for where it is
+    rejected: K, or all sizes, rounded up to multiples of :data:`ALIGNMENT`.
 
     Args:
         thorough: every size of ``{1, B-1, B, B+1, 2B-1, prime}`` along M with every along N, a
@@ -97,27 +101,27 @@ def tail_operations(
     waves = _more_than_a_wave(operation, tile, companions.processors)
     seen: set[Operation] = set()
     for number, sizes in enumerate(chain(listed, waves)):
-        options = []
-        for rounded in (1, ALIGNMENT):
-            found = _operation(operation, sizes, number, rounded)
-            if found is not None and found not in options:
-                options.append(found)
+        options = _options(operation, sizes, number)
         if options and options[0] not in seen:
             seen.add(options[0])
-            yield tuple(options)
+            yield options
 
 
 def whole_tile(operation: Operation, companions: Companions) -> Operation | None:
     """The operation with the signature of `operation` that consists of one tile and one step; None
     where its kind has no such shape."""
-    return _operation(operation, Sizes(*(companions.tile or DEFAULT_TILE)), _ALONE, 1)
+    tile = Sizes(*(companions.tile or DEFAULT_TILE))
+    return _operation(operation, tile, _ALONE, _ROUNDINGS[0])
 
 
 def rounded_options(operation: Operation, sizes: Sizes) -> tuple[Operation, ...]:
-    """The operation of `sizes` with the signature of `operation`, and the alternative for where it
-    is rejected: its sizes rounded up to multiples of :data:`ALIGNMENT`. Empty where its kind has no
-    such shape."""
-    found = (_operation(operation, sizes, _ALONE, rounded) for rounded in (1, ALIGNMENT))
+    """The operation of `sizes` with the signature of `operation`, and its alternatives as those of
+    :func:`tail_operations`. Empty where its kind has no such shape."""
+    return _options(operation, sizes, _ALONE)
+
+
+def _options(operation: Operation, sizes: Sizes, number: int) -> tuple[Operation, ...]:
+    found = (_operation(operation, sizes, number, multiples) for multiples in _ROUNDINGS)
     return tuple(dict.fromkeys(option for option in found if option is not None))
 
 
@@ -186,8 +190,11 @@ def prime_from(size: int) -> int:
     return found
 
 
-def _operation(operation: Operation, sizes: Sizes, number: int, rounded: int) -> Operation | None:
-    m, n, k = (-(-max(size, 1) // rounded) * rounded for size in sizes)
+def _operation(
+    operation: Operation, sizes: Sizes, number: int, multiples: tuple[int, int, int]
+) -> Operation | None:
+    pairs = zip(sizes, multiples, strict=True)
+    m, n, k = (-(-max(size, 1) // multiple) * multiple for size, multiple in pairs)
     slices = operation.signature.split_k_slices
     k = -(-k // slices) * slices
     shape: Shape

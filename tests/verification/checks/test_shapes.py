@@ -103,7 +103,7 @@ def test_refusing_is_not_a_failure(check, executable_of):
     def build(operation):
         if operation.matmul_shape.k % 16:
             raise UnsupportedError("K must be a multiple of 16")
-        return executable_of(operation, whole_tiles("m"))
+        return executable_of(operation, product)
 
     result, _ = check(NAME, build=build)
     assert result.outcome is CheckOutcome.PASSED
@@ -113,6 +113,19 @@ def test_refusing_is_not_a_failure(check, executable_of):
     result, _ = check(NAME, build=lambda operation: None)
     assert result.outcome is CheckOutcome.NOT_APPLICABLE
     assert "not supported" in result.detail
+
+
+@pytest.mark.parametrize("axis", ["m", "n"])
+def test_a_kernel_that_refuses_tails_of_k_has_those_of_m_and_n_tried(check, executable_of, axis):
+    """Rounding all three sizes up would hide what is missing."""
+
+    def build(operation):
+        aligned = operation.matmul_shape.k % 16 == 0
+        return executable_of(operation, whole_tiles(axis)) if aligned else None
+
+    result, _ = check(NAME, build=build)
+    assert result.is_failure
+    assert result.detail.startswith("matmul_17x15x16_")
 
 
 def test_what_is_refused_is_tried_in_multiples_of_16(check, executable_of):
