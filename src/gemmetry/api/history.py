@@ -18,7 +18,7 @@ from gemmetry.analysis.history.checking import (
 )
 from gemmetry.analysis.history.collecting import added_before, runs_of
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.tables import Table
+from gemmetry.reports.tables.frames import frame
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.history.entries import HistoryRun
 from gemmetry.store.history.folder import StoredHistory, read_history, writing
@@ -74,7 +74,7 @@ class History:
         """
         from gemmetry.reports.history.documents import series_table
 
-        return _frame(series_table(self.check, self.chosen(pattern)))
+        return frame(series_table(self.check, self.chosen(pattern)))
 
     def points(self, pattern: str = "*") -> polars.DataFrame:
         """A row for each run of each series, in the order of time: median and interval in ns, the
@@ -88,7 +88,7 @@ class History:
         """
         from gemmetry.reports.history.documents import point_table
 
-        return _frame(point_table(self.chosen(pattern)))
+        return frame(point_table(self.chosen(pattern)))
 
     def changes(self) -> polars.DataFrame:
         """A row for each change, with its cause, and for each dispatch that is no longer ok; alarms
@@ -99,7 +99,7 @@ class History:
         """
         from gemmetry.reports.history.documents import change_table
 
-        return _frame(change_table(self.check))
+        return frame(change_table(self.check))
 
     def chosen(self, pattern: str = "*") -> Chosen:
         """The series that `pattern` stands for.
@@ -232,10 +232,3 @@ def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
     if state != "same":
         known.append(run)
     return AddedRun(path, run, state, is_older)
-
-
-def _frame(table: Table) -> polars.DataFrame:
-    from gemmetry.reports.tables.frames import frame
-
-    made: polars.DataFrame = frame(table)
-    return made

@@ -14,6 +14,7 @@ from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 from gemmetry.analysis.sweeps.recorded import DOCUMENT, fresh_document, read_document
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
+from gemmetry.reports.tables.frames import frame
 
 if TYPE_CHECKING:
     import polars
@@ -78,7 +79,7 @@ class AnalyzedSweep:
         """
         from gemmetry.analysis.sweeps.tables import points_table
 
-        return _frame(points_table(self.analysis))
+        return frame(points_table(self.analysis))
 
     def gemms(self) -> polars.DataFrame:
         """One row per kernel and shape of each rank of each point.
@@ -88,7 +89,7 @@ class AnalyzedSweep:
         """
         from gemmetry.analysis.sweeps.tables import gemms_table
 
-        return _frame(gemms_table(self.analysis))
+        return frame(gemms_table(self.analysis))
 
     def pooled_gemms(self) -> polars.DataFrame:
         """One row per kernel and shape of each point, over its ranks.
@@ -98,7 +99,7 @@ class AnalyzedSweep:
         """
         from gemmetry.analysis.sweeps.tables import pooled_table
 
-        return _frame(pooled_table(self.analysis))
+        return frame(pooled_table(self.analysis))
 
     def rocprof(self) -> polars.DataFrame:
         """One row per kernel and grid of each rank of each point, as rocprofv3 recorded them:
@@ -109,7 +110,7 @@ class AnalyzedSweep:
         """
         from gemmetry.analysis.sweeps.tables import rocprof_table
 
-        return _frame(rocprof_table(self.analysis))
+        return frame(rocprof_table(self.analysis))
 
     def write(
         self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
@@ -346,7 +347,7 @@ class ComparedSweeps:
         """
         from gemmetry.analysis.sweeps.comparison.document import comparison_table
 
-        return _frame(comparison_table(self.comparison))
+        return frame(comparison_table(self.comparison))
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write a page (.html), the document (.json), or the rows as a table (.csv, .xlsx ...).
@@ -447,10 +448,3 @@ def _traced_document(
     if not as_workbooks:
         return analyzed.document(), products
     return SweepWorkbooks(products(), place).document(), products
-
-
-def _frame(table: Any) -> polars.DataFrame:
-    from gemmetry.reports.tables.frames import frame
-
-    made: polars.DataFrame = frame(table)
-    return made

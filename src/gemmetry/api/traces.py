@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, noun_for
+from gemmetry.reports.tables.frames import frame
 from gemmetry.traces.loading import all_failed, read_all, read_any
 from gemmetry.traces.model import Trace
 from gemmetry.traces.stages import stage
@@ -210,7 +211,7 @@ class Traces(Sequence[Trace]):
         """
         from gemmetry.analysis.traces.tables import summary_table
 
-        return _frame(summary_table(self.summaries().files))
+        return frame(summary_table(self.summaries().files))
 
     def steps(self) -> polars.DataFrame:
         """One row per file and step, like :meth:`summary`.
@@ -220,7 +221,7 @@ class Traces(Sequence[Trace]):
         """
         from gemmetry.analysis.traces.tables import step_table
 
-        return _frame(step_table(self.summaries(steps=True).steps))
+        return frame(step_table(self.summaries(steps=True).steps))
 
     def gemms(self) -> polars.DataFrame:
         """One row per GEMM kernel and shape, over all files, those with the most time first.
@@ -230,7 +231,7 @@ class Traces(Sequence[Trace]):
         """
         from gemmetry.analysis.traces.tables import gemms_table
 
-        return _frame(gemms_table(self.gemm_rows()))
+        return frame(gemms_table(self.gemm_rows()))
 
     def shapes(self) -> polars.DataFrame:
         """One row per distinct GEMM, over all files, those with the most time first; if no file has
@@ -242,7 +243,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.analysis.traces.tables import shapes_table
         from gemmetry.traces.gemms.shapes import workload
 
-        return _frame(shapes_table(workload(self.gemm_rows(or_products=True))))
+        return frame(shapes_table(workload(self.gemm_rows(or_products=True))))
 
     def collectives(self) -> list[JobCollectives]:
         """The jobs that the traces belong to, with their collectives matched across ranks
@@ -360,10 +361,3 @@ def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
     traces = Traces(map(Path, paths), use_cache=use_cache)
     traces.keep()
     return traces
-
-
-def _frame(table: Table) -> polars.DataFrame:
-    from gemmetry.reports.tables.frames import frame
-
-    made: polars.DataFrame = frame(table)
-    return made

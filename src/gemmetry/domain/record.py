@@ -371,7 +371,7 @@ class Environment:
         mapping."""
         mine, theirs = _flat(asdict(self)), _flat(asdict(other))
         return [
-            f"{name}: {_shown(mine.get(name))} vs {_shown(theirs.get(name))}"
+            f"{name}: {shown(mine.get(name))} vs {shown(theirs.get(name))}"
             for name in sorted(mine.keys() | theirs.keys())
             if mine.get(name) != theirs.get(name)
         ]
@@ -388,7 +388,8 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A field's value in a message."""
     if value in (None, "", ()):
         return "none"
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmetry.analysis.history.series import DeviceHistory
+from gemmetry.domain.record import shown
 from gemmetry.store.history.entries import HistoryPoint, HistoryRun
 
 NEIGHBOURS = 10
@@ -50,7 +51,7 @@ def changed_surroundings(history: DeviceHistory, run: int) -> ChangedSurrounding
             continue
         kind, _, plain = name.partition(":")
         is_method = kind == "settings" or plain in _OF_THE_METHOD
-        text = f"{plain.removeprefix('packages.')} {_shown(old[0])} → {_shown(new[0])}"
+        text = f"{plain.removeprefix('packages.')} {shown(old[0])} → {shown(new[0])}"
         (method if is_method else environment).append(text)
     return ChangedSurroundings(tuple(method), tuple(environment))
 
@@ -145,9 +146,3 @@ def _is_near(facts: Sequence[Mapping[str, Any]], run: int, name: str, new: Any) 
     values = [_hashable(one.get(name)) for one in facts]
     around = range(max(1, run - _NEAR), min(len(facts), run + _NEAR + 1))
     return any(values[place] == new != values[place - 1] for place in around)
-
-
-def _shown(value: Any) -> str:
-    if value in (None, "", ()):
-        return "none"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

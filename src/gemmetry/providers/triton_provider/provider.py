@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +23,7 @@ from gemmetry.providers.triton_provider.architectures import architecture_of, cr
 from gemmetry.providers.triton_provider.files import kernel_source
 from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.search_space import search_space
-from gemmetry.providers.triton_provider.support import reason_against
+from gemmetry.providers.triton_provider.support import reason_against, require_interpreter
 
 if TYPE_CHECKING:
     from gemmetry.providers.triton_provider.compiling import Built
@@ -179,7 +177,7 @@ class TritonProvider(BaseProvider):
         return built._replace(facts=facts)
 
     def _build_interpreted(self, dispatch: Dispatch) -> Executable:
-        _require_interpreter()
+        require_interpreter()
         from gemmetry.devices.torch import open_device
         from gemmetry.providers.triton_provider.executable import interpreted
 
@@ -192,16 +190,6 @@ class TritonProvider(BaseProvider):
 
 def _architecture_name(dispatch: Dispatch) -> str:
     return dispatch.target.architecture or str(dispatch.target.kind)
-
-
-def _require_interpreter() -> None:
-    """Triton determines on import whether its functions are interpreted."""
-    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
-        raise UnsupportedError(
-            "triton is already imported as a compiler in this process",
-            hint="Set TRITON_INTERPRET=1 before starting.",
-        )
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 PROVIDER = TritonProvider

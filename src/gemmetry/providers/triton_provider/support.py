@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from gemmetry.domain.dtypes import BF16, F16, F32, S8, S32, TF32, default_accumulator
+from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import Operation, OperationKind, Signature
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.triton_provider import block_scaled
@@ -76,3 +80,17 @@ def _size_reason(operation: Operation) -> str | None:
     if -(-m // _SMALLEST_TILE) * -(-n // _SMALLEST_TILE) * batch > _LARGEST_GRID:
         return f"more than {_LARGEST_GRID} tiles do not fit one launch"
     return None
+
+
+def require_interpreter() -> None:
+    """Have Triton interpret its functions, which it determines when it is imported.
+
+    Raises:
+        UnsupportedError: it is already imported as a compiler.
+    """
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UnsupportedError(
+            "triton is already imported as a compiler in this process",
+            hint="Set TRITON_INTERPRET=1 before starting.",
+        )
+    os.environ["TRITON_INTERPRET"] = "1"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 
 from gemmetry.domain.contracts import Buffer, Device, Executable
@@ -12,6 +10,7 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.triton.catalogue import TILE, TritonRecipe
+from gemmetry.providers.triton_provider.support import require_interpreter
 
 _GROUP_M = 2
 _LARGEST = 2**31 - 1
@@ -29,7 +28,7 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
     if max(m * k, k * n, m * n) > _LARGEST:
         raise UnsupportedError(f"{dispatch}: matrices of more than {_LARGEST} elements")
     if not dispatch.target.is_gpu:
-        _require_interpreter()
+        require_interpreter()
     from gemmetry.devices.torch import TORCH_ERRORS, open_device
     from gemmetry.kernels.triton_mutants import mutant_matmul
     from gemmetry.providers.mutant_provider.torch_callers import wrapped
@@ -79,13 +78,3 @@ class TritonMutant:
     def close(self) -> None:
         del self._submit
         self.device.release()
-
-
-def _require_interpreter() -> None:
-    """Triton decides when it is imported whether its functions are interpreted."""
-    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
-        raise UnsupportedError(
-            "triton is already imported as a compiler in this process",
-            hint="Set TRITON_INTERPRET=1 before starting.",
-        )
-    os.environ["TRITON_INTERPRET"] = "1"
