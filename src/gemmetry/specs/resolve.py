@@ -122,7 +122,7 @@ def _find(wanted: Target, known: Sequence[Target], *, compiles_only: bool) -> Ta
     raise RequestError(
         f"there is no device {wanted.device} for the providers of this request",
         hint=f"Devices here: {', '.join(here) or 'none'}; `gemmetry doctor` shows why. "
-        "--device cuda-sm_80 compiles without a device.",
+        "--device cuda-sm_80 compiles without a device, and with --executor its agents have one.",
     )
 
 

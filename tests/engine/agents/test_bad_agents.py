@@ -37,9 +37,10 @@ def test_the_work_of_an_agent_whose_device_vanishes_goes_to_others(
     assert "device lost twice" in ran["device_lost"].reason
     warned = [event.text for event in ran.of(Message) if "is gone" in event.text]
     assert len(warned) == 2 and warned[0].startswith("agent-")
-    ended = [text for text in starter.reports if "the driver ended this agent" in text]
-    assert sum("the simulated device null is gone" in text for text in ended) == 2
-    assert starter.errors == []
+    # Their hosts see a failure, with a status of its own.
+    assert [error.exit_status for error in starter.errors] == [3, 3]
+    assert all("the simulated device null is gone" in str(error) for error in starter.errors)
+    assert sum("the driver ended this agent" in text for text in starter.reports) == 1
 
 
 @pytest.fixture

@@ -138,3 +138,8 @@ def test_evidence_outside_of_its_folder_is_not_fetched(other_end, start):
 def test_an_agent_that_is_closed_learns_why(other_end):
     other_end.agent.close("nothing is left to do")
     assert other_end.receive(PATIENCE_S) == Leave("nothing is left to do")
+
+
+def test_an_agent_that_is_closed_because_of_its_device_learns_that(other_end):
+    other_end.agent.close("its device is gone", is_fault=True)
+    assert other_end.receive(PATIENCE_S) == Leave("its device is gone", is_fault=True)

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.engine.agents import serving
 from gemmetry.engine.agents.link import Link
 from gemmetry.engine.agents.messages import (
@@ -47,7 +48,7 @@ def driver(tmp_path, monkeypatch):
     def work():
         try:
             link.ended.append(WorkerHost(theirs, link.folder, 60.0).work())
-        except (BadFrame, ChannelClosed) as error:
+        except (BadFrame, ChannelClosed, EnvironmentFailure) as error:
             link.ended.append(error)
 
     link.thread = threading.Thread(target=work)
@@ -123,6 +124,13 @@ def test_it_ends_when_the_driver_needs_it_no_longer_and_ends_what_it_runs(driver
     assert driver.ended == ["nothing is left to do"]
     with pytest.raises(ProcessLookupError):
         os.kill(started.pid, 0)
+
+
+def test_it_fails_when_its_device_is_why_the_driver_ends_it(driver):
+    driver.send(Leave("the device cuda:0 is gone", True))
+    driver.thread.join(PATIENCE_S)
+    (error,) = driver.ended
+    assert isinstance(error, EnvironmentFailure) and "the device cuda:0 is gone" in str(error)
 
 
 def test_a_message_that_has_no_place_there_ends_it(driver):

@@ -67,7 +67,7 @@ def run_agent(options: AgentOptions, report: Report) -> None:
 
     Raises:
         RequestError: the driver refused this agent.
-        EnvironmentFailure: the driver cannot be reached, or is gone.
+        EnvironmentFailure: the driver cannot be reached, or is gone, or the device failed.
     """
     link = Link(_connected(options), ToAgent)
     folder = Path(tempfile.mkdtemp(prefix="gemmetry-agent-"))

@@ -96,6 +96,8 @@ class Leave(Frame, frozen=True):
     """The driver no longer needs the agent, which ends."""
 
     reason: str
+    is_fault: bool = False
+    """Whether the agent's device is the reason, so that its host should see a failure."""
 
 
 class Beat(Frame, frozen=True):

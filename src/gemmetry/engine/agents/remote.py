@@ -193,11 +193,11 @@ class RemoteAgent:
                 hint="The same command resumes, with this agent or others.",
             )
 
-    def close(self, reason: str) -> None:
-        """Have the agent end, and end the connection."""
+    def close(self, reason: str, *, is_fault: bool = False) -> None:
+        """Have the agent end, and end the connection; `is_fault` if its device is the reason."""
         if not self._lost:
             try:
-                self._link.send(Leave(reason))
+                self._link.send(Leave(reason, is_fault))
             except ChannelClosed:
                 pass
         self._lose(reason)

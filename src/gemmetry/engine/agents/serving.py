@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path, PurePosixPath
 
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.errors import EnvironmentFailure, RequestError
 from gemmetry.engine.agents.link import Link
 from gemmetry.engine.agents.messages import (
     Beat,
@@ -63,6 +63,7 @@ class WorkerHost:
 
         Raises:
             ChannelClosed, TimeoutError: the driver is gone. BadFrame: it sent what none sends.
+            EnvironmentFailure: the driver ended it because of its device.
         """
         checked = time.monotonic()
         try:
@@ -110,8 +111,15 @@ class WorkerHost:
             except TimeoutError:
                 return ""
             match message:
-                case Leave() | Refused():
-                    return message.reason
+                case Leave(reason, is_fault):
+                    if is_fault:
+                        raise EnvironmentFailure(
+                            f"the driver ended this agent: {reason}",
+                            hint="Look at the device of this host; the run continues without it.",
+                        )
+                    return reason
+                case Refused(reason):
+                    return reason
                 case Beat():
                     pass
                 case StartWorker():

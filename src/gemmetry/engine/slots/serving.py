@@ -129,17 +129,17 @@ class Serving:
     def _serve_agent(self, fleet: Fleet, agent: RemoteAgent, work: TargetWork) -> str:
         slot = fleet.slot(agent)
         pool = CompilePool(slot.context)
-        reason = COMPLETE
+        reason, fault = COMPLETE, ""
         try:
-            reason = self._serve(slot, work, pool) or COMPLETE
-            return "" if reason == COMPLETE else reason
+            fault = self._serve(slot, work, pool)
+            return fault
         except RunStopped:
             reason = "the run is being ended"
             raise
         finally:
             with contextlib.suppress(AgentLostError):
                 pool.close()
-            agent.close(reason)
+            agent.close(fault or reason, is_fault=bool(fault))
 
     def _agents_expected(self) -> int:
         """How many agents share the work; two, if any number may come."""
