@@ -34,7 +34,9 @@ else
     >"$results/gains.txt" 2>"$results/tuned.err" ||
     { echo "tune ended with status $?"; tail -n 5 "$results/tuned.err"; }
   if ! test -s "$results/table.json"; then
-    "$python" -m gemmetry dispatcher build "$results/tuned" "$results/tuned/proofs" \
+    proofs=
+    if test -d "$results/tuned/proofs"; then proofs=$results/tuned/proofs; fi
+    "$python" -m gemmetry dispatcher build "$results/tuned" ${proofs:+"$proofs"} \
       -o "$results/table.json"
   fi
   cat "$results/gains.txt"
