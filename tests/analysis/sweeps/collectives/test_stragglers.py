@@ -236,6 +236,8 @@ def test_delays_since():
     assert delays_since(np.array([10.0, 11.0, 10.0, 10.0]), 2, 1.0) == 0
     assert delays_since(np.array([10.0, 11.0, 10.0, 0.0]), 2, 1.0) is None
     assert delays_since(np.array([10.0]), 2, 1.0) is None
+    # Shown as a whole, but not up to the last step.
+    assert delays_since(np.array([10.0, 10.1, 10.0, 10.2, 10.0, 10.1, 4.0]), 2, 1.0) is None
 
 
 def test_random_delays_rarely_name_a_rank():

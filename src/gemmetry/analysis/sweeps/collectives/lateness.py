@@ -119,7 +119,9 @@ def delays_since(excess: Times, family: int, relevant_ns: float) -> int | None:
         is_shown = lower_bound(run, family * starts) > 0 and float(np.mean(run)) >= relevant_ns
         if is_shown:
             low = np.flatnonzero(run <= median(run) / 2)
-            return start + (int(low[-1]) + 1 if len(low) else 0)
+            begin = start + (int(low[-1]) + 1 if len(low) else 0)
+            if begin < len(excess):  # else the last step is no delay
+                return begin
     return None
 
 
