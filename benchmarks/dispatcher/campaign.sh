@@ -36,8 +36,8 @@ part() { # LIMIT_S TITLE COMMAND...: prints to RESULTS/TITLE.txt
 run() { # LIMIT_S TITLE COMMAND...: of an experiment called TITLE
   limit=$1 title=$2
   shift 2
-  part "$limit" "$title" "$python" -m gemmetry "$@" --device "$device" ${DEVICES:+--devices "$DEVICES"} \
-    --experiment "$results/$title"
+  part "$limit" "$title" "$python" -m gemmetry "$@" --device "$device" \
+    ${DEVICES:+--devices "$DEVICES"} --experiment "$results/$title"
 }
 
 main() {

@@ -10,10 +10,10 @@
 #   tuned/        the experiment: the finals; in tuned/search/ everything that was tried, and in
 #                 tuned/proofs/ the thorough verification of the finalists
 #
-# It has 976 configurations; trying them takes 4 minutes on two H200s (DEVICES=all), the finals 5. LIMIT (seconds, 560) ends it;
-# started again, it continues. Where it ends within the finals, the table is made of what is stored.
-# PYTHON, DEVICE, DEVICES (all: shapes are distributed over the GPUs that are there) and SPEC may be
-# set; with DRY_RUN=1 the spaces are listed, and nothing runs.
+# It has 976 configurations; trying them takes 4 minutes on two H200s (DEVICES=all), the finals 5.
+# LIMIT (seconds, 560) ends it; started again, it continues. Where it ends within the finals, the
+# table is made of what is stored. PYTHON, DEVICE, DEVICES (all: shapes are distributed over the GPUs
+# that are there) and SPEC may be set; with DRY_RUN=1 the spaces are listed, and nothing runs.
 set -u
 results=$1
 python=${PYTHON:-python3} device=${DEVICE:-cuda:0} limit=${LIMIT:-560}

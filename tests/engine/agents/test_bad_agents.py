@@ -101,7 +101,8 @@ def _send_half_and_leave(link):
     ("misbehave", "reason"),
     [
         (partial(_send, HALF), "it sent what no agent sends: 8 bytes of an incomplete frame"),
-        (_send_half_and_leave, "its connection ended"),
+        # It ended, or broke where the driver was about to send something.
+        (_send_half_and_leave, "its connection "),
         (
             partial(_send, struct.pack("<I", FRAME_BYTES + 1)),
             f"it sent what no agent sends: a frame of {FRAME_BYTES + 1} bytes",
