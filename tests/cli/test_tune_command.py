@@ -176,6 +176,18 @@ def test_without_a_proved_kernel_there_is_no_winner(tune, monkeypatch):
     assert reasons == {"no finalist passed the verification at level standard"}
 
 
+def test_a_machine_that_fails_during_the_proofs_refutes_nothing(tune, monkeypatch):
+    def fail(self, chosen):
+        self.failure = "no space left"
+        return [[] for _ in chosen]
+
+    monkeypatch.setattr(EngineMeasure, "proven", fail)
+    ended = tune("--strategy", "exhaustive", "--verification-level", "quick", "--json")
+    assert ended.status == 3
+    reasons = {one["reason"] for one in json.loads(ended.stdout)["winners"]}
+    assert reasons == {"there were no finals"}
+
+
 def test_a_search_alone_has_no_finals(tune):
     ended = tune("--strategy", "exhaustive", "--finalists", "0", "--json")
     assert ended.status == 0, ended.stderr

@@ -115,21 +115,9 @@ class Chooser:
             else:
                 near = self.nearest(problem)
                 if near is not None:
-                    yield from self._like(problem, near)
+                    yield from _like(near)
         yield from self.ranked(problem)
         yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
-
-    def _like(self, problem: MatmulProblem, entry: TunedShape) -> Iterator[Choice]:
-        """The candidates that were faster than cuBLAS at a tuned shape, the fastest first."""
-        size = "x".join(map(str, entry.shape))
-        if entry.choice == CUBLAS:
-            yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
-            return
-        times = entry.times_ns
-        for candidate in sorted(times, key=lambda name: times[name]):
-            if candidate == CUBLAS:
-                return
-            yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")
 
 
 def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:
@@ -142,3 +130,16 @@ def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:
         min(tuned.m, problem.m) > _MANY_ROWS and octaves[0] <= _NEAR_ROWS
     )
     return near_rows and max(octaves[1:]) <= _NEAR_WEIGHTS
+
+
+def _like(entry: TunedShape) -> Iterator[Choice]:
+    """The candidates that were faster than cuBLAS at a tuned shape, the fastest first."""
+    size = "x".join(map(str, entry.shape))
+    if entry.choice == CUBLAS:
+        yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
+        return
+    times = entry.times_ns
+    for candidate in sorted(times, key=lambda name: times[name]):
+        if candidate == CUBLAS:
+            return
+        yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")

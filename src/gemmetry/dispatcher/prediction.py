@@ -16,9 +16,9 @@ from gemmetry.dispatcher.table import DispatchTable, TunedShape
 
 _OCTAVES = (1.0, 2.0, 2.0)
 """Distances along M, N and K at which a measured shape counts for 0.6 of one at the shape itself.
-How a kernel does depends on the number of rows first of all. These, the prior and the standard
-errors below are those with the least regret where each family of shapes of an H200's table was left
-out in turn (docs/dispatcher.md)."""
+How a kernel does depends on the number of rows first of all. These and the prior below
+are those with the least regret where each family of shapes of an H200's table was left out in turn
+(docs/dispatcher.md)."""
 _FEWEST = 3
 """Measured shapes that a prediction needs, of the candidate itself: it was measured where it was
 worth it, so that few shapes speak for it alone."""

@@ -16,7 +16,7 @@ from gemmetry.hardware.devices import DeviceSpec, rate_class
 
 _PROCESSORS = 132
 """Multiprocessors of an H100 SXM and an H200 (NVIDIA H100 white paper). Other numbers change where
-waves end, which the calibration cannot correct: it ranks worse, never wrongly."""
+waves end: the model ranks worse then."""
 _L2_BYTES_PER_S = 10.8e12
 """8,000,000 / 1,300 bytes per cycle (DeepGEMM, as above) at 1,755 MHz."""
 _LAUNCH_NS = 2_000.0
@@ -29,10 +29,8 @@ _SLICES_NS = 6_700.0
 
 
 def modelled_ns(operation: Operation, configuration: Configuration, device: DeviceSpec) -> float:
-    """The model's time of a launch in ns. Without a tile (cuBLAS, which chooses among many kernels)
-    it is that of the best of some usual tiles."""
-    if configuration.tile is None:
-        return min(modelled_ns(operation, one, device) for one in _USUAL)
+    """The model's time in ns of a launch of a configuration that has a tile."""
+    assert configuration.tile is not None, configuration.name
     lhs = operation.signature.lhs
     peak = device.peaks.get(rate_class(lhs)) or max(device.peaks.values())
     m, n, k, batch = operation.matmul_shape
@@ -48,13 +46,6 @@ def modelled_ns(operation: Operation, configuration: Configuration, device: Devi
     memory_s = operation.bytes / device.bandwidth_bytes_per_s
     fixed_ns = _LAUNCH_NS + waves * _WAVE_NS + _SLICES_NS * (slices > 1)
     return fixed_ns + 1e9 * max(compute_s, l2_s, memory_s)
-
-
-_USUAL = tuple(
-    Configuration("", {"tile_m": m, "tile_n": n, "tile_k": 64, "cluster_m": 2, "splits": splits})
-    for m, n in ((64, 64), (64, 128), (128, 128), (128, 192), (128, 256), (256, 128))
-    for splits in (1, 2, 4)
-)
 
 
 def _count(configuration: Configuration, name: str) -> int:
@@ -89,8 +80,9 @@ def pipelined_ns(operation: Operation, configuration: Configuration, device: Dev
     latency); and few warps do not keep the matrix units busy.
     """
     stages, warps = (_count(configuration, name) for name in ("stages", "warps"))
-    if configuration.tile is None or not {"stages", "warps"} <= set(configuration.parameters):
+    if not {"stages", "warps"} <= set(configuration.parameters):
         return modelled_ns(operation, configuration, device)
+    assert configuration.tile is not None, configuration.name
     lhs = operation.signature.lhs
     peak = device.peaks.get(rate_class(lhs)) or max(device.peaks.values())
     m, n, k, batch = operation.matmul_shape

@@ -66,6 +66,7 @@ def run_tuning(
         finalists = counted(sum(map(len, chosen)), "finalist")
         listener(Message(f"proofs: {finalists} at level standard"))
         chosen = measure.proven(chosen)
+        had_finalists = not measure.failure
     count = sum(map(len, chosen))
     judged, device = {}, ""
     has_finals = bool(count) and not measure.failure
