@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.record import Environment, Measurement, Record
+from gemmetry.domain.record import Environment, Measurement, Record, ResultSet
 
 OPERATION = "matmul_4x4x4_f32t_f32t_f32t"
 
@@ -99,3 +99,9 @@ def test_packages_that_only_one_side_lists_are_not_a_difference():
     assert one.agrees_with(more) and more.agrees_with(one)
     assert not dataclasses.replace(one, packages={"numpy": "1.26"}).agrees_with(more)
     assert not dataclasses.replace(one, hostname="there").agrees_with(more)
+
+
+def test_readers_are_shown_the_second_in_which_an_experiment_was_created():
+    for created in ("2026-11-24T04:46:26.342811+00:00", "2026-11-24T04:46:26+00:00"):
+        results = ResultSet(title="demo", records=[], environments={}, created=created)
+        assert results.created_second == "2026-11-24T04:46:26+00:00"

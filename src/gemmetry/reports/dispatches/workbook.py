@@ -66,7 +66,7 @@ def _environment(result_set: ResultSet) -> Table:
     rows = [
         ("", "title", result_set.title),
         ("", "command", result_set.command),
-        ("", "created", result_set.created),
+        ("", "created", result_set.created_second),
     ]
     for key, environment in result_set.environments.items():
         rows += [(key, name, str(cell_text(v))) for name, v in asdict(environment).items()]
