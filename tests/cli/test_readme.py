@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import importlib.util
 import io
+import os
 import re
 import shlex
 import shutil
@@ -265,9 +266,11 @@ def _make_experiments() -> None:
     quick = ("--time-budget", "20ms", "--shapes", "64x48x32", "--dtypes", "f32")
     _made("profile", "--providers", "torch,numpy,iree", "--default-config", *quick,
           "--experiment", _PROFILED)  # fmt: skip
-    for name in ("before", "after", "run", "mine", "tonight", "RUN", "EXPERIMENT", "held-out",
-                 "tuning", "proofs", "tuned", "tuned/search", "tuned/proofs"):  # fmt: skip
+    for name in ("before", "after", "run", "mine", "tonight", "RUN", "EXPERIMENT", "tuning",
+                 "proofs", "tuned", "tuned/search", "tuned/proofs"):  # fmt: skip
         shutil.copytree(_PROFILED, name, dirs_exist_ok=True)
+    _made("profile", "--providers", "torch,numpy", *quick, "--shapes", "80x48x32",
+          "--experiment", "held-out")  # fmt: skip
     for name, seed in (("monday", "1"), ("tuesday", "2")):
         _made("profile", "--providers", "null", *quick, "--seed", seed, "--experiment", name)
     _made("merge", "monday", "tuesday", "--into", "made/both")
@@ -319,18 +322,34 @@ def _make_files() -> None:
         shutil.copy("study.yaml", name)
     results = "GemmTunableOp_BFloat16_TN,tn_64_32_16,Gemm_Hipblaslt_1219,0.01\n"
     Path("tunableop_results0.csv").write_text(results)
+    Path("gemm").touch(mode=0o755)
+    Path("gemm.csv").write_text("(M, N, K);aten-latency\n(64, 48, 32);0.5\n")
+    _made("import", "gemm.csv", "--like", "mine", "--into", "theirs",
+          "--operation", "f32t_f32t_f32t")  # fmt: skip
+    workload = Path("config/single_node/gemm_overlap_comm.yaml")
+    workload.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "tests/training/document.yaml", workload)
+    shutil.copy(workload, ".")
+    shutil.copy(_DATA / "rocprof/aorta_rocprof_input.yaml", "rocprof_top5.yaml")
+    kernels = "threads,kernel_name\n256,Cijk_Ailk_Bljk_BBS_BH_MT256x256x64_MI16x16x1\n"
+    Path("top5_gemm_kernels_time_variance.csv").write_text(kernels)
 
 
 @pytest.mark.parametrize("line", [one for one in run_lines() if "not_run" not in rule_of(one)])
-def test_a_line_runs_as_written_or_as_its_rule_says(world, line, cli, tmp_path):
+def test_a_line_runs_as_written_or_as_its_rule_says(world, line, cli, tmp_path, monkeypatch):
     """Files are named as a shell would: by their patterns."""
     shutil.copytree(world, tmp_path, symlinks=True, dirs_exist_ok=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", programs)
     rule, text = rule_of(line), line
     for pattern, replacement in rule.get("change", ()):
-        text, changes = re.subn(pattern, replacement, text)
+        text, changes = re.subn(pattern, replacement, text, count=1)
         assert changes, f"{pattern} is not in: {line}"
     words = [
-        name for word in shlex.split(text) for name in sorted(map(str, Path().glob(word))) or [word]
+        name
+        for word in shlex.split(text)
+        for name in (word != "*" and sorted(map(str, Path().glob(word)))) or [word]
     ]
     ended = cli(*words)
     assert ended.status in rule.get("status", (0,)), f"{text}\n{ended.stderr}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from importlib.metadata import requires as requires_of
 from pathlib import Path
 
@@ -82,3 +83,15 @@ def test_versions_of_an_environment_serve_every_build_and_release():
         "typing-extensions": "4.16.0",
     }
     assert "soupsieve" in SCRIPT["installed_pins"]("3.12", installed)
+
+
+def test_extras_replace_no_torch_triton_or_iree_and_upper_bounds_have_reasons():
+    text = (ROOT / "pyproject.toml").read_text()
+    extras = tomllib.loads(text)["project"]["optional-dependencies"].values()
+    own = [Requirement(one) for extra in extras for one in extra]
+    kept = [one for one in own if re.match("torch|triton|iree", one.name)]
+    assert {one.name for one in kept} >= {"torch", "triton", "iree-base-compiler"}
+    assert not any(one.specifier for one in kept)
+    lines = text.splitlines()
+    bounded = [i for i, line in enumerate(lines) if re.search(r'"[\w.\[\]-]+[^"]*<[\d.]+', line)]
+    assert all(lines[i - 1].lstrip().startswith("#") for i in bounded)
