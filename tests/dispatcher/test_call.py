@@ -136,6 +136,7 @@ def test_an_output_is_checked_in_every_call():
         gemmetry.matmul(a, b, out=a)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # vmap takes one matrix after the other
 def test_subclasses_and_modes_go_through_torch():
     from torch.utils._python_dispatch import TorchDispatchMode
 
