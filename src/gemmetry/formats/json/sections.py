@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from gemmetry.formats.json.array import CHUNK_BYTES, MOST_HEAD_BYTES, Keys, Objects, Text
+from gemmetry.formats.json.structure import Structure
 
 # Possessive: otherwise a string of 64 MiB would be remembered character by character.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|"|[{}\[\],]', re.DOTALL)
@@ -35,6 +36,7 @@ class SectionReader:
         self.text = Text(file, chunk_bytes)
         self.frame = b""
         """The document without the content of the arrays; closed where the file ends early."""
+        self._structure = Structure()
         self._decoders = decoders
         self._keys = Keys(decoders)
 
@@ -55,18 +57,27 @@ class SectionReader:
                 text.fill()
                 continue
             self._frame(match.end())
+            if self._structure.spans:
+                break
             key = match[1].decode()
             decode, rescue = self._decoders[key]
             yield key, []
             for objects in Objects(text, decode, rescue):
                 yield key, objects
-            self.frame += b"]"
+            self._add(b"]")
         self._frame(len(text.buffer))
+        if self._structure.spans:
+            end = self._structure.spans[0][1]
+            text.note_rest(text.offset - len(self.frame) + end, self.frame[end:])
         self.frame = closed(self.frame)
 
     def _frame(self, count: int) -> None:
-        self.frame += self.text.buffer[:count]
+        self._add(self.text.buffer[:count])
         self.text.advance(count)
+
+    def _add(self, text: bytes) -> None:
+        self.frame += text
+        self._structure.feed(text)
 
 
 def closed(text: bytes) -> bytes:

@@ -25,6 +25,7 @@ from gemmetry.formats.events import (
     Int32,
     Int64,
     OperatorRows,
+    ProblemKind,
     TraceProblem,
     TraceRows,
 )
@@ -33,6 +34,7 @@ from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader,
 from gemmetry.formats.json.repair import repaired
 from gemmetry.formats.kineto import events as typed
 from gemmetry.formats.kineto.grids import LaunchGrids, workgroups
+from gemmetry.formats.kineto.processes import told_apart
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts
 from gemmetry.formats.spool import Spool
@@ -118,6 +120,7 @@ class _KinetoBuilder:
         self._piece: Sequence[typed.Event] = ()
         self._names = Names()
         self._threads: Numbers[tuple[bytes, bytes]] = Numbers()
+        self._lanes: Numbers[bytes] = Numbers()
         self._arguments: Numbers[tuple[bytes, bytes, bytes, bytes]] = Numbers()
         self._collectives: dict[tuple[Any, ...], int] = {}
         self._calls_of_collectives: list[CollectiveCall] = []
@@ -148,6 +151,16 @@ class _KinetoBuilder:
             if group:
                 self._adders[table](group)
         self._events += len(events)
+
+    def _gpu_times(self, events: list[typed.Event]) -> tuple[Int64, Int64]:
+        """Start and duration in ns; both are 0 for work without a usable time, which
+        :mod:`gemmetry.traces.missing` leaves out and counts."""
+        start, no_start = nanoseconds([event.ts for event in events])
+        duration, no_duration = nanoseconds([event.dur for event in events])
+        bad = duration < 0
+        bad[no_start + no_duration] = True
+        start[bad] = duration[bad] = 0
+        return start, duration
 
     def _times(self, events: list[typed.Event]) -> tuple[list[typed.Event], Int64, Int64]:
         """The events that have a time, with start and duration in ns."""
@@ -198,8 +211,9 @@ class _KinetoBuilder:
         return ids
 
     def _add_gpu(self, events: list[typed.Event]) -> None:
-        events, start, duration = self._times(events)
+        start, duration = self._gpu_times(events)
         args = _decode_args(events, typed.GpuArgs)
+        lanes = [self._lanes[pid] for pid in texts([event.pid for event in events])]
         self._gpu.add(
             GpuRows(
                 start_ns=start,
@@ -214,6 +228,7 @@ class _KinetoBuilder:
                 block=_triples([a.block for a in args]),
                 bytes=_wholes([a.bytes for a in args]),
                 collective=self._collective_ids(args),
+                part=np.array(lanes, np.int64).astype(np.int16),
             )
         )
 
@@ -292,8 +307,11 @@ class _KinetoBuilder:
             grid=np.concatenate(self._grids),
             block=np.concatenate(self._blocks),
         )
-        gpu = workgroups(self._gpu.all(), launches, names, self._calls.pieces())
-        calls, operators, left_out = host_rows(gpu, self._calls, self._operators)
+        threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
+        lanes = list(map(_process_name, self._lanes))
+        gpu, parts = told_apart(self._gpu.all(), lanes, threads, self._calls, self._operators)
+        gpu = workgroups(gpu, launches, names, self._calls.pieces())
+        calls, operators, left_out = host_rows(gpu, self._calls, self._operators, names)
         return TraceRows(
             format="kineto",
             events=self._events + reader.text.left_out,
@@ -301,7 +319,7 @@ class _KinetoBuilder:
             names=names,
             arguments=tuple(typed.operator_arguments(raws) for raws in self._arguments),
             collectives=tuple(self._calls_of_collectives),
-            threads=tuple(_thread_name(*key) for key in self._threads),
+            threads=tuple(map("/".join, threads)),
             gpu=gpu,
             calls=calls,
             operators=operators,
@@ -314,6 +332,7 @@ class _KinetoBuilder:
             versions=_versions(outer, distributed),
             problems=(*reader.text.all_problems(), *self._problems()),
             partial=reader.text.is_partial,
+            parts=parts,
             host_rows_left_out=left_out,
         )
 
@@ -322,7 +341,7 @@ class _KinetoBuilder:
         for what, (first, count) in sorted(self._faults.items(), key=lambda item: item[1]):
             more = f" (so have {count - 1} more)" if count > 1 else ""
             where = f"event {first.place} ({first.name!r})"
-            found.append(TraceProblem(where, f"has {what}{more}"))
+            found.append(TraceProblem(where, f"has {what}{more}", ProblemKind.DAMAGED, count))
         return found
 
 
@@ -370,9 +389,8 @@ def _small(values: Sequence[typed.Number]) -> Any:
     return np.clip(_wholes(values), -1, 2**31 - 1).astype(np.int32)
 
 
-def _thread_name(pid: bytes, tid: bytes) -> str:
-    parts = (part.decode("utf-8", "replace").strip('"') for part in (pid, tid))
-    return "/".join(parts)
+def _process_name(text: bytes) -> str:
+    return text.decode("utf-8", "replace").strip('"')
 
 
 def _at_least_0(value: Any) -> int | None:
