@@ -65,7 +65,7 @@ def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
     """
     if not rows.parts:
         return [("", rows)]
-    world = max(rows.world_size or 0, len(rows.parts))
+    world = max(rows.world_size or 0, len(rows.parts), *(1 + (p.rank or 0) for p in rows.parts))
     ranked = all(part.rank is not None for part in rows.parts)
     found = []
     for index, part in enumerate(rows.parts):

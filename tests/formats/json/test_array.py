@@ -199,6 +199,22 @@ def test_documents_after_the_first_are_named_and_not_read(whole, rest, count):
     assert reader.text.is_partial
 
 
+@given(st.integers(20, 400))
+@settings(deadline=None, max_examples=60)
+def test_a_document_that_is_cut_short_before_another_one(cut):
+    """Nothing of the second counts as the first's."""
+    events = [{"name": f"event {i}", "x": [i]} for i in range(12)]
+    whole = json.dumps({"devices": [{"id": 0}, {"id": 1}], "events": events, "b": {"c": [1]}})
+    first = whole[: min(max(cut, whole.index('[{"name') + 1), len(whole) - 1)]
+    other = json.dumps({"devices": [{"id": 0}, {"id": 1}], "events": [{"name": "other"}] * 3})
+    found, reader = read((first + "\n" + other).encode())
+    names = [event["name"] for event in found if "name" in event]
+    assert names == [event["name"] for event in events[: len(names)]]
+    assert reader.text.is_partial
+    kinds = [problem.kind for problem in reader.text.all_problems()]
+    assert ProblemKind.SECOND_DOCUMENT in kinds
+
+
 def test_other_text_after_the_document_is_named():
     _, reader = read(b'{"events": [{"a": 1}]} and so on')
     [problem] = reader.text.all_problems()

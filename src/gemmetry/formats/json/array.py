@@ -159,6 +159,7 @@ class Objects(Generic[T]):
         decode: JSON text of an array -> its objects. Raises one of ``DECODE_ERRORS``.
         rescue: JSON text of one object that `decode` rejects -> the object, or the reason why it is
             left out.
+        again: matches what only the beginning of another document has: reading ends there.
     """
 
     def __init__(
@@ -166,7 +167,10 @@ class Objects(Generic[T]):
         text: Text,
         decode: Callable[[bytes], list[T]],
         rescue: Callable[[bytes], T | str],
+        again: re.Pattern[bytes],
     ) -> None:
+        self._again = again
+        self._has_ended = False
         self._text = text
         self._decode = decode
         self._rescue = rescue
@@ -223,6 +227,8 @@ class Objects(Generic[T]):
             text.fill()
             structure.feed(text.buffer[structure.seen :])
         objects = self._of_spans(structure.spans)
+        if self._has_ended:
+            return objects, True
         used = structure.spans[-1][1] if structure.spans else 0
         if structure.end is not None:
             self._note_between(used, structure.end)
@@ -242,13 +248,21 @@ class Objects(Generic[T]):
         if not spans:
             return []
         text = self._text
+        other = self._again.search(text.buffer, spans[0][0], spans[-1][1])
+        if other:
+            # The rest of another document looks like an object, too.
+            before = [span for span in spans if span[1] <= other.start()]
+            objects = self._of_spans(before)
+            begin, end = spans[len(before)]
+            self._ends_at(text.buffer[begin:end], text.offset + begin)
+            return objects
         try:
             begin, end = spans[0][0], spans[-1][1]
             if not text.buffer[:begin].strip(_SPACE + b","):
                 return self._decode(b"[" + text.buffer[begin:end] + b"]")
         except DECODE_ERRORS:
             pass
-        objects: list[T] = []
+        objects = []
         previous = 0
         for begin, end in spans:
             self._note_between(previous, begin)
@@ -293,7 +307,7 @@ class Objects(Generic[T]):
         text = self._text
         between = text.buffer[begin:end].lstrip(_SPACE + b",")
         strange = between.rstrip(_SPACE + b",")
-        if strange:
+        if strange and not self._ends_at(strange, text.offset + end - len(between)):
             at = text.offset + end - len(between)
             text.lose(at, f"left out because it is not an event: {_shown(strange)}")
 
@@ -314,6 +328,8 @@ class Objects(Generic[T]):
             return True
         text.is_partial = True
         self._breaks += 1
+        if self._ends_at(left, here, most=1 << 16):
+            return True
         after = _BOUNDARY.search(text.buffer) if self._breaks <= MOST_BREAKS else None
         if after is None:
             if self._breaks > MOST_BREAKS:
@@ -330,6 +346,18 @@ class Objects(Generic[T]):
         )
         text.advance(after.end())
         return False
+
+    def _ends_at(self, damaged: bytes, offset: int, most: int = MOST_OBJECT_BYTES) -> bool:
+        """Whether another document begins in the `damaged` text, at this byte: this one was cut
+        short, and reading ends."""
+        if self._again.search(damaged, 0, most) is None:
+            return False
+        text = self._text
+        what = "the trace is cut short here, and a second one begins: not read"
+        text.note(offset, what, ProblemKind.SECOND_DOCUMENT)
+        text.is_partial = text.at_end = self._has_ended = True
+        text.advance(len(text.buffer))
+        return True
 
 
 class ArrayReader(Generic[T]):
@@ -354,8 +382,8 @@ class ArrayReader(Generic[T]):
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self.text = Text(file, chunk_bytes)
-        self._objects = Objects(self.text, decode, rescue)
         self._keys = Keys([key])
+        self._objects = Objects(self.text, decode, rescue, self._keys.whole)
         self.head = b"{"
         """The document's outermost object up to the array's key: an object without its ``}``."""
         self.tail = b""
@@ -406,6 +434,11 @@ class ArrayReader(Generic[T]):
             text.is_partial &= not text.is_cut or text.left_out > 0
             text.note_rest(text.offset + end, self.tail[end:])
             self.tail = self.tail[:end]
+        again = self._keys.whole.search(self.tail)
+        if again:
+            what = "a second trace begins before this byte, and the first is cut short: not read"
+            text.note(text.offset + again.start(), what, ProblemKind.SECOND_DOCUMENT)
+            text.is_partial, self.tail = True, b""
 
 
 class Keys:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from gemmetry.domain.units import counted
 from gemmetry.formats.events import (
     MISSING,
     AnnotationRows,
@@ -131,6 +132,8 @@ class _KinetoBuilder:
         self._launched: list[Int64] = [np.zeros(0, np.int64)]
         self._grids: list[Int32] = [np.zeros((0, 3), np.int32)]
         self._blocks: list[Int32] = [np.zeros((0, 3), np.int32)]
+        self._of_graphs: list[Int64] = [np.zeros((0, 3), np.int64)]
+        """Process, graph and correlation of the kernels of graphs."""
         self._faults: dict[str, tuple[_Fault, int]] = {}
         self._adders = {
             "gpu": self._add_gpu,
@@ -214,6 +217,13 @@ class _KinetoBuilder:
         start, duration = self._gpu_times(events)
         args = _decode_args(events, typed.GpuArgs)
         lanes = [self._lanes[pid] for pid in texts([event.pid for event in events])]
+        of_graphs = [
+            (lane, typed.whole(a.graph), typed.whole(a.correlation))
+            for lane, a in zip(lanes, args, strict=True)
+            if a.graph is not None
+        ]
+        if of_graphs:
+            self._of_graphs.append(np.array(of_graphs, np.int64))
         self._gpu.add(
             GpuRows(
                 start_ns=start,
@@ -330,11 +340,30 @@ class _KinetoBuilder:
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),
             versions=_versions(outer, distributed),
-            problems=(*reader.text.all_problems(), *self._problems()),
+            problems=(*reader.text.all_problems(), *self._problems(), *self._graph_problems()),
             partial=reader.text.is_partial,
             parts=parts,
             host_rows_left_out=left_out,
         )
+
+    def _graph_problems(self) -> list[TraceProblem]:
+        """Launches of graphs that have fewer kernels than other launches of the same graph."""
+        found: list[TraceProblem] = []
+        if len(self._of_graphs) == 1:
+            return found
+        launches, kernels = np.unique(np.concatenate(self._of_graphs), axis=0, return_counts=True)
+        for graph in sorted(set(map(tuple, launches[launches[:, 1] > 0, :2].tolist()))):
+            counts = kernels[(launches[:, :2] == graph).all(axis=1)]
+            most = int(counts.max())
+            lost = int((most - counts).sum())
+            if lost:
+                short, whole = int((counts < most).sum()), len(counts)
+                what = (
+                    f"{short:,} of {counted(whole, 'launch', 'launches')} have fewer kernels than "
+                    f"the others, which have {most:,}: {lost:,} are not in the file"
+                )
+                found.append(TraceProblem(f"graph {graph[1]}", what, ProblemKind.NO_WORK, lost))
+        return found
 
     def _problems(self) -> list[TraceProblem]:
         found = []

@@ -275,10 +275,11 @@ def process_parts(
 
 
 def rank_of(environments: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    """Rank and number of ranks, where the file contains a single process whose environment has the
-    variables of torchrun, Open MPI, PMIx or Slurm."""
+    """Rank and number of ranks, from the variables of torchrun, Open MPI, PMIx or Slurm; of several
+    processes only the number, where they agree."""
     if len(environments) != 1:
-        return None, None
+        worlds = {_first(environment, _WORLD) for environment in environments}
+        return None, worlds.pop() if len(worlds) == 1 else None
     return _first(environments[0], _RANK), _first(environments[0], _WORLD)
 
 

@@ -158,7 +158,7 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
             console,
             f"{milliseconds(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
             f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
-            f"{tflops:>8} {peak:>6}{'!' if row.above_peak else ' '}{overlap:>7}".rstrip(),
+            f"{tflops:>8} {peak:>6}{'!' if row.above_peak else ' '}{overlap:>7}",
         )
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"

@@ -64,7 +64,7 @@ SCALED_OPERATORS = ("aten::_scaled_mm", "aten::_scaled_mm_v2")
 """Products of narrow formats with factors. On a CPU torch widens their operands and calls
 ``aten::mm`` or ``addmm`` from within."""
 
-_OF_OTHERS = re.compile(r"(?<!co)mm\Z|gemm|matmul|(?<!bi)linear\Z|_mm_", re.IGNORECASE)
+_OF_OTHERS = re.compile(r"(?<!co)mm\Z|\Ab?mm_|gemm|matmul|(?<!bi)linear\Z|_mm_", re.IGNORECASE)
 _NOT_ONE_GEMM = re.compile(r"backward|grouped|moe|attention|conv|quantize", re.IGNORECASE)
 
 _SPELLINGS = {
@@ -76,6 +76,7 @@ _COMPLEX = ("c64", "c128")
 _PACKED = {"float4_e2m1fn_x2": ("e2m1", 2), "quint4x2": ("u4", 2), "quint2x4": ("u2", 4)}
 """PyTorch's types of several numbers in a byte -> the format and how many they are."""
 
+_SEVERAL_BITS = re.compile(r"gptq", re.IGNORECASE)
 _FOUR_BITS = re.compile(r"(?:fp|mxf|nvf|mxfp|nvfp|_f)4|e2m1|int4|4bit|w4|a4|awq", re.IGNORECASE)
 _FLOATS_OF_FOUR_BITS = re.compile(r"f4|fp4|e2m1|a4w4", re.IGNORECASE)
 _BYTES, _WORDS = ("u8", "s8"), ("s32", "u32")
@@ -129,8 +130,6 @@ def unpacked_for(shape: GemmShape, kernel_dtype: str | None) -> GemmShape:
 
 def _of_other_library(name: str, tensors: Sequence[_Tensor]) -> GemmShape | None:
     """The only product that fits (a, b ...) or (out, a, b ...), with b as (k, n) or (n, k)."""
-    four_bits = _FOUR_BITS.search(name) is not None
-    narrow = "e2m1" if _FLOATS_OF_FOUR_BITS.search(name) else "s4"
     found = []
     for first in (0, 1):
         if first + 1 >= len(tensors):
@@ -139,7 +138,7 @@ def _of_other_library(name: str, tensors: Sequence[_Tensor]) -> GemmShape | None
         if len(a.shape) < 2 or len(b.shape) != 2:
             continue
         for right in (b, _transposed(b)):
-            shape = _product(*_packed(a, right, narrow if four_bits else None))
+            shape = _product(*_packed(name, a, right))
             if shape is not None:
                 out = tensors[0].shape if first else None
                 is_right = out is None or (*a.shape[:-1], shape.n) == out
@@ -180,20 +179,23 @@ def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
     return GemmShape(m, n, k, batch, _dtypes(a, b), layout if len(layout) == 2 else None)
 
 
-def _packed(a: _Tensor, b: _Tensor, narrow: str | None) -> tuple[_Tensor, _Tensor]:
+def _packed(name: str, a: _Tensor, b: _Tensor) -> tuple[_Tensor, _Tensor]:
     """Operands of other libraries, whose narrow formats are stored in bytes or words: only the
     operator's name or the sizes show how many numbers each holds.
 
     Args:
+        name: of the operator, which may state a format of 4 bits.
         a: (..., m, k). b: (..., k, n).
-        narrow: the format of 4 bits that the operator's name states; None: it states none.
     """
+    narrow = None
+    if _FOUR_BITS.search(name):
+        narrow = "e2m1" if _FLOATS_OF_FOUR_BITS.search(name) else "s4"
     if b.dtype in _WORDS and a.dtype not in _WORDS:
         # 8 numbers of 4 bits in a word, along k or along n; other widths along k.
         k, (rows, columns) = a.shape[-1], b.shape[-2:]
         several = k // rows if rows and k % rows == 0 else 0
-        if several in (4, 8, 16):
-            return a, b._replace(dtype=f"s{32 // several}", packed=several)
+        if (several == 8 and narrow) or (several in (4, 8, 16) and _SEVERAL_BITS.search(name)):
+            return a, b._replace(dtype=narrow or f"s{32 // several}", packed=several)
         if several == 1 and narrow:
             strides = b.strides
             return a, _Tensor((*b.shape[:-1], 8 * columns), strides and (8 * columns, 1), narrow)

@@ -150,6 +150,25 @@ def test_a_damaged_record_is_left_out_alone():
     assert rows.partial
 
 
+@pytest.mark.parametrize("ranks", [None, ("3", "1")])
+def test_processes_in_one_file_are_parts(ranks):
+    """Each counts its correlations from 1."""
+    processes = []
+    for place in range(2):
+        metadata = {"pid": 70 + place}
+        if ranks:
+            metadata["environment"] = {"RANK": ranks[place], "WORLD_SIZE": "4"}
+        made = process(kernel_dispatch=[dispatch(7, 1 + place, 2 + place)])
+        processes.append({**made, "metadata": metadata})
+    text = json.dumps({"rocprofiler-sdk-tool": processes})
+    rows = read_rocprofv3_json(io.BytesIO(text.encode()))
+    assert rows is not None
+    assert [part.name for part in rows.parts] == ["process 70", "process 71"]
+    assert [part.rank for part in rows.parts] == ([3, 1] if ranks else [None, None])
+    assert rows.gpu.part.tolist() == [0, 1]
+    assert (rows.rank, rows.world_size) == (None, 4 if ranks else None)
+
+
 def test_a_second_document_is_named_and_not_read():
     whole = json.dumps({"rocprofiler-sdk-tool": [process(kernel_dispatch=[dispatch(7, 1, 2)])]})
     rows = read_rocprofv3_json(io.BytesIO(f"{whole}\n{whole}".encode()))

@@ -131,7 +131,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         "agents": record_decoders(dict),
         **{key: record_decoders(_Skipped) for key in _SKIPPED},
     }
-    reader = SectionReader(file, decoders, chunk_bytes=chunk_bytes)
+    reader = SectionReader(file, decoders, KEY, chunk_bytes=chunk_bytes)
     builder = _JsonRowsBuilder()
     for key, records in reader:
         builder.add(key, records)
