@@ -95,26 +95,28 @@ class HistoryChanges:
     """Of times, and of ratios to references."""
 
     def power(self, series: int, size: float, most_after: int = LEAST_SEGMENT) -> StepPower:
-        """How often a relative change of `size` of a series would be found when it is at most
-        `most_after` runs old, by its time or by its ratio to its reference, whichever shows it more
-        often."""
+        """How often a relative change of `size` of a series would be found, and judged to be its
+        own, when it is at most `most_after` runs old: its ratio to its reference has to show it,
+        and its time, or its time relative to the level of all dispatches, as well."""
         logs, reference = self.history.logs, self.history.references[series]
-        sources = [(logs[series], self.noise[0])]
+        sources = [(logs[series], self.noise[0]), (logs[series] - self.history.level, self.noise[0])]
         if reference is not None:
             sources.append((logs[series] - logs[reference], self.noise[1]))
         changes = [one.run for one in self.changes if one.series == series]
-        best = StepPower(0.0, 0)
+        found = []
         for values, noise in sources:
             parts = [part[np.isfinite(part)] for part in np.split(values, changes)]
             levels = [part for part in parts if part.size]
             squares = sum(float(((part - part.mean()) ** 2).sum()) for part in levels)
             known = sum(part.size for part in levels)
             variance = squares / max(1, known - len(levels))
-            shown = step_power(known, variance, noise, math.log1p(size), tested=self.tested,
-                               margin=math.log1p(self.threshold),
-                               most_after=most_after)  # fmt: skip
-            best = max(best, shown, key=lambda one: one.share)
-        return best
+            found.append(step_power(known, variance, noise, math.log1p(size), tested=self.tested,
+                                    margin=math.log1p(self.threshold),
+                                    most_after=most_after))  # fmt: skip
+        if reference is None:
+            return found[0]
+        own = max(found[:2], key=lambda one: one.share)
+        return min(own, found[2], key=lambda one: one.share)
 
     @cached_property
     def decisive(self) -> float:
