@@ -7,8 +7,8 @@ them, as in an analysis of variance.
 
 A history has one run each night of many dispatches, and asks whether the latest few differ from
 those before. Five runs of one dispatch say little about their spread, and nothing about how often a
-run is far off; the runs of all dispatches do. :func:`latest_steps` is Student's test with a variance
-shrunk towards that of all series (Smyth, "Linear Models and Empirical Bayes Methods for Assessing
+run is far off; the runs of all dispatches do. :func:`latest_steps` is Student's test with a
+variance shrunk towards that of all series (Smyth, "Linear Models and Empirical Bayes Methods for Assessing
 Differential Expression in Microarray Experiments", Statistical Applications in Genetics and
 Molecular Biology 3, 2004), whose tail is that of the same statistic of earlier runs.
 """
@@ -291,8 +291,8 @@ class LatestStep:
 
 
 def latest_steps(series: Sequence[Values], inflations: Sequence[float]) -> list[LatestStep]:
-    """Compare the latest 1, 2, 3 ... runs of each of `series` (logarithms of one kind of times) with
-    the runs before them.
+    """Compare the latest 1, 2, 3 ... runs of each of `series` (logarithms of one kind of times)
+    with the runs before them.
 
     The statistic is Student's for two means, with a variance shrunk towards that of all series. Its
     p-value is that of a normal score, and at least what the same statistic of windows of as many

@@ -99,7 +99,10 @@ class HistoryChanges:
         own, when it is at most `most_after` runs old: its ratio to its reference has to show it,
         and its time, or its time relative to the level of all dispatches, as well."""
         logs, reference = self.history.logs, self.history.references[series]
-        sources = [(logs[series], self.noise[0]), (logs[series] - self.history.level, self.noise[0])]
+        sources = [
+            (logs[series], self.noise[0]),
+            (logs[series] - self.history.level, self.noise[0]),
+        ]
         if reference is not None:
             sources.append((logs[series] - logs[reference], self.noise[1]))
         changes = [one.run for one in self.changes if one.series == series]

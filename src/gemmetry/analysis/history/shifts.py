@@ -42,7 +42,7 @@ class LevelShift:
 
 def level_shift(
     before: Values, after: Values, *, confidence: float, relevant: float,
-    noise: RunNoise = RunNoise(),
+    noise: RunNoise | None = None,
 ) -> LevelShift | None:  # fmt: skip
     """The shift between two windows of logarithms (NaN: not measured), by the rank-sum test of the
     runs nearest to the change, or by Student's with `noise` where these are too few for ranks; None
@@ -53,7 +53,7 @@ def level_shift(
     if not first.size or not second.size:
         return None
     shift, ends = stratified_shift([(first, second)], confidence)
-    if ends is None:
+    if ends is None and noise is not None:
         shift = float(second.mean() - first.mean())
         ends = noise.interval(first, second, confidence)
     interval = None if ends is None else (math.exp(ends[0]), math.exp(min(ends[1], 700.0)))
