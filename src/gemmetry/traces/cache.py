@@ -32,7 +32,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.files import completed, user_cache
 from gemmetry.formats.plausible import plausible
 
-READER_VERSION = 5
+READER_VERSION = 6
 """Incremented whenever a reader returns different rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"

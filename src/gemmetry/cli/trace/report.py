@@ -53,7 +53,7 @@ def report(
         for path in output:
             write_report(found, path, command=command_line())
             note(f"wrote {path}")
-    for warning in found.job_warnings:
+    for warning in (*found.file_warnings, *found.job_warnings):
         note(f"warning: {warning}")
     print_notes(*found.remarks)
-    raise typer.Exit(finish(traces, timings))
+    raise typer.Exit(finish(traces, timings, warn=False))
