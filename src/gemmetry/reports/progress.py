@@ -23,7 +23,7 @@ from gemmetry.domain.events import DispatchFinished, Event, Message, PlanReady, 
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import operation_title, reason_line
+from gemmetry.reports.labels import noted_checks, operation_title, reason_line
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import printable
 
@@ -229,4 +229,7 @@ def _verified(record: Record) -> str:
     refused = record.verdict.refused_shapes
     status = str(record.verdict.status)
     noun = "shape" if refused == 1 else "shapes"
-    return f"{status} ({refused} small {noun} refused)" if refused else status
+    cut = list(noted_checks([record], "incomplete"))
+    notes = [f"{refused} small {noun} refused"] if refused else []
+    notes += [f"cut short: {', '.join(cut)}"] if cut else []
+    return f"{status} ({'; '.join(notes)})" if notes else status

@@ -47,9 +47,9 @@ def device():
 
 def test_right_kernels_pass_and_limits_are_reported(context_of, device):
     context = context_of(NAME, device=device)
-    for check, launches in ((stress.check_spoiled_scratch, 2), (stress.check_under_load, 11)):
+    for check, launches in ((stress.check_spoiled_scratch, 2), (stress.check_under_load, 12)):
         assert check(context).text == "passed"
-        # The first launch; the exact one, with which those under load are compared.
+        # The first two launches; the exact one, with which those under load are compared.
         assert context.executable.launches == launches
     assert device.spoiled_bytes == [8 * 16 * 4]
     assert device.loads == 1
@@ -69,7 +69,7 @@ def test_launches_are_under_stress_from_the_first_to_the_last(context_of, device
     assert seen == [(False, False), (True, False)]
     seen.clear()
     stress.check_under_load(context)
-    assert seen == [(False, False)] + [(False, True)] * stress.CALLS_UNDER_LOAD
+    assert seen == [(False, False)] * 2 + [(False, True)] * stress.CALLS_UNDER_LOAD
     assert not device.is_spoiled and not device.is_busy
 
 

@@ -22,7 +22,7 @@ from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
 from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
 from gemmetry.engine.dispatches.inputs_and_references import InputsAndReferences
 from gemmetry.engine.dispatches.launch_budget import LaunchBudget
-from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
+from gemmetry.engine.dispatches.sanitizing import sanitize
 from gemmetry.engine.failures import describe
 from gemmetry.engine.jobs import job_of
 from gemmetry.engine.workers.protocol import (
@@ -54,7 +54,7 @@ from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.on_device import ReferenceOnDevice
-from gemmetry.verification.protocol import verify
+from gemmetry.verification.protocol import verify, with_check
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ class Bench:
             return None
         for tool in self._hello.settings.sanitizers:
             self.enter(wire, Stage.VERIFY)
-            verdict = with_sanitizer(verdict, sanitize(dispatch, self._hello, tool))
+            verdict = with_check(verdict, sanitize(dispatch, self._hello, tool))
         return verdict
 
     def enter(self, wire: WireDispatch, stage: Stage) -> None:

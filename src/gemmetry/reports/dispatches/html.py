@@ -50,6 +50,7 @@ from gemmetry.reports.labels import (
     operation_label,
     operation_title,
     outcome_counts,
+    noted_checks,
     unapplied_checks,
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
@@ -91,6 +92,8 @@ def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
         noisy=sum(bool(marks.of(record)) for record in records),
         noisy_kinds=[f"{n} {printable(kind)}" for kind, n in marks.counts(records).items()],
         unapplied=unapplied_checks(records),
+        incomplete=noted_checks(records, "incomplete"),
+        properties=noted_checks(records, "property"),
         difference_legend=difference_legend(relative.verdicts.values() if relative else ()),
         failures=[_failure(group) for group in group_failures(records)],
         failed=sum(map(ran_and_failed, records)),

@@ -16,6 +16,7 @@ from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import exact, memory, special, values
 from gemmetry.verification.checks.results import (
     BUGS,
+    CheckOutcome,
     CheckResult,
     failed,
     not_applicable,
@@ -139,7 +140,8 @@ def _try_all(
         is_late = time.monotonic() - began > LONGEST_S[context.thorough]
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
             late = f"stopped after {tried} of them, as they take long"
-            return _passed(name, shapes, refused, late)
+            stopped = _passed(name, shapes, refused, late)
+            return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
         tried_last = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
             checks = _FIRST if context.thorough or not shapes else _EACH

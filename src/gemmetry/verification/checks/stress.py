@@ -5,7 +5,13 @@ from __future__ import annotations
 from gemmetry.domain.contracts import StressDevice
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.repeats import judge_calls
-from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.checks.results import (
+    CheckOutcome,
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+)
 from gemmetry.verification.context import Context
 
 CALLS_UNDER_LOAD = 8
@@ -52,4 +58,6 @@ def check_under_load(context: Context) -> CheckResult:
     result = judge_calls(context, name, CALLS_UNDER_LOAD, device.load)
     if result.is_failure:
         return failed(name, f"while the device was busy: {result.detail}", result.first_bad)
+    if result.outcome is CheckOutcome.INCOMPLETE:
+        return result
     return passed(name, device.stress_limits())
