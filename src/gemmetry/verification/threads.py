@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from gemmetry.hardware.host import usable_cores
 from gemmetry.numerics import threads
@@ -32,7 +32,7 @@ class StandingThreads:
         self._pools: list[ThreadPoolExecutor] = []
         self._stack = ExitStack()
 
-    def __enter__(self) -> StandingThreads:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

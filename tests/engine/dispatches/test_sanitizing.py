@@ -19,8 +19,8 @@ from gemmetry.engine.dispatches.bench import Bench
 from gemmetry.engine.dispatches.sanitizing import sanitize
 from gemmetry.engine.workers.protocol import Entered, Hello, Open, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
-from gemmetry.verification.protocol import with_check
 from gemmetry.verification.checks.results import CheckOutcome, failed, passed, warned
+from gemmetry.verification.protocol import with_check
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 LARGE = parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t")

@@ -49,8 +49,9 @@ from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.changes import changed_inputs, changed_reference
 from gemmetry.observers import make_observers
 from gemmetry.observers.energy import make_energy_counter
+from gemmetry.verification.after_timing import NAME as AFTER_TIMING
 from gemmetry.verification.after_timing import recheck
-from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.checks import CheckResult, failed
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.on_device import ReferenceOnDevice
@@ -67,6 +68,8 @@ class OpenDispatch:
     is_verified: bool
     right_output: str
     """Digest of an output that was verified; "" if none is known."""
+    is_repeatable: bool = False
+    """Whether all launches that were verified in this process gave the same bits."""
 
 
 class Bench:
@@ -150,7 +153,12 @@ class Bench:
             is_verified = verdict is not None or not wire.verify
             self._copies.wait_and_check()
             self._open[wire.id] = OpenDispatch(
-                dispatch, executable, sampler, is_verified, right_output or wire.right_output
+                dispatch,
+                executable,
+                sampler,
+                is_verified,
+                right_output or wire.right_output,
+                verdict is not None and verdict.checks.get("repeat") == "passed",
             )
             free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s
@@ -290,13 +298,20 @@ class Bench:
         operation = item.dispatch.operation
         inputs = self._known.inputs(operation)
         find_reference = partial(self._known.reference, operation, item.executable)
+        damaged = item.sampler.damaged()
+        if damaged:
+            text = f"a timed launch wrote outside the buffer of {', '.join(damaged)}"
+            return failed(AFTER_TIMING, text), None
         last: list[LeftOutput] = []
+        right = item.right_output
+        left = [*item.sampler.recheck(right), *item.sampler.kept_results(right)]
         check = recheck(
             operation,
-            _watched(item.sampler.recheck(item.right_output), last),
+            _watched(left, last),
             find_reference,
             inputs=inputs,
-            right=item.right_output,
+            right=right,
+            is_repeatable=item.is_repeatable,
             declared=item.executable.facts.declared,
             seed=self._hello.settings.seed,
         )

@@ -47,10 +47,10 @@ from gemmetry.reports.labels import (
     failed_checks,
     format_half_width,
     format_ratio,
+    noted_checks,
     operation_label,
     operation_title,
     outcome_counts,
-    noted_checks,
     unapplied_checks,
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text

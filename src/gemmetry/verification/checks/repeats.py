@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from gemmetry.domain.contracts import OrderedDevice, ThreadDevice
 from gemmetry.domain.errors import DispatchError
@@ -181,13 +182,13 @@ def check_other_thread(context: Context) -> CheckResult:
 
     try:
         with StandingThreads(device.enter_thread) as threads:
-            places = [
-                ("another thread than the one that built it", lambda: threads.run(0, call)),
-                ("a third thread", lambda: threads.run(1, call)),
-                ("another thread that launches again", lambda: threads.run(0, call)),
+            places: list[tuple[str, Callable[[], Launch]]] = [
+                ("another thread than the one that built it", partial(threads.run, 0, call)),
+                ("a third thread", partial(threads.run, 1, call)),
+                ("another thread that launches again", partial(threads.run, 0, call)),
                 (
                     "a thread that is allowed on one processor only",
-                    lambda: on_one_processor(call, device.enter_thread),
+                    partial(on_one_processor, call, device.enter_thread),
                 ),
             ]
             for place, launch_there in places:
