@@ -14,7 +14,7 @@ from gemmetry.domain.operation import Conv2dShape, Operation
 from gemmetry.domain.units import format_ns
 from gemmetry.measurement.buffers import BufferSet
 from gemmetry.measurement.launches import Launches
-from gemmetry.numerics.changes import ChangeKind, InputChange, changed_inputs
+from gemmetry.numerics.changes import ChangeKind, InputChange, changed_inputs, negative
 from gemmetry.numerics.drawing import draw_change
 
 UNSEEN_SHARE = 0.1
@@ -29,6 +29,8 @@ _MOST_LAUNCHES = 200
 
 _TRIES = 3
 """Number of tries, of which the smallest value counts: another program may preempt one of them."""
+
+_TRIES_OF_CHANGES = 32
 
 REMEMBERED_RATIO = 1.5
 """Largest ratio between the time of launches on new inputs and that of others. Both follow a write,
@@ -118,22 +120,25 @@ class NewInputs:
         # A line of a convolution's A is a whole image, whose reference takes long to compute.
         is_image = isinstance(operation.shape, Conv2dShape)
         self._place = 1 if is_image else min((0, 1), key=lambda i: inputs[i].nbytes)
-        self._past: set[bytes] = set()
+        self._past = {hash(inputs[self._place].tobytes())}
         self.ratio: float | None = None
         """Largest ratio found so far between the times of launches on new and on known inputs."""
 
     def try_on(self, one: BufferSet, *, pairs: int = PAIRS) -> None:
         """Time launches on known and on new inputs in turns, in the buffers of `one`; again where
         new ones seem slow, as another program may have delayed them."""
-        ratio = 1.0
+        ratio, array = 1.0, self._inputs[self._place]
         for attempt in range(_ROUNDS_OF_PAIRS):
             seen_ns, new_ns = [], []
             for pair in range(pairs):
                 seen_ns.append(self._launch_ns(one, self._inputs[self._place], None))
-                change = self._new_change()
-                changed = changed_inputs(self._operation, self._inputs, change)[self._place]
-                shown = change if attempt == pair == 0 else None
-                new_ns.append(self._launch_ns(one, changed, shown))
+                shown = self._one_change() if attempt == pair == 0 else None
+                if shown is None:
+                    array = self._changed_again(array)
+                else:
+                    array = changed_inputs(self._operation, self._inputs, shown)[self._place]
+                    self._past.add(hash(array.tobytes()))
+                new_ns.append(self._launch_ns(one, array, shown))
             found = min(new_ns) / max(min(seen_ns), 1.0)
             ratio = found if attempt == 0 else min(ratio, found)
             if ratio <= REMEMBERED_RATIO:
@@ -143,17 +148,24 @@ class NewInputs:
         one.launched = False
         self.ratio = max(ratio, self.ratio or 0.0)
 
-    def _new_change(self) -> InputChange:
-        """A change that was not made before, as far as there are enough elements."""
-        for _ in range(_TRIES):
-            change = draw_change(
-                self._operation, self._inputs, ChangeKind.ONE_ELEMENT, self._place, self._chance
-            )
-            key = bytes(str(change.lines), "ascii") + change.contents.tobytes()
+    def _one_change(self) -> InputChange:
+        return draw_change(
+            self._operation, self._inputs, ChangeKind.ONE_ELEMENT, self._place, self._chance
+        )
+
+    def _changed_again(self, array: HostArray) -> HostArray:
+        """`array` with the sign of one more inner element changed, so that it was never seen
+        before."""
+        for _ in range(_TRIES_OF_CHANGES):
+            changed = np.array(array)
+            flat = changed.reshape(-1)
+            at = flat.size // 4 + int(self._chance.integers(flat.size // 2 + 1))
+            flat[at : at + 1] = negative(flat[at : at + 1])
+            key = hash(changed.tobytes())
             if key not in self._past:
                 break
         self._past.add(key)
-        return change
+        return changed
 
     def _launch_ns(self, one: BufferSet, array: HostArray, change: InputChange | None) -> float:
         self._write(one, array)

@@ -237,6 +237,7 @@ class Sampler:
             LaunchError: the device rejected a launch.
             DeviceLostError: the device is gone.
         """
+        began = time.perf_counter()
         count = max(1, count)
         if self._has_sampled and self._is_tried_on_new_inputs():
             self._try_new_inputs_again()
@@ -278,6 +279,7 @@ class Sampler:
             bytes_per_set=self._operation.bytes,
             last_level_cache_bytes=self._device.last_level_cache_bytes,
             seconds=seconds,
+            elapsed_s=time.perf_counter() - began,
             renewal_s=renewal_s,
             load_s=load_s,
             is_settled=None if load is None else load.is_settled,

@@ -265,6 +265,7 @@ def test_slow_shapes_are_left_out(check, monkeypatch, limit, built):
 def test_slow_builds_are_counted(check, executable_of, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "_processor_s", lambda: now[0])
     monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 4.0, True: 4.0})
 
     def build(operation):
@@ -275,9 +276,23 @@ def test_slow_builds_are_counted(check, executable_of, monkeypatch):
     assert result.text == "incomplete: stopped after 2 of them, as they take long"
 
 
+def test_waiting_for_a_busy_machine_cuts_nothing_short(check, executable_of, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "_processor_s", lambda: 0.0)
+
+    def build(operation):
+        now[0] += 20.0
+        return executable_of(operation, product)
+
+    result, _ = check(NAME, build=build)
+    assert result.text == "passed"
+
+
 def test_time_of_launches_is_no_time_of_builds(check, executable_of, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "_processor_s", lambda: now[0])
     monkeypatch.setattr(shapes, "LONGEST_S", {False: 100.0, True: 100.0})
     monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 4.0, True: 4.0})
 
