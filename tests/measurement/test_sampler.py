@@ -610,8 +610,9 @@ def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(
 
 
 def test_new_inputs_come_again_in_later_rounds(
-    operation, host_inputs, make_device, make_executable
+    operation, host_inputs, make_device, make_executable, monkeypatch
 ) -> None:
+    monkeypatch.setattr("gemmetry.measurement.sampler._TRIED_AGAIN", 1 / 6)
     sampler = _prepared(make_executable(make_device(durations_ns=[2e5])), operation, host_inputs)
     tried = sampler._kept_new.seen
     assert tried == 1
