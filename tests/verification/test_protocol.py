@@ -449,8 +449,8 @@ class TestMemory:
 
 def test_levels_add_checks(judge):
     counts = [len(judge(F32, product, level=level).checks) for level in LEVELS]
-    assert counts == [5, 31, 38]
-    assert len(CHECKS) + 1 == 38
+    assert counts == [5, 33, 39]
+    assert len(CHECKS) + 1 == 39
     with pytest.raises(UnknownNameError, match="thorough"):
         judge(F32, level="thorough")
 

@@ -52,7 +52,8 @@ class KeptResults:
     verification afterwards."""
 
     def __init__(self, device: Device, operation: Operation, label: str, most: int) -> None:
-        """Keeps at most `most` results that differ, a random choice of all of them."""
+        """Keeps at most `most` results that differ: the first, and a random choice of the
+        others."""
         self._device = device
         self._operation = operation
         self._label = label
@@ -74,7 +75,7 @@ class KeptResults:
         self._different += 1
         place = len(self._kept)
         if place == self._most:
-            place = self._chance.randrange(self._different)
+            place = 1 + self._chance.randrange(self._different)  # the first one is what others are
             if place >= self._most:
                 return
         if device.free_memory_bytes() < 3 * operation.output.bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from gemmetry.measurement.renewal import (
     left_outputs,
 )
 from gemmetry.measurement.rounds import Round
+from gemmetry.numerics.storage import same_bytes
 
 MIN_SAMPLE_NS = 100_000
 """Duration up to which launches are grouped into one wall-clock sample. Reading the clock twice and
@@ -78,6 +80,11 @@ _KEPT = 4
 """Most results of timed launches that are kept because they differ; of a kernel that computes, the
 first, and one of changed inputs where the sign of a line does not make it the same."""
 
+_INPUTS_LOOKED_AT = 8
+_MOST_LOOKED_AT_BYTES = 64 << 20
+"""Sets of which inputs are compared with what was uploaded, and the most bytes of them: as many as
+are downloaded in some milliseconds."""
+
 _POISONED_BETWEEN = 4
 """Outputs overwritten because a launch within the round writes them last before it is looked at."""
 
@@ -87,6 +94,9 @@ _HOST_SLICE_NS = 1e6
 where a round can take a hundred times as long as expected."""
 
 _MAX_SLICES = 8
+
+_SAMPLES_IN_LOAD = 21
+"""Samples from which the duration of a launch under load is taken, for its energy."""
 
 _HELD_UP = 3
 """A round that takes this many times as long as expected ends with the samples it has: threads that
@@ -203,8 +213,9 @@ class Sampler:
             self._launches.per_sample = settings.launches_per_sample or 1
             return
         self.overhead_ns = overhead.measure_overhead(device)
+        self._look_at_unchanged_inputs()
         # An executable that looks results up is fast.
-        if self._is_tried_on_new_inputs():
+        if self._is_short():
             self._new_inputs.try_on(self._sets[0])
         if self.method == "wall_clock":
             self.runs_on_s = integrity.seconds_running_on()
@@ -215,7 +226,8 @@ class Sampler:
         else:
             self._launches.per_sample = self._fitting_device()
 
-    def _is_tried_on_new_inputs(self) -> bool:
+    def _is_short(self) -> bool:
+        """Whether a few more launches cost next to nothing."""
         settings = self._settings
         return (
             self.method != "simulated"
@@ -239,7 +251,7 @@ class Sampler:
         """
         began = time.perf_counter()
         count = max(1, count)
-        if self._has_sampled and self._is_tried_on_new_inputs():
+        if self._has_sampled and self._is_short():
             self._try_new_inputs_again()
         quiet_wait_s = self._gate.wait() if self.method == "wall_clock" else 0.0
         slices, looked_at = self._with_a_look(self._slices(count))
@@ -290,12 +302,26 @@ class Sampler:
             capture_failure=self.capture_failure,
         )
 
-    def damaged(self) -> tuple[str, ...]:
-        """Roles of the tensors next to which timed launches wrote, where that can be seen."""
+    def damaged(self) -> str:
+        """What timed launches wrote that they must not, where that can be seen; "" if nothing:
+        memory next to buffers, and inputs of some sets, which are chosen at random."""
         if self.method == "simulated":
-            return ()
+            return ""
         sets = self._sets if self._uploads is None else []  # copies on a GPU have no zones
-        return buffers.damaged(self._device, self._operation, sets)
+        roles = buffers.damaged(self._device, self._operation, sets)
+        if roles:
+            return f"wrote outside the buffer of {', '.join(roles)}"
+        self._renewal.undo()
+        few = self._chance.sample(self._sets, min(_INPUTS_LOOKED_AT, len(self._sets)))
+        if sum(array.nbytes for array in self._inputs) * len(few) > _MOST_LOOKED_AT_BYTES:
+            few = few[:1] if self._uploads is None else []
+        for one in few:
+            for spec, buffer, array in zip(
+                self._operation.inputs, one.inputs, self._inputs, strict=True
+            ):
+                if not same_bytes(self._device.download(buffer, spec), array):
+                    return f"changed {spec.role}"
+        return ""
 
     def recheck(self, right: str = "") -> list[LeftOutput]:
         """Results of launches in the last round, to be verified again. Each output was overwritten
@@ -323,6 +349,7 @@ class Sampler:
         """Results of randomly chosen timed launches of any round, and of launches on new inputs,
         as far as they differ from each other and from the one with the digest `right`; to be
         verified too."""
+        self._look_at_unchanged_inputs()
         return [*self._kept.left(right), *self._kept_new.left(right)]
 
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
@@ -358,10 +385,22 @@ class Sampler:
                 call()
 
         self._renewal.undo()
+        is_timed = isinstance(self._device, StreamDevice)
         meter = EnergyMeter(
-            counter, submit, self._device.synchronize, self.launches_per_sample, self.launch_ns
+            counter,
+            submit,
+            self._device.synchronize,
+            self.launches_per_sample,
+            self.launch_ns,
+            self._loaded_ns if is_timed else None,
         )
         return meter.measure(windows)
+
+    def _loaded_ns(self) -> float:
+        """Duration of a launch by the device's clock, on a device that is under load already."""
+        calls = self._launches.samples(_SAMPLES_IN_LOAD)
+        durations, _ = self._device.time_calls(calls)
+        return statistics.median(durations) / self.launches_per_sample
 
     def close(self) -> None:
         """Drop graphs and buffers and release their memory; the executable stays open."""
@@ -456,6 +495,19 @@ class Sampler:
         elif self._last_result is not None:
             result, one = self._last_result
             self._kept.look_at(one, result)
+
+    def _look_at_unchanged_inputs(self) -> None:
+        """Launch once more on the inputs as they were verified, without being timed, and look at
+        the result."""
+        if not self._is_short():
+            return
+        self._renewal.undo()
+        one = self._sets[0]
+        self._device.fill_bytes(one.output, buffers.SENTINEL)
+        result = self._executable.run(one.inputs, one.output)
+        self._device.synchronize()
+        self._kept.look_at(one, result)
+        one.launched = False
 
     def _longest_round_s(self, count: int) -> float:
         """Sampling time after which a round of `count` samples ends early."""

@@ -84,7 +84,9 @@ class RoundRobin:
             worker.send(Sample(tuple(requests)))
             waits_since = time.perf_counter()
             while True:
-                enter(worker, Stage.MEASURE)
+                rounds = waiting[0].rounds if waiting else ()
+                longest_s = max((taken.seconds for taken in rounds), default=None)
+                enter(worker, Stage.MEASURE, longest_s)
                 match expect(worker, SAMPLING, waiting):
                     case Answered():
                         return

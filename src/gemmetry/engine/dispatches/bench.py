@@ -21,7 +21,7 @@ from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
 from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
 from gemmetry.engine.dispatches.inputs_and_references import InputsAndReferences
-from gemmetry.engine.dispatches.launch_budget import LaunchBudget
+from gemmetry.engine.dispatches.launch_budget import HangWatch, LaunchBudget, hang_watch
 from gemmetry.engine.dispatches.sanitizing import sanitize
 from gemmetry.engine.failures import describe
 from gemmetry.engine.jobs import job_of
@@ -97,7 +97,9 @@ class Bench:
         self._open: dict[int, OpenDispatch] = {}
         self._strays = Strays()
         self._copies = Copies()
-        self._companions = CompanionBuilder(provider, workspace, self._returns_once)
+        self._watch: HangWatch | None = None
+        """Over the launches of the dispatch that is verified."""
+        self._companions = CompanionBuilder(provider, workspace, self._companion)
 
     def handle(self, request: Open | Sample | Close) -> None:
         """Answer each part of the request with one reply."""
@@ -126,8 +128,9 @@ class Bench:
             self._strays.end(dispatch_id)
         self._channel.send(answer)
 
-    def _returns_once(self, executable: Executable) -> ReturnsOnce:
-        return ReturnsOnce(executable, self._copies)
+    def _companion(self, executable: Executable, dispatch: Dispatch) -> ReturnsOnce:
+        watch = self._watch and self._watch.of_companion(dispatch.operation.flops)
+        return ReturnsOnce(executable, self._copies, watch)
 
     def _open_one(self, wire: WireDispatch) -> Opened:
         self.enter(wire, Stage.BUILD)
@@ -190,7 +193,7 @@ class Bench:
         device.synchronize()
         self._channel.send(Trying(wire.id))
         began = time.monotonic()
-        self._returns_once(executable).run(buffers, output)
+        ReturnsOnce(executable, self._copies).run(buffers, output)
         device.synchronize()
         return budget.objection(time.monotonic() - began)
 
@@ -206,6 +209,8 @@ class Bench:
         operation, level = dispatch.operation, settings.verification_level
         inputs = self._known.inputs(operation)
         reference = self._known.reference(operation, executable)
+        deadline_s = settings.deadlines_s[Stage.VERIFY]
+        self._watch = hang_watch(self._provider, dispatch, deadline_s)
         companions = self._companions.companions(dispatch, level)
         right = ""
 
@@ -214,7 +219,7 @@ class Bench:
             right = digest
 
         verdict = verify(
-            self._returns_once(executable),
+            ReturnsOnce(executable, self._copies, self._watch),
             operation,
             inputs,
             reference,
@@ -298,13 +303,10 @@ class Bench:
         operation = item.dispatch.operation
         inputs = self._known.inputs(operation)
         find_reference = partial(self._known.reference, operation, item.executable)
-        damaged = item.sampler.damaged()
-        if damaged:
-            text = f"a timed launch wrote outside the buffer of {', '.join(damaged)}"
-            return failed(AFTER_TIMING, text), None
         last: list[LeftOutput] = []
         right = item.right_output
         left = [*item.sampler.recheck(right), *item.sampler.kept_results(right)]
+        damage = item.sampler.damaged()
         check = recheck(
             operation,
             _watched(left, last),
@@ -315,6 +317,8 @@ class Bench:
             declared=item.executable.facts.declared,
             seed=self._hello.settings.seed,
         )
+        if damage and not check.is_failure:
+            return failed(AFTER_TIMING, f"a timed launch {damage}"), None
         if not check.is_failure:
             return check, None
         output, change = last[0].array, last[0].change

@@ -197,6 +197,9 @@ def check_other_thread(context: Context) -> CheckResult:
                     continue
                 result = _judge_call(context, name, run, launch)
                 if result.is_failure:
+                    if not _judge_call(context, name, run, launch_there()).is_failure:
+                        why = "one launch was wrong and the same one right the next time"
+                        return failed(name, f"{why}: {result.detail}", result.first_bad)
                     if not _judge_call(context, name, run, call()).is_failure:
                         why = f"from {place}; something belongs to a thread"
                         return failed(name, f"{why}: {result.detail}", result.first_bad)
