@@ -58,7 +58,11 @@ def check_second_launch(context: Context) -> CheckResult:
     result = context.judge_by_bound(name, context.second, context.reference)
     was_right = context.first_errors.bad_count == 0
     if result.is_failure and was_right:
-        why = "the first launch was correct: it adds to the old output, or keeps state"
+        why = "the first launch was correct: " + (
+            "launches on the same inputs differ"
+            if context.differs_between_launches
+            else "it adds to the old output, or keeps state"
+        )
         return failed(name, f"{why}; {result.detail}", result.first_bad)
     return result
 
