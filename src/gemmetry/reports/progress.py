@@ -307,7 +307,8 @@ def _verified(record: Record) -> str:
     refused = record.verdict.refused_shapes
     status = str(record.verdict.status)
     noun = "shape" if refused == 1 else "shapes"
-    cut = list(noted_checks([record], "incomplete"))
+    cut, found = (list(noted_checks([record], word)) for word in ("incomplete", "property"))
     notes = [f"{refused} small {noun} refused"] if refused else []
     notes += [f"cut short: {', '.join(cut)}"] if cut else []
+    notes += [f"properties: {', '.join(found)}"] if found else []
     return f"{status} ({'; '.join(notes)})" if notes else status

@@ -41,6 +41,7 @@ from gemmetry.verification.checks import (
     long_axes,
     memory,
     repeats,
+    rows,
     scale,
     shapes,
     special,
@@ -173,6 +174,7 @@ def verify(
     companions: Companions | None = None,
     on_device: ReferenceOnDevice | None = None,
     judge_rivals: bool = False,
+    row_invariance: str = rows.OFF,
     on_failure: Callable[[Evidence], str | None] | None = None,
     on_right: Callable[[str], None] | None = None,
 ) -> Verdict:
@@ -187,6 +189,8 @@ def verify(
         companions: builds the same configuration for other operations; None: checks that need it
             do not apply.
         on_device: keeps `reference` on the device for the next dispatch of the operation.
+        row_invariance: see :mod:`gemmetry.verification.checks.rows`; ``off``, ``report`` or
+            ``demand``.
         judge_rivals: also apply the checks of other harnesses to the first result.
         on_failure: called with the arrays of the first failed check that has any; returns the path
             of the saved arrays, for the verdict.
@@ -215,6 +219,8 @@ def verify(
     if not results[0].is_failure:
         wanted = LEVELS.index(level)
         results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
+        if row_invariance != rows.OFF:
+            results.append(rows.check_row_invariance(context, row_invariance))
     verdict = replace(_verdict(results), zero_share=zero_share(inputs))
     if judge_rivals and reference is not None:
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))

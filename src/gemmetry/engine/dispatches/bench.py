@@ -228,6 +228,7 @@ class Bench:
             companions=companions,
             on_device=self._on_device,
             judge_rivals=settings.judge_rivals,
+            row_invariance=settings.row_invariance,
             on_failure=self._evidence.keeper(dispatch),
             on_right=note_right if self._job.samples else None,
         )
