@@ -19,7 +19,7 @@ from gemmetry.counters.diagnosis.model import (
     Suppressed,
 )
 from gemmetry.counters.diagnosis.rule import Rule, all_rules
-from gemmetry.counters.diagnosis.work import GemmWork, work_in_name
+from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, work_in_name
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
@@ -186,7 +186,12 @@ def _void(limit: Claim | None, claim: Claim, rule: Rule) -> str:
 
 
 def _finding(facts: Facts, rule: Rule, claim: Claim, cap: Confidence, doubts: str) -> Finding:
-    missing = facts.lacks(*rule.needs)
+    is_counted = any(one.quantity == OPERATIONS and one.measured for one in facts.work_checks)
+    missing = [
+        one
+        for one in facts.lacks(*rule.needs)
+        if not (is_counted and one.startswith(("tensor_ops_", "vector_ops_")))
+    ]
     return Finding(
         id=claim.id,
         claim=claim.claim,
