@@ -119,7 +119,8 @@ def test_the_missing_counter_is_that_of_the_works_own_format(
     work = replace(WORK, lhs=dtype, rhs=dtype)
     is_amd = chip.startswith("gfx")
     launch = counter_launches.launch({} if is_amd else counter_launches.metrics(), "my_gemm",
-                                     capability=chip, tool="rocprofv3" if is_amd else "ncu")  # fmt: skip
+                                     capability=chip,
+                                     tool="rocprofv3" if is_amd else "ncu")  # fmt: skip
     facts = Facts(launch, work)
     assert concept in facts.work_checks[0].reason
     asked = [one.collect for one in WORK_MISMATCH.judge(facts)]
