@@ -17,7 +17,7 @@ from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_scaling
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.operations.ranges import parse_sizes, parse_sizes_in_order, split_list
-from gemmetry.specs.operations.shapes import parse_shape
+from gemmetry.specs.operations.shapes import names_file, parse_shape
 from gemmetry.specs.selection import parse_pattern, split_patterns
 
 _RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
@@ -188,7 +188,7 @@ def _shapes(value: Any) -> tuple[str, ...]:
                 hint="Write MxNxK, [m, n, k] or {m: …, n: …, k: …}.",
             )
     for text in found:
-        if text[:1].isdigit() or text[:1] == "-":
+        if text[:1] in "-0123456789" and not names_file(text):
             parse_shape(text)
     return tuple(dict.fromkeys(found))
 
