@@ -18,8 +18,8 @@ def import_files(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Results of cutlass_profiler or tritonbench (CSV), FlashInfer-Bench (JSON lines) "
-            "or Kernel Tuner (JSON); also compressed.",
+            help="Results of cutlass_profiler, hipblaslt-bench or tritonbench (CSV), "
+            "FlashInfer-Bench (JSON lines) or Kernel Tuner (JSON); also compressed.",
         ),
     ],
     into: Annotated[
