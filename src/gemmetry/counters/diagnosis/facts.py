@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from gemmetry.counters.catalogue import Concept, flags_for, reading_of
+from gemmetry.counters.catalogue import Concept, concept_of, flags_for, reading_of
 from gemmetry.counters.chips import chip_of
 from gemmetry.counters.diagnosis import amd
 from gemmetry.counters.diagnosis.evidence import COUNTER, evidence_of, term
 from gemmetry.counters.diagnosis.model import CounterEvidence, WorkCheck
 from gemmetry.counters.diagnosis.stalls import StallShares, stall_shares
-from gemmetry.counters.diagnosis.units import BREAKDOWN, MEMORY, SM, SUFFIX, UNITS, Unit
+from gemmetry.counters.diagnosis.units import (
+    BREAKDOWN,
+    MEMORY,
+    SECTION_MARKS,
+    SM,
+    SUFFIX,
+    UNITS,
+    Unit,
+)
 from gemmetry.counters.diagnosis.work import GemmWork, check_work
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import ProfiledLaunch
@@ -87,10 +95,26 @@ class Facts:
         """Those of the concepts that the report does not have."""
         return tuple(name for name in concepts if self.get(name) is None)
 
+    @cached_property
+    def sections(self) -> frozenset[str]:
+        """The sections of Nsight Compute that were collected."""
+        marked = (
+            name
+            for name, marks in SECTION_MARKS.items()
+            if all(self.launch.value(one) is not None for one in marks)
+        )
+        return self.launch.table.sections.union(marked)
+
     def collect(self, concepts: Iterable[str | Concept] = (), sections: Iterable[str] = ()) -> str:
-        """The options of the profiler that collect the concepts and sections."""
-        flags = flags_for(concepts, self.chip)
-        wanted = [] if self.is_amd else [f"--section {name}" for name in dict.fromkeys(sections)]
+        """The options of the profiler that collect the concepts and sections, as far as they were
+        not collected: what a summary leaves out of its sections is in the report itself."""
+        asked = [concept_of(one) if isinstance(one, str) else one for one in concepts]
+        if self.launch.table.sections:
+            asked = [one for one in asked if one.section not in self.sections]
+        flags = flags_for(asked, self.chip, self.sections)
+        wanted = [] if self.is_amd else [
+            f"--section {name}" for name in dict.fromkeys(sections) if name not in self.sections
+        ]  # fmt: skip
         return " ".join([*(one for one in wanted if one not in flags), *([flags] if flags else [])])
 
     @cached_property
@@ -256,6 +280,15 @@ class Facts:
         if factor * value <= 100:
             return f"at most {factor:.3g}×"
         return f"at most {100 / value:.3g}×, when {name} is at its limit"
+
+    @cached_property
+    def memory_use(self) -> CounterEvidence | None:
+        """How busy the busiest part of the memory system is, in percent; None where it is not
+        known."""
+        units = ("l1", "l2", "dram", "lsu", "texture")
+        found = [one for name in units if (one := self.utilisation.get(name)) is not None]
+        whole = None if self.is_amd else self.metric(MEMORY)
+        return max([*found, *([whole] if whole else [])], key=lambda one: one.value, default=None)
 
     @cached_property
     def stalls(self) -> StallShares | None:

@@ -48,17 +48,29 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             f"they take {impact:.1f} % of the time of shared memory, and warps do not wait for it",
         )  # fmt: skip
         return
+    # What warps wait for may also be special functions, which use the same queue.
+    other = facts.utilisation.get("xu")
+    is_felt = (impact is None or impact >= _IMPACT) and (
+        busy is None or other is None or other.value <= busy.value
+    )
     yield Claim(
         id="shared_bank_conflicts",
         claim=claim,
         evidence=[share, *(part for _, part in of_kind)],
         weight=share.value / 100,
-        confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
+        confidence=Confidence.HIGH
+        if share.value >= _CAUSES and is_felt
+        else Confidence.MEDIUM
+        if is_felt
+        else Confidence.LOW,
+        against=""
+        if is_felt
+        else "Shared memory is busy for little of the time, or special functions are busier",
         remedy="Pad the rows of the tile, or swizzle its addresses.",
         ceiling=f"{without(share)} for shared memory",
         units=frozenset({"l1", "mio"}),
         stalls=frozenset({"mio_throttle", "short_scoreboard"}),
-        explains=share.value >= _CAUSES,
+        explains=share.value >= _CAUSES and is_felt,
     )
 
 

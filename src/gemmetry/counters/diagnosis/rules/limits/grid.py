@@ -84,7 +84,7 @@ def _idle_claim(
             if is_short
             else f"Starting and ending the kernel takes {percent(overhead)} of the time",
             evidence=evidence,
-            weight=overhead,
+            weight=idle,
             confidence=confidence,
             remedy="Give it more work, fuse it with its neighbours, or launch it in a graph.",
             ceiling=ceiling,
