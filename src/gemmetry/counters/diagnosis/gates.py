@@ -243,8 +243,7 @@ def _remedy(facts: Facts) -> str:
     if facts.is_amd:
         return "Collect what is missing: gemmetry counters collect distributes it over passes."
     if facts.launch.table.sections:
-        return ("Export the whole report instead of this summary, ncu --import REPORT --page raw "
-                "--csv, and collect what it lacks.")  # fmt: skip
+        return "Export the whole report: ncu --import REPORT --page raw --csv."
     return "Collect what is missing."
 
 
