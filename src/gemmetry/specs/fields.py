@@ -167,6 +167,12 @@ def _epilogues(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _matrix_sizes(value: Any) -> tuple[str, ...]:
+    """Like shapes; numbers are squares, also with commas, as the grid of sizes has them."""
+    items = _items(value, "a list of sizes", "Write [256, 512].")
+    return _shapes([one.replace(",", " ") if isinstance(one, str) else one for one in items])
+
+
 def _shapes(value: Any) -> tuple[str, ...]:
     found: list[str] = []
     for item in _items(value, "a list of shapes", "Write [256x256x256]."):
@@ -361,27 +367,25 @@ TwoSizes = Annotated[
 ]
 Scaling = Annotated[str, _read_by(lambda value: str(parse_scaling(str(value))))]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
-Shapes = Annotated[
-    tuple[str, ...],
-    _read_by(_shapes),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "array",
-                    "items": {
-                        "anyOf": [
-                            {"type": "string"},
-                            {"type": "array", "items": {"type": "integer"}},
-                            {"type": "object", "additionalProperties": {"type": "integer"}},
-                        ]
-                    },
+_SHAPE_LIST = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "array", "items": {"type": "integer"}},
+                        {"type": "object", "additionalProperties": {"type": "integer"}},
+                    ]
                 },
-            ]
-        }
-    ),
-]
+            },
+        ]
+    }
+)
+Shapes = Annotated[tuple[str, ...], _read_by(_shapes), _SHAPE_LIST]
+MatrixSizes = Annotated[tuple[str, ...], _read_by(_matrix_sizes), _SHAPE_LIST]
 Patterns = Annotated[tuple[str, ...], _read_by(_patterns), _LIST]
 Devices = Annotated[tuple[str, ...], _read_by(_devices), _LIST]
 Tags = Annotated[dict[str, str], _read_by(_tags), _any_of("string", "object")]

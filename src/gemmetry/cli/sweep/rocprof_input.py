@@ -78,6 +78,7 @@ def rocprof_input(
         PRESETS,
         kernel_names,
         make_rocprof_input,
+        nvidia_note,
         write_rocprof_input,
     )
 
@@ -87,6 +88,8 @@ def rocprof_input(
         raise UnknownNameError("preset of counters", preset, PRESETS)
     named = [one for text in counters or () for one in text.replace(",", " ").split()]
     kernels = kernel_names(source)
+    if foreign := nvidia_note(kernels):
+        note(f"warning: {foreign}")
     made = make_rocprof_input(
         kernels, [*PRESETS[preset], *named], chip=chip if chip is None else check_chip(chip)
     )
