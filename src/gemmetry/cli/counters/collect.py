@@ -10,14 +10,11 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.completion import option
-from gemmetry.cli.console import note, print_json
+from gemmetry.cli.console import note, print_facts, print_json
 from gemmetry.cli.options import DryRun, Json
 
 if TYPE_CHECKING:
     from gemmetry.counters.collecting.collector import Collected, Collection
-
-SCHEMA_VERSION = 1
-"""Of the plan as JSON."""
 
 _WHAT = "What is collected"
 _WHICH = "Of which launches"
@@ -177,13 +174,10 @@ def _names(given: list[str] | None) -> tuple[str, ...]:
 
 def _show_plan(planned: Collection, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "command": list(planned.argv),
-                "input": None if planned.input is None else planned.input.text,
-                "notes": list(planned.notes),
-            }
+        print_facts(
+            command=list(planned.argv),
+            input=None if planned.input is None else planned.input.text,
+            notes=list(planned.notes),
         )
         return
     if planned.input is not None:
