@@ -449,8 +449,8 @@ class TestMemory:
 
 def test_levels_add_checks(judge):
     counts = [len(judge(F32, product, level=level).checks) for level in LEVELS]
-    assert counts == [5, 29, 36]
-    assert len(CHECKS) + 1 == 36
+    assert counts == [5, 31, 37]
+    assert len(CHECKS) + 1 == 37
     with pytest.raises(UnknownNameError, match="thorough"):
         judge(F32, level="thorough")
 

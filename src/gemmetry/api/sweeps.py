@@ -279,7 +279,8 @@ def analyze(
         analysis_dir: name of the folder for its files; None: ``tracelens_analysis`` if the sweep
             has one, else ``analysis``.
         processes: workers that read traces; None: as many as there are processors.
-        progress: is called with the number of traces that are read and that of all.
+        progress: is called with the number of traces that are read, that of all, and the path of
+            the latest.
         check_writable: refuse a folder that :meth:`AnalyzedSweep.write` could not write to, before
             anything is read.
         workbooks: write the workbook of each trace, which needs XlsxWriter, while the trace is in

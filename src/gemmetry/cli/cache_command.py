@@ -1,4 +1,4 @@
-"""``gemmetry cache``: the caches that make reading a trace again fast."""
+"""``gemmetry cache``: the caches that make reading a trace, or checking a kernel, again fast."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ def clear(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Remove the caches of traces: those that your runs wrote, and those of the given paths.
+    """Remove the caches of traces: those that your runs wrote, and those of the given paths. Remove
+    what `gemmetry kernels check` keeps.
 
     The traces themselves stay. A cache is written again when its trace is next read.
     """
     from gemmetry.cli.console import print_facts
     from gemmetry.domain.errors import RequestError
+    from gemmetry.formats.files import clear_user_cache
     from gemmetry.traces.cache import clear_cache
 
     hint = "Give the path of a trace, or of a folder."
@@ -53,7 +55,7 @@ def clear(
         except OSError as error:
             what = f"{path} cannot be read: {error.strerror}"
             raise RequestError(what, hint=hint) from error
-    count, size = clear_cache(paths or ())
+    count, size = map(sum, zip(clear_cache(paths or ()), clear_user_cache("kernels"), strict=True))
     if json:
         print_facts(caches=count, bytes=size)
         return

@@ -7,6 +7,7 @@ drift of the machine affects all candidates alike.
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ _HOST_SLICE_NS = 1e6
 where a round can take a hundred times as long as expected."""
 
 _MAX_SLICES = 8
+
+_SAMPLES_IN_LOAD = 21
+"""Samples from which the duration of a launch under load is taken, for its energy."""
 
 _HELD_UP = 3
 """A round that takes this many times as long as expected ends with the samples it has: threads that
@@ -300,10 +304,22 @@ class Sampler:
                 call()
 
         self._renewal.undo()
+        is_timed = isinstance(self._device, StreamDevice)
         meter = EnergyMeter(
-            counter, submit, self._device.synchronize, self.launches_per_sample, self.launch_ns
+            counter,
+            submit,
+            self._device.synchronize,
+            self.launches_per_sample,
+            self.launch_ns,
+            self._loaded_ns if is_timed else None,
         )
         return meter.measure(windows)
+
+    def _loaded_ns(self) -> float:
+        """Duration of a launch by the device's clock, on a device that is under load already."""
+        calls = self._launches.samples(_SAMPLES_IN_LOAD)
+        durations, _ = self._device.time_calls(calls)
+        return statistics.median(durations) / self.launches_per_sample
 
     def close(self) -> None:
         """Drop graphs and buffers and release their memory; the executable stays open."""

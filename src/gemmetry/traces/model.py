@@ -17,6 +17,7 @@ from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.gemms.joins import JoinedLaunches, join_launches
 from gemmetry.traces.intervals import Intervals, union
+from gemmetry.traces.missing import launches_without_work
 from gemmetry.traces.operators.convolutions import is_convolution_operator, launched_by_convolution
 
 
@@ -26,6 +27,8 @@ class Trace:
 
     file: Path
     rows: TraceRows
+    of: Path | None = None
+    """The file, where it contains several traces; `file` then also names which one this is."""
 
     @cached_property
     def kernel_names(self) -> dict[int, KernelName]:
@@ -81,6 +84,11 @@ class Trace:
         found = join_launches(self.rows)
         self.let_go()
         return found
+
+    @cached_property
+    def lost_launches(self) -> Int64:
+        """Rows of ``rows.calls``: launches whose work is not in the file, or has no usable time."""
+        return launches_without_work(self.rows)
 
     @cached_property
     def is_copy(self) -> Bools:

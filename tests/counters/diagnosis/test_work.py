@@ -70,6 +70,15 @@ def test_padded_tiles_explain_more_operations(checked):
     assert "256×128" in check.reason or "128×256" in check.reason
 
 
+@pytest.mark.parametrize("cluster", ["2x4", "4x2"])
+def test_blocks_of_a_cluster_that_lie_outside_multiply_too(checked, cluster):
+    """As counted on an H100: 11 columns of tiles in clusters of four are 12."""
+    work = replace(WORK, m=512, n=512, k=512)
+    name = f"nvjet_sm90_tst_64x48_64x15_{cluster}_h_bz_TNT"
+    check = checked({OPERATIONS: 2.0 * 512 * 576 * 512}, work, name)["operations"]
+    assert check.verdict == "padding"
+
+
 def test_another_path_is_a_mismatch(counter_launches, checked):
     values = counter_launches.metrics({"sm__pipe_tensor_cycles_active": 90.0})
     tf32 = "sm__ops_path_tensor_src_tf32_dst_fp32.sum"

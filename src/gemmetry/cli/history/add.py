@@ -53,6 +53,13 @@ def add(
         if one.state == "same":
             note(f"note: {path} is in the history already ({run.device})")
             continue
+        if one.measured_before is not None:
+            old = one.measured_before
+            note(
+                f"note: {path} measures commit {run.commit[:12]} again, which run {old.id} of "
+                f"{old.time[:16]} measured before others: no change is looked for in it; place it "
+                f"next to that run with --time {old.time[:10]}"
+            )
         if one.is_older:
             note(f"note: {path} is older than the latest run and is placed by its time")
         more = ", replacing what was added before" if one.state == "replaced" else ""

@@ -124,8 +124,9 @@ def analyze(
     cannot be read.
     """
     from gemmetry.api import sweeps
-    from gemmetry.cli.console import note, print_json, stdout_console
+    from gemmetry.cli.console import note, print_json, stderr_console, stdout_console
     from gemmetry.cli.sweep.arguments import parse_numbers, parse_steps, sweep_folders
+    from gemmetry.reports.progress import CountProgress
 
     olds = base_path, sweep_dir, tracelens_path, input_csv, csv_path
     place, into = sweep_folders(folder, olds)
@@ -144,7 +145,10 @@ def analyze(
         written = workbooks.write(steps, **products)
         _report(written, workbooks.folder, written.problems)
         raise typer.Exit(1 if workbooks.sweep.problems else 0)
-    found = sweeps.analyze(place, **selected, check_writable=True, workbooks=not steps)
+    with CountProgress("read", stderr_console()) as progress:
+        found = sweeps.analyze(
+            place, **selected, check_writable=True, workbooks=not steps, progress=progress
+        )
     if json:
         print_json(found.document())
     elif not steps:

@@ -54,12 +54,13 @@ def report(
         for path in output:
             write_report(found, path, command=command_line())
             note(f"wrote {path}")
-    for warning in found.job_warnings:
+    for warning in (*found.file_warnings, *found.job_warnings):
         note(f"warning: {warning}")
     print_notes(*found.remarks)
     if json:
         print_facts(
-            files=list(map(str, output)), warnings=list(found.job_warnings),
+            files=list(map(str, output)),
+            warnings=[*found.file_warnings, *found.job_warnings],
             remarks=list(found.remarks),
-        )  # fmt: skip
-    raise typer.Exit(finish(traces, timings))
+        )
+    raise typer.Exit(finish(traces, timings, warn=False))

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from gemmetry.counters.diagnosis.model import WorkCheck
@@ -286,11 +287,16 @@ def _tiles(facts: Facts, work: GemmWork) -> list[tuple[int, int, int, int, int]]
 
 
 def _padding(facts: Facts, work: GemmWork, ratio: float) -> str | None:
-    """The sentence about a ratio that padded tiles explain; None where they do not."""
+    """The sentence about a ratio that padded tiles explain; None where they do not. The last
+    cluster along an axis may be partly outside of the result, and all of its blocks multiply."""
+    cluster = facts.kernel.cluster or (1, 1)
+    clusters = dict.fromkeys([(1, 1), cluster[:2], cluster[1::-1]])
     for m, n, k, across_m, across_n in _tiles(facts, work):
         depth = math.ceil(work.k / k) * k if k else work.k
-        for inner in {depth, work.k}:
-            padded = across_m * m * across_n * n * inner / (work.m * work.n * work.k)
+        for (blocks_m, blocks_n), inner in product(clusters, {depth, work.k}):
+            rows = math.ceil(across_m / blocks_m) * blocks_m * m
+            columns = math.ceil(across_n / blocks_n) * blocks_n * n
+            padded = rows * columns * inner / (work.m * work.n * work.k)
             if _is_close(ratio, padded):
                 return f"tiles of {m}×{n} cover {padded:.3g} times the work"
     return None

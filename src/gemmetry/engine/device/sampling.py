@@ -83,7 +83,9 @@ class RoundRobin:
         try:
             worker.send(Sample(tuple(requests)))
             while True:
-                enter(worker, Stage.MEASURE)
+                rounds = waiting[0].rounds if waiting else ()
+                longest_s = max((taken.seconds for taken in rounds), default=None)
+                enter(worker, Stage.MEASURE, longest_s)
                 match expect(worker, SAMPLING, waiting):
                     case Answered():
                         return

@@ -21,7 +21,7 @@ from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
 from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
 from gemmetry.engine.dispatches.inputs_and_references import InputsAndReferences
-from gemmetry.engine.dispatches.launch_budget import LaunchBudget
+from gemmetry.engine.dispatches.launch_budget import HangWatch, LaunchBudget, hang_watch
 from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
 from gemmetry.engine.failures import describe
 from gemmetry.engine.jobs import job_of
@@ -94,7 +94,9 @@ class Bench:
         self._open: dict[int, OpenDispatch] = {}
         self._strays = Strays()
         self._copies = Copies()
-        self._companions = CompanionBuilder(provider, workspace, self._returns_once)
+        self._watch: HangWatch | None = None
+        """Over the launches of the dispatch that is verified."""
+        self._companions = CompanionBuilder(provider, workspace, self._companion)
 
     def handle(self, request: Open | Sample | Close) -> None:
         """Answer each part of the request with one reply."""
@@ -123,8 +125,9 @@ class Bench:
             self._strays.end(dispatch_id)
         self._channel.send(answer)
 
-    def _returns_once(self, executable: Executable) -> ReturnsOnce:
-        return ReturnsOnce(executable, self._copies)
+    def _companion(self, executable: Executable, dispatch: Dispatch) -> ReturnsOnce:
+        watch = self._watch and self._watch.of_companion(dispatch.operation.flops)
+        return ReturnsOnce(executable, self._copies, watch)
 
     def _open_one(self, wire: WireDispatch) -> Opened:
         self.enter(wire, Stage.BUILD)
@@ -182,7 +185,7 @@ class Bench:
         device.synchronize()
         self._channel.send(Trying(wire.id))
         began = time.monotonic()
-        self._returns_once(executable).run(buffers, output)
+        ReturnsOnce(executable, self._copies).run(buffers, output)
         device.synchronize()
         return budget.objection(time.monotonic() - began)
 
@@ -198,6 +201,8 @@ class Bench:
         operation, level = dispatch.operation, settings.verification_level
         inputs = self._known.inputs(operation)
         reference = self._known.reference(operation, executable)
+        deadline_s = settings.deadlines_s[Stage.VERIFY]
+        self._watch = hang_watch(self._provider, dispatch, deadline_s)
         companions = self._companions.companions(dispatch, level)
         right = ""
 
@@ -206,7 +211,7 @@ class Bench:
             right = digest
 
         verdict = verify(
-            self._returns_once(executable),
+            ReturnsOnce(executable, self._copies, self._watch),
             operation,
             inputs,
             reference,

@@ -40,6 +40,8 @@ def main(arguments: list[str]) -> int:
     """Serve until the parent sends Shutdown or is gone."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A timer ends a launch that hangs (launch_budget.py); the log then shows where it was.
+    faulthandler.register(signal.SIGALRM, chain=True)
     connection = socket.socket(fileno=int(arguments[0]))
     # Processes that a kernel forks take no part in the conversation. A copy that native code
     # creates keeps its descriptor, and the channel rejects it.

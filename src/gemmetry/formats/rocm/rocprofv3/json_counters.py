@@ -104,7 +104,9 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
     }  # fmt: skip
     processes: list[_ReadProcess] = []
     with open_decompressed(path) as file:
-        reader = SectionReader(file, {key: record_decoders(kind) for key, kind in kinds.items()})
+        reader = SectionReader(
+            file, {key: record_decoders(kind) for key, kind in kinds.items()}, KEY
+        )
         for key, records in reader:
             if key == "agents" and not records:
                 # The first array of each process.
