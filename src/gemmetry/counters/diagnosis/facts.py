@@ -40,6 +40,9 @@ TENSOR_LEAD = 10.0
 """Percentage points by which another unit has to be busier than tensor cores to be the nearest
 limit: it works for them."""
 
+SECTOR_BYTES = 32
+"""Of a sector, the part of a line that caches move."""
+
 SHORT_NS = 10_000
 """Duration below which starting the kernel is a large part of it."""
 
@@ -280,6 +283,27 @@ class Facts:
         if factor * value <= 100:
             return f"at most {factor:.3g}×"
         return f"at most {100 / value:.3g}×, when {name} is at its limit"
+
+    def share_of_l2(self, sectors: CounterEvidence | None) -> float | None:
+        """The part of the traffic of the L2 cache that `sectors` are, in percent, if all of them
+        reach it; None where that is not known."""
+        handled = self.value("l2_bytes")
+        if sectors is None or not handled or handled <= 0:
+            return None
+        return 100 * SECTOR_BYTES * sectors.value / handled
+
+    @cached_property
+    def shared_percent(self) -> float | None:
+        """How busy shared memory keeps the data stage of L1, in percent; None where that is not
+        known."""
+        shared = self.launch.value(
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed"
+        )
+        count, cycles = self.value("shared_wavefronts"), self.value("elapsed_cycles")
+        units = self.value("sm_count")
+        if shared is None and count is not None and cycles and units and cycles * units >= 1:
+            return 100 * count / (cycles * units)
+        return shared
 
     @cached_property
     def memory_use(self) -> CounterEvidence | None:

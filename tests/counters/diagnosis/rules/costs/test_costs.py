@@ -166,6 +166,23 @@ def test_spills_next_to_copies_of_tiles_do_not_cause_the_limit(diagnosed):
     assert _ids(found) == ["dram_roof"]
 
 
+def test_spills_that_are_little_of_the_traffic_do_not_cause_the_limit(diagnosed):
+    values = {
+        _SECTORS.format("local", "ld"): 1e4, _SECTORS.format("global", "ld"): 0.0,
+        "lts__t_sectors.sum": 1e8,
+    }  # fmt: skip
+    found = diagnosed({"lts__t_sectors": 90.0}, more=values)
+    assert _ids(found) == ["l2_roof"]
+    assert "local_memory" in [one.id for one in found.suppressed]
+
+
+def test_conflicts_of_a_few_accesses_do_not_cause_the_limit_of_the_cache(diagnosed):
+    """The stage is busy with loads from global memory."""
+    few = {**_conflicts(0.99), f"{_SHARED}.sum.pct_of_peak_sustained_elapsed": 0.1}
+    found = diagnosed({_L1: 92.0}, more=few)
+    assert (found.verdict.id, _ids(found)) == ("l1_roof", ["l1_roof"])
+
+
 def test_inputs_that_are_read_again_cause_no_wait_where_the_memory_has_little_to_do(diagnosed):
     work = GemmWork(m=64, n=64, k=64, lhs=F32, rhs=F32, result=F32)
     moved = {"dram__bytes_read.sum": 1e6, "dram__bytes_write.sum": 1e5}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmetry.counters.diagnosis.evidence import share_of, term, without
-from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.facts import SECTOR_BYTES, Facts
 from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
@@ -18,7 +18,6 @@ from gemmetry.counters.diagnosis.rule import Rule
 
 _SHARE = 10.0
 _CAUSES = 50.0
-_SECTOR_BYTES = 32
 _LOCAL = ("local_load_sectors", "local_store_sectors")
 _GLOBAL = ("global_load_sectors", "global_store_sectors")
 
@@ -31,8 +30,8 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
     copied = facts.total("tma_load_bytes", "tma_store_bytes")
     if moved is not None and copied is not None and copied.value > 0:
         moved = CounterEvidence(
-            "sectors", moved.value + copied.value / _SECTOR_BYTES, "sector",
-            f"{term(moved)} + {term(copied)} ÷ {_SECTOR_BYTES}",
+            "sectors", moved.value + copied.value / SECTOR_BYTES, "sector",
+            f"{term(moved)} + {term(copied)} ÷ {SECTOR_BYTES}",
         )  # fmt: skip
     share = share_of("sectors of local memory", local, moved)
     if share is None:
@@ -40,6 +39,12 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
     claim = f"{share.value:.0f} % of the sectors that multiprocessors move are of local memory"
     if share.value < _SHARE:
         yield Dismissed("local_memory", claim, f"it is less than {_SHARE:.0f} %")
+        return
+    part = facts.share_of_l2(local)
+    if part is not None and part < 5:
+        yield Dismissed(
+            "local_memory", claim, f"they are {part:.1f} % of the traffic of the L2 cache at most"
+        )
         return
     yield Claim(
         id="local_memory",

@@ -25,8 +25,8 @@ _SLACK = 10.0
 def _judge(facts: Facts) -> Iterator[Claim]:
     if facts.kernel.kind is KernelKind.COLLECTIVE:
         yield _void(
-            "It is a communication kernel. The profiler ran it alone, several times, so that it "
-            "waited for ranks that were not there",
+            "By its name it is a communication kernel. Replayed alone, as profilers do, such a "
+            "kernel waits for ranks that are not there",
             remedy="Record a trace for communication, or collect with --replay-mode range.",
         )
         return
