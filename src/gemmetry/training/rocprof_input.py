@@ -64,8 +64,7 @@ _NO_KERNEL = re.compile(r"\A(?:mem(?:set|cpy)\b|hip|cuda|aten::)", re.IGNORECASE
 
 _NVIDIA = re.compile(
     r"nvjet|cutlass|cublas|cudnn|xmma_|(?<![a-z])sm_?(?:[5-9]\d|1[0-2]\d)(?!\d)|"
-    r"\b(?:maxwell|volta|turing|ampere|hopper|blackwell)_",
-    re.IGNORECASE,
+    r"\b(?:maxwell|volta|turing|ampere|hopper|blackwell)_"
 )
 """Parts of the names of kernels of NVIDIA's libraries, which no AMD GPU runs."""
 
