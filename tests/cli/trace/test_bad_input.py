@@ -4,6 +4,7 @@ event, reports what could be read, and ends with the documented status."""
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import json
 import os
@@ -92,7 +93,7 @@ UNREADABLE = {
     "damaged gzip": (lambda path: path.write_bytes(b"\x1f\x8b\x08\x00" + b"\xff" * 99), "byte 0: "),
     "a folder without traces": (lambda path: path.mkdir(), "no trace below"),
     "a pipe": (_fifo, "is a pipe, not a file"),
-    "a file that lies": (lambda path: path.symlink_to("/proc/self/mem"), "Input/output error"),
+    "a file that lies": (lambda path: path.symlink_to("/proc/self/mem"), os.strerror(errno.EIO)),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "does not exist"),
     "another database": (_database, "SQLite database"),
@@ -101,7 +102,7 @@ UNREADABLE = {
         "a Chakra execution trace",
     ),
     "another zip file": (_workbook_of_something_else, "workbook"),
-    "a name too long": (None, "File name too long"),
+    "a name too long": (None, os.strerror(errno.ENAMETOOLONG)),
 }
 
 
@@ -169,7 +170,7 @@ def test_a_file_that_may_not_be_read(read, command, monkeypatch):
             if is_root:
                 os.seteuid(0)
     assert ended.status == 2, ended.stderr
-    assert "error: secret.json cannot be read: Permission denied" in ended.stderr
+    assert f"error: secret.json cannot be read: {os.strerror(errno.EACCES)}" in ended.stderr
 
 
 @commands
@@ -187,7 +188,7 @@ def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
     monkeypatch.setattr(sniffing, "format_of", format_of)
     ended = read(command, "gone.json")
     assert ended.status == 2
-    assert "error: gone.json cannot be read: No such file" in ended.stderr
+    assert f"error: gone.json cannot be read: {os.strerror(errno.ENOENT)}" in ended.stderr
 
 
 @commands
