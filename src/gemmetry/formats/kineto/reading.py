@@ -75,8 +75,8 @@ _METADATA = (
 )  # fmt: skip
 
 _LOSS = re.compile(
-    rb'(?<!\\)"([\w .:-]{0,40}(?:dropped|lost|discarded|data.?loss|buffer.?overflow)[\w .:-]{0,40})"\s*:\s*'
-    rb'"?(\d{1,30}|true)\b',
+    rb'(?<!\\)"([\w .:-]{0,40}(?:dropped|lost|discarded|data.?loss|buffer.?overflow)'
+    rb'[\w .:-]{0,40})"\s*:\s*"?(\d{1,30}|true)\b',
     re.IGNORECASE,
 )
 """Keys of a document that count what its recorder could not keep."""
