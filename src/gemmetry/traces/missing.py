@@ -31,7 +31,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.host_rows import among, is_launch
 from gemmetry.formats.naming import short_name
 from gemmetry.kernel_names import is_communication
-from gemmetry.traces.gemms.joins import NONE, calls_or_several
+from gemmetry.traces.gemms.joins import NONE, calls_of
 
 APART_NS = 3600 * 10**9
 """Gap between pieces of work, and time between a launch and its work, above which they are assumed
@@ -188,7 +188,7 @@ class _Check:
     def run(self) -> Bools:
         """Which rows of ``rows.gpu`` are kept."""
         rows, gpu = self.rows, self.rows.gpu
-        call, several = calls_or_several(gpu, rows.calls, rows.threads)
+        call, several = calls_of(rows)
         self._note_lost_launches(call)
         kept = np.ones(len(gpu.start_ns), bool)
         if not len(kept):
@@ -214,8 +214,8 @@ class _Check:
         if len(several):
             self._note(
                 ProblemKind.AMBIGUOUS,
-                "several processes have a launch of its number: not linked to any; read each "
-                "process's own file",
+                "several launches have its number, as in a file of several processes: not linked "
+                "to any; read each process's own file",
                 several,
             )
         return kept
