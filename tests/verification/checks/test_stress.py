@@ -193,9 +193,10 @@ def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
     assert words in result.detail
 
 
-@pytest.mark.parametrize("rare", [300, 0])
+@pytest.mark.parametrize("rare", [300, 376, 0])
 def test_a_bug_in_one_launch_of_hundreds_is_found(context_of, device, executable_of, rare):
-    """In the last element of every 300th launch, or of none."""
+    """In the last element of every 300th launch, of one that writes the first output again, or of
+    none."""
 
     def meddle(inputs, output, launch):
         if rare and launch % rare == 0:
@@ -211,10 +212,20 @@ def test_a_bug_in_one_launch_of_hundreds_is_found(context_of, device, executable
     result = stress.check_rare_launches(context)
     assert result.is_failure == bool(rare)
     if rare:
-        assert result.detail.startswith("launch 300 of matmul_16x16x16")
+        assert result.detail.startswith(f"launch {rare} of matmul_16x16x16")
         assert stress.check_rare_launches(context).is_failure, "a failure is not kept"
     else:
         assert made[0].launches > 300
         stress.check_rare_launches(context)
         assert len(made) == 1, "shapes of a configuration share it"
     assert not stress.check_rare_launches(context_of(NAME)).is_failure
+
+
+def test_launches_that_are_too_slow_for_many_are_not_called_passed(
+    context_of, device, executable_of, monkeypatch
+):
+    monkeypatch.setattr(stress, "RARE_LAUNCHES_S", 0.0)
+    companions = Companions(lambda other: executable_of(other, device=device), (8, 8, 8))
+    result = stress.check_rare_launches(context_of(NAME, device=device, companions=companions))
+    assert result.outcome is CheckOutcome.NOT_APPLICABLE
+    assert "only 250 launches" in result.detail
