@@ -161,6 +161,7 @@ class _ReadProcess:
             process.dispatches = [self._of_counters(one, numbers) for one in self._counted]
         else:
             process.dispatches = [self._dispatch(one, numbers) for one in self._traced]
+        process.join_replays()
         return process
 
     def _of_counters(self, one: _Counted, numbers: dict[int, int]) -> CountedDispatch:
