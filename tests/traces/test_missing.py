@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gemmetry.formats.events import ProblemKind
-from gemmetry.traces.missing import checked, launches_without_work, split
+from gemmetry.traces.missing import checked, split
+from gemmetry.traces.model import Trace
 
 HOUR = 3600 * 10**9
 
@@ -165,7 +167,8 @@ def test_a_file_whose_work_is_missing_altogether(recording):
     for number in range(1, 5):
         made.call(number, 1000 * number)
     assert problems(made) == [(ProblemKind.NO_WORK, "call 'cudaLaunchKernel'", 4)]
-    assert launches_without_work(made.trace().rows).tolist() == [0, 1, 2, 3]
+    trace = Trace(Path("made.json"), checked(made.trace().rows))
+    assert trace.lost_launches.tolist() == [0, 1, 2, 3]
 
 
 def test_parts_are_checked_and_split_one_by_one(recording):

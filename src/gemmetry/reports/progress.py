@@ -32,7 +32,7 @@ from gemmetry.domain.events import (
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import operation_title, reason_line
+from gemmetry.reports.labels import noted_checks, operation_title, reason_line
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import printable
 
@@ -307,4 +307,8 @@ def _verified(record: Record) -> str:
     refused = record.verdict.refused_shapes
     status = str(record.verdict.status)
     noun = "shape" if refused == 1 else "shapes"
-    return f"{status} ({refused} small {noun} refused)" if refused else status
+    cut, found = (list(noted_checks([record], word)) for word in ("incomplete", "property"))
+    notes = [f"{refused} small {noun} refused"] if refused else []
+    notes += [f"cut short: {', '.join(cut)}"] if cut else []
+    notes += [f"properties: {', '.join(found)}"] if found else []
+    return f"{status} ({'; '.join(notes)})" if notes else status

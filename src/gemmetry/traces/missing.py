@@ -31,7 +31,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.host_rows import among, is_launch
 from gemmetry.formats.naming import short_name
 from gemmetry.kernel_names import is_communication
-from gemmetry.traces.gemms.joins import NONE, ambiguous_launches, calls_of
+from gemmetry.traces.gemms.joins import NONE, calls_or_several
 
 APART_NS = 3600 * 10**9
 """Gap between pieces of work, and time between a launch and its work, above which they are assumed
@@ -128,29 +128,34 @@ def problem_texts(file: Path, partial: bool, problems: Sequence[TraceProblem]) -
     return [*found, f"{file}: and {counted(more, 'more problem')}"] if more else found
 
 
-def launches_without_work(rows: TraceRows) -> Int64:
+def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
     """Rows of ``rows.calls``: launches of kernels and graphs whose work is not in the file.
 
     A launch that was only captured into a graph has none, and neither has one of a kind whose work
     the tool does not link to its launches at all.
+
+    Args:
+        call: of each row of ``rows.gpu``, as :func:`~gemmetry.traces.gemms.joins.calls_of`.
     """
     calls, gpu = rows.calls, rows.gpu
     launching = np.array([is_launch(name) for name in rows.names], bool)
     if not launching.any() or not len(calls.name):
         return np.zeros(0, np.int64)
-    launches = np.flatnonzero(launching[calls.name] & (calls.correlation > 0))
+    launches = launching[calls.name] & (calls.correlation > 0)
+    launches[call[call != NONE]] = False
+    launches = np.flatnonzero(launches)
+    # Of several calls with a number only one is linked.
     is_lost = ~among(calls.correlation[launches], np.sort(gpu.correlation))
     if not is_lost.any():
         return np.zeros(0, np.int64)
     kernels = gpu.correlation[gpu.kind == GpuKind.KERNEL]
     unlinked = int((~among(kernels, np.sort(calls.correlation))).sum())
-    names = calls.name[launches]
-    for name in np.unique(names[is_lost]).tolist():
-        of_name = names == name
-        # Where none of a kind is linked, kernels without a launch may be theirs.
-        if is_lost[of_name].all() and unlinked >= int(of_name.sum()):
-            is_lost &= ~of_name
     lost = launches[is_lost]
+    for name in np.unique(calls.name[lost]).tolist():
+        of_name = calls.name[lost] == name
+        # Where none of a kind is linked, kernels without a launch may be theirs.
+        if of_name.sum() == (calls.name == name).sum() and unlinked >= of_name.sum():
+            lost = lost[~of_name]
     return lost[~_in_captures(rows, lost)]
 
 
@@ -177,11 +182,14 @@ class _Check:
 
     rows: TraceRows
     problems: list[TraceProblem] = field(default_factory=list)
+    call: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The call of each row that is kept so far."""
 
     def run(self) -> Bools:
         """Which rows of ``rows.gpu`` are kept."""
         rows, gpu = self.rows, self.rows.gpu
-        self._note_lost_launches()
+        call, several = calls_or_several(gpu, rows.calls, rows.threads)
+        self._note_lost_launches(call)
         kept = np.ones(len(gpu.start_ns), bool)
         if not len(kept):
             return kept
@@ -195,6 +203,7 @@ class _Check:
             ("lasts beyond the end of the recording: left out", self._beyond_recording),
         ):  # fmt: skip
             left = gpu if kept.all() else chosen(gpu, kept)
+            self.call = call[kept]
             if not len(left.start_ns):
                 break
             bad = np.flatnonzero(kept)[found(left)]
@@ -202,7 +211,6 @@ class _Check:
                 self._note(ProblemKind.NO_TIME, what, bad)
                 kept[bad] = False
         self._note_gaps(np.flatnonzero(kept))
-        several = ambiguous_launches(rows)
         if len(several):
             self._note(
                 ProblemKind.AMBIGUOUS,
@@ -218,9 +226,9 @@ class _Check:
         where = f"work on a GPU {name!r}{more}"
         self.problems.append(TraceProblem(where, what, kind, len(work)))
 
-    def _note_lost_launches(self) -> None:
+    def _note_lost_launches(self, call: Int64) -> None:
         calls = self.rows.calls
-        lost = calls.name[launches_without_work(self.rows)]
+        lost = calls.name[launches_without_work(self.rows, call)]
         names, counts = np.unique(lost, return_counts=True)
         for name, count in zip(names.tolist(), counts.tolist(), strict=True):
             whole = int((calls.name == name).sum())
@@ -247,7 +255,7 @@ class _Check:
 
     def _away_from_launches(self, gpu: GpuRows) -> Bools:
         result = np.zeros(len(gpu.start_ns), bool)
-        call = calls_of(gpu, self.rows.calls, self.rows.threads)
+        call = self.call
         linked = np.flatnonzero(call != NONE)
         delay = gpu.start_ns[linked] - self.rows.calls.start_ns[call[linked]]
         strange = (delay < -BEFORE_NS) | (delay > APART_NS)
@@ -272,14 +280,15 @@ class _Check:
         return self._among(gpu, order[beyond & (gpu.stream[order] != MISSING)])
 
     def _beyond_recording(self, gpu: GpuRows) -> Bools:
-        tables = (self.rows.calls, self.rows.operators, self.rows.annotations)
-        ends = [
-            int((one.start_ns + one.duration_ns).max(initial=gpu.start_ns[0])) for one in tables
-        ]
-        begins = [int(one.start_ns.min(initial=gpu.start_ns[0])) for one in (*tables, gpu)]
-        last = max(*ends, int(gpu.start_ns.max()))
-        longest = max(last - min(begins), BEFORE_NS)
-        return self._among(gpu, np.flatnonzero(gpu.start_ns + gpu.duration_ns - last > longest))
+        end, last = gpu.start_ns + gpu.duration_ns, int(gpu.start_ns.max())
+        beyond = np.flatnonzero(end - last > BEFORE_NS)
+        if len(beyond):
+            first = int(gpu.start_ns.min())
+            for one in (self.rows.calls, self.rows.operators, self.rows.annotations):
+                last = max(last, int((one.start_ns + one.duration_ns).max(initial=last)))
+                first = min(first, int(one.start_ns.min(initial=first)))
+            beyond = beyond[end[beyond] - last > max(last - first, BEFORE_NS)]
+        return self._among(gpu, beyond)
 
     def _among(self, gpu: GpuRows, rows: Int64) -> Bools:
         """Those of `rows` that last far longer than the same kernel elsewhere. Kernels that

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, TraceRows
+from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, ProblemKind, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.gemms.joins import JoinedLaunches, join_launches
@@ -88,7 +88,11 @@ class Trace:
     @cached_property
     def lost_launches(self) -> Int64:
         """Rows of ``rows.calls``: launches whose work is not in the file, or has no usable time."""
-        return launches_without_work(self.rows)
+        # Without these problems there are none: nothing was lost or left out.
+        kinds = {problem.kind for problem in self.rows.problems}
+        if kinds.isdisjoint((ProblemKind.NO_WORK, ProblemKind.NO_TIME)):
+            return np.zeros(0, np.int64)
+        return launches_without_work(self.rows, self.launches.call)
 
     @cached_property
     def is_copy(self) -> Bools:

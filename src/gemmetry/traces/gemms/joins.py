@@ -72,15 +72,11 @@ def calls_of(gpu: GpuRows, calls: CallRows, threads: Sequence[str] = ()) -> Int6
     Args:
         threads: ``TraceRows.threads``; () where all calls are of one process.
     """
-    return _calls_of(gpu, calls, threads)[0]
+    return calls_or_several(gpu, calls, threads)[0]
 
 
-def ambiguous_launches(rows: TraceRows) -> Int64:
-    """Rows of ``rows.gpu`` that launches of several processes may have launched."""
-    return _calls_of(rows.gpu, rows.calls, rows.threads)[1]
-
-
-def _calls_of(gpu: GpuRows, calls: CallRows, threads: Sequence[str]) -> tuple[Int64, Int64]:
+def calls_or_several(gpu: GpuRows, calls: CallRows, threads: Sequence[str]) -> tuple[Int64, Int64]:
+    """The same, and the rows of `gpu` for which calls of several processes have the number."""
     result = np.full(len(gpu.start_ns), NONE, np.int64)
     ambiguous = np.zeros(0, np.int64)
     known = np.flatnonzero(calls.correlation > 0)
