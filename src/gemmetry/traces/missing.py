@@ -55,8 +55,6 @@ _MOST_GROUPS = 5
 _MOST_SHOWN = 5
 """Most problems of one file that are listed; documents and sheets have all."""
 
-_CAPTURE = re.compile(r"Stream(Begin|End)Capture")
-
 
 def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
     """The name and the rows of each part; ("", `rows`) where there is only one.
@@ -141,9 +139,9 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
     launching = np.array([is_launch(name) for name in rows.names], bool)
     if not launching.any() or not len(calls.name):
         return np.zeros(0, np.int64)
-    launches = launching[calls.name] & (calls.correlation > 0)
-    launches[call[call != NONE]] = False
-    launches = np.flatnonzero(launches)
+    may_be_lost = launching[calls.name] & (calls.correlation > 0)
+    may_be_lost[call[call != NONE]] = False
+    launches = np.flatnonzero(may_be_lost)
     # Of several calls with a number only one is linked.
     is_lost = ~among(calls.correlation[launches], np.sort(gpu.correlation))
     if not is_lost.any():
@@ -162,7 +160,7 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
 def _in_captures(rows: TraceRows, launches: Int64) -> Bools:
     """Which of these calls lie between the beginning and the end of a capture on their thread."""
     calls = rows.calls
-    found = [_CAPTURE.search(name) for name in rows.names]
+    found = [re.search(r"Stream(Begin|End)Capture", name) for name in rows.names]
     sign = np.array([0 if one is None else 1 if one[1] == "Begin" else -1 for one in found])
     result = np.zeros(len(launches), bool)
     marks = np.flatnonzero(sign[calls.name])
