@@ -288,4 +288,7 @@ def _is_sound(rows: TraceRows) -> bool:
                     return False
         if len(filled.start_ns) and filled.duration_ns.min() < 0:
             return False
+    threads = [thread for part in rows.parts for thread in part.threads]
+    if threads and not 0 <= min(threads) <= max(threads) < len(rows.threads):
+        return False
     return plausible(rows) is rows

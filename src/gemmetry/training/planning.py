@@ -198,7 +198,8 @@ def _check_nodes(launch: PointLaunch) -> None:
     if not launch.launcher:
         raise RequestError(
             f"--nnodes {launch.nnodes} requires --launcher: what starts a command on every node",
-            hint="With Slurm: --launcher 'srun --ntasks-per-node=1'. See docs/sweep-multi-node.md.",
+            hint="With Slurm: --launcher 'srun --ntasks-per-node=1'. More: `gemmetry help "
+            "sweep-multi-node`.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Tells the processes apart whose events are in one Kineto file, such as the ranks of a job that
+"""Distinguishes the processes whose events are in one Kineto file, such as the ranks of a job that
 were merged.
 
 Every process counts correlations and external ids from the same small numbers, so a kernel of one
@@ -35,7 +35,7 @@ def _after(pid: str) -> str:
     return found[1] if found else ""
 
 
-def told_apart(
+def with_parts(
     gpu: GpuRows,
     lanes: Sequence[str],
     threads: Sequence[tuple[str, str]],
@@ -43,7 +43,7 @@ def told_apart(
     operators: Spool[OperatorRows],
 ) -> tuple[GpuRows, tuple[TracePart, ...]]:
     """`gpu` with its column ``part``, and the parts; () where the file has one process, or several
-    that cannot be told apart.
+    that cannot be distinguished.
 
     Args:
         gpu: rows whose ``part`` is the index of their process in `lanes`.
@@ -76,7 +76,7 @@ def told_apart(
 
 
 def _fits(label: Callable[[str], str], lanes: Sequence[str], hosts: Sequence[str]) -> bool:
-    """Whether `label` tells at least two processes apart, and assigns each GPU to one of them."""
+    """Whether `label` distinguishes at least two processes, and assigns each GPU to one of them."""
     on_gpu, on_host = {label(pid) for pid in lanes}, {label(pid) for pid in hosts}
     if len(on_gpu | on_host) < 2 or "" in on_gpu | on_host:
         return False
