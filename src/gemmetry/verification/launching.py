@@ -238,6 +238,7 @@ class Launcher:
         self.device.synchronize()
         launch = Launch(self.device, self._output, placed.arrays, result)
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+        launch.returned_input = _shared(placed, result)
         return launch
 
     def queue(
@@ -344,7 +345,7 @@ class Launcher:
         return tuple(changed)
 
     def form_problem(self, launch: Launch) -> str:
-        """What is wrong with the type, dtype or shape of a result; "" if nothing."""
+        """What is wrong with the type, dtype, shape or memory of a result; "" if nothing."""
         if launch.returned_type:
             return f"the result is a {launch.returned_type}, not a buffer of the device"
         spec = self._output
@@ -354,6 +355,8 @@ class Launcher:
             return f"the result is {output.dtype}, not {wanted}"
         if output.shape != spec.storage_shape:
             return f"the result has shape {output.shape}, not {spec.storage_shape}"
+        if launch.returned_input:
+            return f"the result is the buffer of {launch.returned_input}, not a new one"
         return ""
 
     def _run(self, placed: Placed, output: Buffer) -> Buffer:
@@ -372,7 +375,7 @@ class Launcher:
     ) -> Launch:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
         launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
-        launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
+        launch.returned_input = _shared(placed, result)
         # A subclass may compute when it is read, i.e. after the timing.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         if self._zoned_device is not None:
@@ -395,9 +398,18 @@ def _call_all(calls: Sequence[Callable[[], None]]) -> None:
         call()
 
 
+def _shared(placed: Placed, result: Buffer) -> str:
+    """Role of the input in whose memory the result is; "" if in none."""
+    pairs = zip(placed.specs, placed.buffers, strict=True)
+    return next((spec.role for spec, buffer in pairs if _same(buffer, result)), "")
+
+
 def _same(left: Buffer, right: Buffer) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.may_share_memory(left, right)
+    if hasattr(left, "untyped_storage") and hasattr(right, "untyped_storage"):
+        places = (one.untyped_storage().data_ptr() for one in (left, right))
+        return left.device == right.device and len(set(places)) == 1
     return left is right
 
 

@@ -1,0 +1,218 @@
+"""Checks of what operands contain, on small shapes of the same configuration: structure, the ends
+of formats, long sums of one number, and special numbers in every operand.
+
+Each case is one launch in the same buffers; results are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from gemmetry.domain.operation import EpilogueStep, Operation
+from gemmetry.domain.record import Trait
+from gemmetry.numerics.references import to_logical, to_storage
+from gemmetry.numerics.storage import Array, to_float64
+from gemmetry.verification.checks import shapes
+from gemmetry.verification.checks.results import (
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+)
+from gemmetry.verification.companions import DEFAULT_TILE, Companions, Sizes, rounded_options
+from gemmetry.verification.context import Context, ExactRun
+from gemmetry.verification.inputs import contents
+from gemmetry.verification.inputs.contents import Contents
+from gemmetry.verification.inputs.special import objection
+from gemmetry.verification.launching import PLAUSIBLE, Launch, Placed
+
+_SQUARE = (33, 63)
+"""Range of the edge of the square operation on which structures are tried; drawn from the seed."""
+
+_EVEN = (64, 64, 64)
+"""Sizes whose halves are whole vectors and steps."""
+
+_LONG = ((1030, 2000), (4100, 5500), (16400, 18000))
+"""Ranges of K for sums of a single number: more than one block of any split, and of any table."""
+
+_LONG_LINES = (3, 64)
+
+_Cases = Callable[[Operation, int], Iterable[Contents]]
+
+
+def check_structures(context: Context) -> CheckResult:
+    """Results are exact where an operand is zero, the identity, symmetric, sparse, of equal lines
+    ..., wholly, but for an element or a line, or only where a kernel might look for it."""
+    rng = np.random.default_rng([context.seed % 2**64, 4])
+    size = int(rng.integers(*_SQUARE))
+    looked_at = partial(contents.structures, variants=contents.VARIANTS[-1:])
+    bm, bn, bk = _tile(context)
+    tried: list[tuple[Sizes, _Cases]] = [(Sizes(size, size, size), contents.structures)]
+    tried += [(Sizes(*_EVEN), looked_at), (Sizes(bm + 5, bn + 3, bk + 5), looked_at)]
+    return _check(context, "structures", tried)
+
+
+def check_ends_of_formats(context: Context) -> CheckResult:
+    """Results are exact where A, B or the results are near either end of what formats, sums and
+    factors of blocks can hold, and where a long sum is one number that uses every bit."""
+    bm, bn, bk = _tile(context)
+    rng = np.random.default_rng([context.seed % 2**64, 5])
+    few, many = _LONG_LINES
+    tried: list[tuple[Sizes, _Cases]] = [(Sizes(bm + 5, bn + 3, bk + 5), _at_the_ends)]
+    for low, high in _LONG:
+        k = int(rng.integers(low, high))
+        tried.append((Sizes(few, many, k), partial(_one_of_many, "lhs")))
+        tried.append((Sizes(many, few, k), partial(_one_of_many, "rhs")))
+    return _check(context, "ends_of_formats", tried)
+
+
+def check_special_numbers(context: Context) -> CheckResult:
+    """NaN and infinities, many at once, in every operand and at every remainder of K, show in every
+    element that depends on them and in no other one, which are exact."""
+    name = "special_numbers"
+    reason = objection("nan_spreads", context.operation, context.declared)
+    if reason:
+        return not_applicable(name, reason)
+    bm, bn, bk = _tile(context)
+    return _check(context, name, [(Sizes(bm + 5, bn + 3, bk + 5), contents.specials)])
+
+
+def _tile(context: Context) -> tuple[int, int, int]:
+    companions = context.companions
+    return (None if companions is None else companions.tile) or DEFAULT_TILE
+
+
+def _at_the_ends(operation: Operation, seed: int) -> Iterator[Contents]:
+    yield from contents.ends(operation, seed)
+    small = contents.small_factors(operation, seed)
+    if small is not None:
+        yield small
+
+
+def _one_of_many(codes: str, operation: Operation, seed: int) -> Iterator[Contents]:
+    found = contents.one_of_many(operation, seed, codes)
+    if found is not None:
+        yield found
+
+
+def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -> CheckResult:
+    companions = context.companions
+    if companions is None:
+        return not_applicable(name, "this configuration cannot be built for other shapes here")
+    if name not in companions.known:
+        result = _try_all(context, companions, name, tried)
+        if result.is_failure:
+            return result
+        companions.known[name] = result
+    return companions.known[name]
+
+
+def _try_all(
+    context: Context, companions: Companions, name: str, tried: Sequence[tuple[Sizes, _Cases]]
+) -> CheckResult:
+    refused, count = [], 0
+    for sizes, cases in tried:
+        counted: list[int] = []
+        each = partial(_each, cases=cases, counted=counted)
+        for operation in rounded_options(context.operation, sizes, as_batch=True):
+            found = shapes.attempt(context, companions, name, operation, (each,), seed=context.seed)
+            if found.failure is not None:
+                return shapes.inner_failure(name, operation, found.failure)
+            if not found.refusal:
+                break
+            refused.append(f"{operation}: {found.refusal}")
+        count += sum(counted)
+    if count:
+        return passed(name)
+    return not_applicable(name, refused[0] if refused else "these formats have no such inputs")
+
+
+def _each(context: Context, *, cases: _Cases, counted: list[int]) -> CheckResult:
+    """Launch on each of `cases` in the same buffers, and add their number to `counted`."""
+    name = "inputs"
+    placed: Placed | None = None
+    launcher = context.launcher
+    for number, case in enumerate(cases(context.counted(context.operation), context.seed)):
+        if Trait.FLUSHES_SUBNORMALS in context.declared and case.label == contents.BELOW_NORMAL:
+            continue
+        if placed is None:
+            placed = launcher.place(case.inputs, keep_copies=False)
+        else:
+            launcher.rewrite(placed, case.inputs)
+        context.inputs = case.inputs
+        launch = launcher.launch(
+            placed, sentinel=PLAUSIBLE[number % len(PLAUSIBLE)], check_inputs=False
+        )
+        counted.append(1)
+        result = _judged(context, name, case, launch)
+        if result.is_failure:
+            return replace(result, detail=f"{case.label}: {result.detail}")
+    return passed(name)
+
+
+def _judged(context: Context, name: str, case: Contents, launch: Launch) -> CheckResult:
+    operation = context.operation
+    problem = context.launcher.form_problem(launch)
+    if problem:
+        return failed(name, problem)
+    if case.affected is None:
+        exact = context.case_of(operation, case.inputs, signs_are_random=False)
+        return context.verdict_of_exact(name, context.judged(exact, launch))
+    return _judged_specials(context, name, case, launch)
+
+
+def _judged_specials(context: Context, name: str, case: Contents, launch: Launch) -> CheckResult:
+    """Elements that depend on special numbers show them; all others are exact."""
+    operation = context.operation
+    affected = case.affected
+    assert affected is not None
+    got = to_logical(launch.output, operation.output)
+    values = to_float64(got[affected])
+    shows = np.isnan(values)
+    signs = np.zeros(values.shape, np.int8) if case.signs is None else case.signs[affected]
+    turned = np.zeros(values.shape, np.bool_)
+    if case.is_infinite:
+        result = operation.signature.result
+        is_large = np.isinf(values) | (result.is_fp8 & (np.abs(values) == result.maximum))
+        shows |= is_large
+        turned = is_large & (signs != 0) & (np.sign(values) != signs)
+    if case.clamps:
+        # Zero for NaN by maxNum, for minus infinity, and for their sum with what follows.
+        is_last = operation.signature.epilogue[-1] in (EpilogueStep.RELU, EpilogueStep.GELU)
+        is_zero = values == 0 if is_last else np.isfinite(values)
+        shows |= is_zero & (signs <= 0)
+    for bad, what in ((~shows, "do not show it"), (turned, "have the wrong sign")):
+        if bad.any():
+            where = np.zeros(affected.shape, np.bool_)
+            where[affected] = bad
+            context.keep_evidence(name, launch, None, where)
+            at = [int(i) for i in np.argwhere(where)[0]]
+            detail = f"{int(bad.sum())} of {bad.size} elements that depend on one {what}"
+            return failed(name, detail, f"{at}: got {float(values[bad][0]):.9g}")
+    plain = tuple(_without_specials(array) for array in case.inputs)
+    exact = context.case_of(operation, plain, signs_are_random=False)
+    expected = exact.expected
+    if expected is None:
+        assert exact.reference is not None
+        expected = exact.reference.value
+    with np.errstate(all="ignore"):
+        cleaned = np.where(affected, expected.astype(got.dtype), got)
+    errors = context.judge_exact(exact, to_storage(cleaned, operation.output))
+    result = context.verdict_of_exact(name, ExactRun(exact, launch, "", errors), guess=False)
+    if not result.is_failure:
+        return result
+    return failed(name, f"elements that do not depend on one: {result.detail}", result.first_bad)
+
+
+def _without_specials(array: Array) -> Array:
+    """`array` with ones in place of NaN and infinities."""
+    wide = to_float64(array)
+    if np.isfinite(wide).all():
+        return array
+    changed = np.array(array)
+    changed[~np.isfinite(wide)] = 1
+    return changed
