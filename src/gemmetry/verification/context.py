@@ -230,8 +230,9 @@ class Context:
             self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared
         )
 
-    def case(self, name: str, make: ExactInputs) -> ExactCase | None:
-        """Exact inputs by the name of their check, created once for all dispatches of an operation.
+    def case(self, name: str, make: ExactInputs, *, keep: bool = True) -> ExactCase | None:
+        """Exact inputs by the name of their check, created once for all dispatches of an operation
+        if `keep`.
 
         Declarations change them: tf32 inputs are integers in tf32, stochastically rounded results
         are compared with a bound of one ulp, and results bounded by norm have no exact sums.
@@ -242,6 +243,8 @@ class Context:
             found = make(operation, self.seed, self.matmul, self._rounds_once)
             return None if found is None else self._normwise(operation, found)
 
+        if not keep:
+            return fresh()
         key = (name, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
         return _CASES.get(operation, key, fresh)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import walk_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -358,6 +359,12 @@ class Launcher:
         if launch.returned_input:
             return f"the result is the buffer of {launch.returned_input}, not a new one"
         return ""
+
+    @staticmethod
+    def raised_by_run(error: BaseException) -> bool:
+        """Whether `error` came out of the executable, and not from verification itself."""
+        code = Launcher._run.__code__
+        return any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
 
     def _run(self, placed: Placed, output: Buffer) -> Buffer:
         # Inputs hold NaN and infinity on purpose; numpy need not warn about the consequences.

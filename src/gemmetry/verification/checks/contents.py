@@ -7,7 +7,7 @@ Each case is one launch in the same buffers; results are exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -32,6 +32,16 @@ from gemmetry.verification.launching import PLAUSIBLE, Launch, Placed
 
 _SQUARE = (33, 63)
 """Range of the edge of the square operation on which structures are tried; drawn from the seed."""
+
+LAUNCH_S = 0.5
+"""Seconds that a launch of a longer shape may take, as the fastest ones predict: in Triton's
+interpreter 65 steps take that long."""
+
+CONTENTS_S = 1.0
+"""Seconds for the launches on one shape: 300 of them take 0.1 s on two cores."""
+
+_MANY = 500
+"""No shape has more contents."""
 
 _EVEN = (64, 64, 64)
 """Sizes whose halves are whole vectors and steps."""
@@ -114,29 +124,56 @@ def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -
 def _try_all(
     context: Context, companions: Companions, name: str, tried: Sequence[tuple[Sizes, _Cases]]
 ) -> CheckResult:
-    refused, count = [], 0
+    refused, left_out, timed = [], [], _Timed()
     for sizes, cases in tried:
-        counted: list[int] = []
-        each = partial(_each, cases=cases, counted=counted)
-        for operation in rounded_options(context.operation, sizes, as_batch=True):
-            found = shapes.attempt(context, companions, name, operation, (each,), seed=context.seed)
+        options = rounded_options(context.operation, sizes, as_batch=True)
+        if options and timed.predicted_s(shapes.steps(options[0], companions)) > LAUNCH_S:
+            left_out.append("x".join(map(str, sizes)))
+            continue
+        for operation in options:
+            timed.steps = shapes.steps(operation, companions)
+            found = shapes.attempt(
+                context, companions, name, operation,
+                (partial(_each, cases=cases, timed=timed),), seed=context.seed,
+            )  # fmt: skip
             if found.failure is not None:
                 return shapes.inner_failure(name, operation, found.failure)
             if not found.refusal:
                 break
             refused.append(f"{operation}: {found.refusal}")
-        count += sum(counted)
-    if count:
-        return passed(name)
+    if timed.count:
+        return passed(name, f"too long: {', '.join(left_out)}" if left_out else "")
     return not_applicable(name, refused[0] if refused else "these formats have no such inputs")
 
 
-def _each(context: Context, *, cases: _Cases, counted: list[int]) -> CheckResult:
-    """Launch on each of `cases` in the same buffers, and add their number to `counted`."""
+@dataclass
+class _Timed:
+    """Launches of a check so far."""
+
+    steps: int = 1
+    """Steps of the shape that is being launched."""
+    count: int = 0
+    per_step_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Note a launch."""
+        share = seconds / self.steps
+        self.per_step_s = share if not self.count else min(self.per_step_s, share)
+        self.count += 1
+
+    def predicted_s(self, steps: int) -> float:
+        """Seconds of a launch of so many steps."""
+        return steps * self.per_step_s
+
+
+def _each(context: Context, *, cases: _Cases, timed: _Timed) -> CheckResult:
+    """Launch on each of `cases` in the same buffers."""
     name = "inputs"
     placed: Placed | None = None
     launcher = context.launcher
-    for number, case in enumerate(cases(context.counted(context.operation), context.seed)):
+    made = cases(context.counted(context.operation), context.seed)
+    affordable = shapes.Affordable(context, CONTENTS_S)
+    for number, case in enumerate(affordable.of(made, [1.0] * _MANY)):
         if Trait.FLUSHES_SUBNORMALS in context.declared and case.label == contents.BELOW_NORMAL:
             continue
         if placed is None:
@@ -147,7 +184,7 @@ def _each(context: Context, *, cases: _Cases, counted: list[int]) -> CheckResult
         launch = launcher.launch(
             placed, sentinel=PLAUSIBLE[number % len(PLAUSIBLE)], check_inputs=False
         )
-        counted.append(1)
+        timed.add(launch.seconds)
         result = _judged(context, name, case, launch)
         if result.is_failure:
             return replace(result, detail=f"{case.label}: {result.detail}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
 
 from gemmetry.domain.contracts import Executable
 from gemmetry.domain.errors import DispatchError, RequestError
@@ -25,6 +29,7 @@ from gemmetry.verification.checks.results import (
     passed,
 )
 from gemmetry.verification.companions import (
+    DEFAULT_TILE,
     Companions,
     covering_operations,
     tail_operations,
@@ -32,6 +37,8 @@ from gemmetry.verification.companions import (
 from gemmetry.verification.context import Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
+
+Item = TypeVar("Item")
 
 FACTORS = ((-2.0, 0.5), (-2.0, 0.0), (0.1, -1.7), (0.5, 0.0), (0.0, 2.0), (1.0, 1.0))
 """(alpha, beta): different values expose an exchange; with beta 0 the old C must be ignored, with
@@ -42,6 +49,13 @@ _OTHER = -1.5
 SIGNS = (-1.0, 0.0, 1.0)
 """Every pair of these, and of these and another number, is tried once on exact integers: kernels
 have paths of their own for them."""
+
+MANY_S = {False: 2.0, True: 30.0}
+"""Thorough or not -> seconds for shapes of which each takes a launch: all of them take 0.1 s on two
+cores, and 1 s where a build takes 10 ms."""
+
+_FIRST_FEW = 8
+"""Attempts by which the others are priced."""
 
 LONGEST_S = {False: 15.0, True: 90.0}
 """Thorough or not -> seconds after which no further shapes are tried; the most informative shapes
@@ -96,6 +110,53 @@ def _multiprocessors(context: Context) -> int | None:
     return count if isinstance(count, int) and count > 0 else None
 
 
+def steps(operation: Operation, companions: Companions) -> int:
+    """Total number of steps along K over all tiles."""
+    m, n, k, batch = operation.matmul_shape
+    tile = companions.tile or DEFAULT_TILE
+    return batch * math.prod(-(-size // step) for size, step in zip((m, n, k), tile, strict=True))
+
+
+class Affordable:
+    """Draws as many of a number of attempts as a time allows, by the fastest of those made.
+
+    How many there are depends on what one costs at least, as in an interpreter, or where each shape
+    is compiled, but not on what else the machine does.
+    """
+
+    def __init__(self, context: Context, limit_s: float) -> None:
+        """`limit_s`: seconds that all attempts may take together."""
+        self._rng = np.random.default_rng([context.seed % 2**64, 7])
+        self._limit_s = limit_s
+        self._made = self._all = 0
+
+    def of(self, attempts: Iterable[Item], costs: Sequence[float]) -> Iterator[Item]:
+        """The drawn ones of `attempts`; the caller makes each before it takes the next.
+
+        Args:
+            costs: relative costs of all of them.
+        """
+        least_s = per_cost_s = math.inf
+        for number, (item, cost) in enumerate(zip(attempts, costs, strict=False)):
+            self._all += 1
+            if number >= _FIRST_FEW:
+                each_s = np.maximum(least_s, per_cost_s * np.asarray(costs))
+                is_drawn = self._rng.random() < self._limit_s / float(each_s.sum())
+                if not is_drawn or each_s[number] > self._limit_s / 3:
+                    continue
+            self._made += 1
+            began = time.perf_counter()
+            yield item
+            seconds = time.perf_counter() - began
+            least_s, per_cost_s = min(least_s, seconds), min(per_cost_s, seconds / cost)
+
+    def stated(self, result: CheckResult) -> CheckResult:
+        """`result`, which states how many attempts were drawn if these are not all."""
+        if self._made == self._all or result.detail or result.outcome is not CheckOutcome.PASSED:
+            return result
+        return replace(result, detail=f"{self._made} of {self._all}, drawn as time allows")
+
+
 def check_many_shapes(context: Context) -> CheckResult:
     """One launch on exact integers at each of a covering set of shapes, drawn from the seed: see
     :func:`~gemmetry.verification.companions.covering_operations`."""
@@ -103,19 +164,23 @@ def check_many_shapes(context: Context) -> CheckResult:
     companions = context.companions
     if companions is None:
         return not_applicable(name, "this configuration cannot be built for other shapes here")
-    options = covering_operations(context.operation, companions, context.seed)
-    return _known(context, companions, name, name, options, (exact_once,))
+    options = list(covering_operations(context.operation, companions, context.seed))
+    affordable = Affordable(context, MANY_S[context.thorough])
+    costs = [float(steps(candidates[0], companions)) for candidates in options]
+    drawn = affordable.of(options, costs)
+    result = _known(context, companions, name, name, drawn, (exact_once,))
+    return affordable.stated(result)
 
 
 def exact_once(context: Context) -> CheckResult:
     """One launch on integers whose sums are exact; the result has its form, and nothing outside of
     it was written."""
     name = "integers"
-    case = context.case(f"{name} once", exact_inputs.integers)
+    case = context.case(name, exact_inputs.integers, keep=False)
     if case is None:
         return not_applicable(name, "sums round")
     context.inputs = case.inputs
-    run = context.run_exact(f"{name} once", case)
+    run = context.run_exact(name, case)
     result = context.verdict_of_exact(name, run)
     problem = memory.zone_problem(run.launch)
     return failed(name, problem) if problem and not result.is_failure else result
@@ -253,6 +318,9 @@ def attempt(
         failure = _failure(context, companions, name, operation, executable, checks, seed)
         return Attempt(operation, failure, build_seconds=build_seconds)
     except (DispatchError, *LIMITS, *BUGS) as error:
+        is_kernels = isinstance(error, DispatchError) or Launcher.raised_by_run(error)
+        if executable is not None and not is_kernels:
+            raise
         # Rejecting a shape is legitimate; a sticky device error ends the verification.
         context.launcher.device.synchronize()
         bug = bug_of(error)

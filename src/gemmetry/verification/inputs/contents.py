@@ -212,8 +212,9 @@ def structure_limit(operation: Operation) -> int:
 
 def _integers(operation: Operation, limit: int, rng: np.random.Generator) -> Inputs:
     made = list(make_inputs(operation, distribution="integers", seed=int(rng.integers(2**31))))
-    for at, spec in enumerate(operation.inputs[:2]):
-        made[at] = _stored(_whole_numbers(spec.shape, limit, rng), spec)
+    for at, spec in enumerate(operation.inputs):
+        if not spec.role.startswith("scale_"):
+            made[at] = _stored(_whole_numbers(spec.shape, limit, rng), spec)
     return tuple(made)
 
 
@@ -333,6 +334,7 @@ def ends(operation: Operation, seed: int) -> Iterator[Contents]:
         math.floor(math.log2(one.maximum / (k * limit**2 * max(1.0, abs(s.alpha))))) - _MARGIN
         for one in formats
     )
+    bottom, top = max(bottom, low_a + low_b), min(top, high_a + high_b)
     middle = min(max(0, bottom), top)
     places: list[tuple[str, int, int | None]] = []
     if bottom <= top:
@@ -390,7 +392,8 @@ def _moved(operation: Operation, base: Inputs, power: int, total: int) -> Inputs
     moved = []
     for spec, array in zip(operation.inputs, base, strict=True):
         if not spec.role.startswith("scale_"):
-            values = np.ldexp(to_float64(array), powers.get(spec.role, total))
+            with np.errstate(over="ignore"):
+                values = np.ldexp(to_float64(array), powers.get(spec.role, total))
             array = quantize(np.clip(values, -spec.dtype.maximum, spec.dtype.maximum), spec.dtype)
         moved.append(array)
     return tuple(moved)
@@ -581,7 +584,7 @@ def nan_codes(dtype: DType, count: int) -> Array:
     whole = (1 << 8 * storage.itemsize) - 1
     exponent = int(np.array([np.inf]).astype(storage).view(unsigned)[0])
     candidates = [int(np.array([np.nan]).astype(storage).view(unsigned)[0]), whole, whole >> 1]
-    quiet = 1 << (dtype.significand_bits - 2)
+    quiet = 1 << max(0, dtype.significand_bits - 2)
     candidates += [exponent | 1, exponent | quiet | 1, (whole >> 1) ^ 1]
     codes = np.array(candidates, dtype=unsigned).view(storage)
     return np.resize(codes[np.isnan(to_float64(codes))], count)
