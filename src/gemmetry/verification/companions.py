@@ -172,7 +172,7 @@ def covering_sizes(tile: Sizes, rng: np.random.Generator) -> Iterator[Sizes]:
             yield Sizes(*(same if at in equal else one for at, one in enumerate(others)))
     rows = size(300, 900)
     yield Sizes(rows, LARGE_RESULT // rows + size(1, 64), size(3, 9))
-    yield from _related(*(2 * size(9, 40) + odd for odd in (0, 1, 0)), rng)
+    yield from _related(2 * size(9, 40), 2 * size(9, 40) + 1, 2 * size(9, 40), rng)
 
 
 def _related(m: int, n: int, k: int, rng: np.random.Generator) -> Iterator[Sizes]:

@@ -57,26 +57,21 @@ _Cases = Callable[[Operation, int], Iterable[Contents]]
 def check_structures(context: Context) -> CheckResult:
     """Results are exact where an operand is zero, the identity, symmetric, sparse, of equal lines
     ..., wholly, but for an element or a line, or only where a kernel might look for it."""
-    rng = np.random.default_rng([context.seed % 2**64, 4])
-    size = int(rng.integers(*_SQUARE))
     looked_at = partial(contents.structures, variants=contents.VARIANTS[-1:])
-    bm, bn, bk = _tile(context)
-    tried: list[tuple[Sizes, _Cases]] = [(Sizes(size, size, size), contents.structures)]
-    tried += [(Sizes(*_EVEN), looked_at), (Sizes(bm + 5, bn + 3, bk + 5), looked_at)]
+    square, even, tails, *_ = contents_sizes(_tile(context), context.seed)
+    tried: list[tuple[Sizes, _Cases]] = [(square, contents.structures)]
+    tried += [(even, looked_at), (tails, looked_at)]
     return _check(context, "structures", tried)
 
 
 def check_ends_of_formats(context: Context) -> CheckResult:
     """Results are exact where A, B or the results are near either end of what formats, sums and
     factors of blocks can hold, and where a long sum is one number that uses every bit."""
-    bm, bn, bk = _tile(context)
-    rng = np.random.default_rng([context.seed % 2**64, 5])
-    few, many = _LONG_LINES
-    tried: list[tuple[Sizes, _Cases]] = [(Sizes(bm + 5, bn + 3, bk + 5), _at_the_ends)]
-    for low, high in _LONG:
-        k = int(rng.integers(low, high))
-        tried.append((Sizes(few, many, k), partial(_one_of_many, "lhs")))
-        tried.append((Sizes(many, few, k), partial(_one_of_many, "rhs")))
+    _, _, tails, *long = contents_sizes(_tile(context), context.seed)
+    tried: list[tuple[Sizes, _Cases]] = [(tails, _at_the_ends)]
+    tried += [
+        (sizes, partial(_one_of_many, "lhs" if sizes.m < sizes.n else "rhs")) for sizes in long
+    ]
     return _check(context, "ends_of_formats", tried)
 
 
@@ -87,8 +82,20 @@ def check_special_numbers(context: Context) -> CheckResult:
     reason = objection("nan_spreads", context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)
-    bm, bn, bk = _tile(context)
-    return _check(context, name, [(Sizes(bm + 5, bn + 3, bk + 5), contents.specials)])
+    _, _, tails, *_ = contents_sizes(_tile(context), context.seed)
+    return _check(context, name, [(tails, contents.specials)])
+
+
+def contents_sizes(tile: tuple[int, int, int], seed: int) -> tuple[Sizes, ...]:
+    """The shapes of these checks: a square whose edge is drawn, one of whole vectors, one with
+    tails, and long sums of few rows and of few columns."""
+    bm, bn, bk = tile
+    rng = np.random.default_rng([seed % 2**64, 4])
+    square = Sizes(*[int(rng.integers(*_SQUARE))] * 3)
+    few, many = _LONG_LINES
+    depths = [int(rng.integers(low, high)) for low, high in _LONG]
+    long = [Sizes(m, n, k) for k in depths for m, n in ((few, many), (many, few))]
+    return square, Sizes(*_EVEN), Sizes(bm + 5, bn + 3, bk + 5), *long
 
 
 def _tile(context: Context) -> tuple[int, int, int]:
@@ -213,8 +220,8 @@ def _judged_specials(context: Context, name: str, case: Contents, launch: Launch
     signs = np.zeros(values.shape, np.int8) if case.signs is None else case.signs[affected]
     turned = np.zeros(values.shape, np.bool_)
     if case.is_infinite:
-        result = operation.signature.result
-        is_large = np.isinf(values) | (result.is_fp8 & (np.abs(values) == result.maximum))
+        dtype = operation.signature.result
+        is_large = np.isinf(values) | (dtype.is_fp8 & (np.abs(values) == dtype.maximum))
         shows |= is_large
         turned = is_large & (signs != 0) & (np.sign(values) != signs)
     if case.clamps:

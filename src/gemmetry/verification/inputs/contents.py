@@ -152,6 +152,7 @@ STRUCTURES: Mapping[str, _Draw] = {
     ),
     "zero in places": lambda base, rng: base * (rng.random(base.shape) < 0.5),
     "zero or positive": lambda base, rng: np.abs(base) * (rng.random(base.shape) < 0.5),
+    "small numbers": lambda base, _: np.sign(base) * (1 + np.abs(base) % 3),
     "signs alone": lambda base, _: np.sign(base),
     "without negative numbers": lambda base, _: np.abs(base),
     "powers of two": lambda base, _: np.exp2(np.floor(np.log2(np.abs(base)))) * np.sign(base),
