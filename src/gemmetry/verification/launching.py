@@ -117,7 +117,10 @@ class Launch:
         return _same(self.result, other.result)
 
     def same_as(self, other: Launch) -> bool:
-        """Whether both results hold the same bytes, compared on the device where both are kept."""
+        """Whether both results hold the same bytes, compared on the device where both are kept;
+        never where one is no buffer."""
+        if self.returned_type or other.returned_type:
+            return False
         if self.result is other.result:
             return same_bytes(self.output, other.output)
         return self.device.same_bytes(self.result, other.result)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import cast
 
@@ -175,10 +176,18 @@ and every eighth element; all others are random in the last variant."""
 
 
 def structures(
-    operation: Operation, seed: int, *, variants: Sequence[str] = VARIANTS
+    operation: Operation,
+    seed: int,
+    *,
+    variants: Sequence[str] = VARIANTS,
+    parity: int | None = None,
 ) -> Iterator[Contents]:
     """Each structure, in each variant, in one operand at a time; the others are random. Also B as a
-    copy of A, or of its transpose, where shapes permit."""
+    copy of A, or of its transpose, where shapes permit.
+
+    Args:
+        parity: 0 or 1: every second structure alone, in A the other half than in B; None: all.
+    """
     limit = structure_limit(operation)
     if not limit:
         return
@@ -186,6 +195,8 @@ def structures(
     base = list(_integers(operation, limit, rng))
     for at, spec in enumerate(operation.inputs):
         names = list(STRUCTURES if at < 2 else _OF_OTHERS)
+        if parity is not None:
+            names = names[(at + parity) % 2 :: 2]
         if len(spec.shape) == 3:
             names.append(_EQUAL)
         if spec.role.startswith("scale_"):
@@ -276,15 +287,22 @@ def _varied(
         else:
             changed[:, column] = True
     elif variant == "where one would look":
-        i, j = np.indices(whole.shape)
+        changed = _unseen(rows, columns)
+    # Where both agree nothing would change.
+    return np.where(changed, np.where(other == whole, -other, other), whole)
+
+
+@cache
+def _unseen(rows: int, columns: int) -> Mask:
+    """Elements of a matrix away from the corners, the edges, the diagonals and the grid."""
+    i, j = np.indices((rows, columns))
+    if rows == 1:
+        seen = (j < 2) | (j >= columns - 1) | (j % GRID == 0) | (j == columns // 2)
+    else:
         seen = (i < 2) | (j < 2) | (i >= rows - 1) | (j >= columns - 1)
         seen |= (np.abs(i - j) < 2) | (np.abs(i + j - columns) < 2)
         seen |= ((i % GRID == 0) & (j % GRID == 0)) | ((i < GRID) & (j < GRID))
-        if rows == 1:
-            seen = (j < 2) | (j >= columns - 1) | (j % GRID == 0) | (j == columns // 2)
-        changed = ~seen
-    # Where both agree nothing would change.
-    return np.where(changed, np.where(other == whole, -other, other), whole)
+    return np.logical_not(seen)
 
 
 def _related_operands(
