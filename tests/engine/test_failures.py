@@ -12,6 +12,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.failures import (
+    HUNG_REASON,
     describe,
     ending_of,
     ending_of_death,
@@ -71,6 +72,7 @@ def test_a_lost_device_keeps_its_kind():
         (-9, "", False, Outcome.CRASH, "the worker process died of SIGKILL"),
         (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
          "the worker process died of SIGABRT: Fatal Python error: Aborted"),
+        (-14, "File x", False, Outcome.TIMEOUT, HUNG_REASON),
         (3, "", False, Outcome.CRASH, "the worker process ended with status 3"),
     ],
 )  # fmt: skip

@@ -196,11 +196,11 @@ def _other_filter(like: Conv2dShape, rng: np.random.Generator) -> Conv2dShape:
     return like._replace(r=r, s=s, stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w)
 
 
-def whole_tile(operation: Operation, companions: Companions) -> Operation | None:
-    """The operation with the signature of `operation` that consists of one tile and one step; None
-    where its kind has no such shape."""
-    tile = Sizes(*(companions.tile or DEFAULT_TILE))
-    return _operation(operation, tile, _ALONE, _ROUNDINGS[0])
+def whole_tile(operation: Operation, companions: Companions, tiles: int = 1) -> Operation | None:
+    """The operation with the signature of `operation` that consists of one tile and one step, or of
+    so many along each axis; None where its kind has no such shape."""
+    m, n, k = companions.tile or DEFAULT_TILE
+    return _operation(operation, Sizes(tiles * m, tiles * n, tiles * k), _ALONE, _ROUNDINGS[0])
 
 
 def rounded_options(

@@ -49,5 +49,11 @@ def test_other_files_are_refused_with_what_is_supported(tmp_path, content) -> No
     path.write_bytes(content)
     with pytest.raises(RequestError, match="no results of a known format") as caught:
         read_results(path, StatedOperation())
-    for name in ("cutlass_profiler", "tritonbench", "FlashInfer-Bench", "Kernel Tuner"):
+    for name in (
+        "cutlass_profiler",
+        "hipblaslt-bench",
+        "tritonbench",
+        "FlashInfer-Bench",
+        "Kernel Tuner",
+    ):
         assert name in caught.value.hint

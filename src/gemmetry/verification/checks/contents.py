@@ -21,6 +21,7 @@ from gemmetry.verification.checks import shapes
 from gemmetry.verification.checks.results import (
     CheckResult,
     failed,
+    incomplete,
     not_applicable,
     passed,
 )
@@ -150,8 +151,12 @@ def _try_all(
             if not found.refusal:
                 break
             refused.append(f"{operation}: {found.refusal}")
+    if timed.left_out:
+        left_out.append(f"{timed.left_out} contents")
     if timed.count:
-        return passed(name, f"too long: {', '.join(left_out)}" if left_out else "")
+        if left_out:
+            return incomplete(name, f"left out, as they take long: {', '.join(left_out)}")
+        return passed(name)
     return not_applicable(name, refused[0] if refused else "these formats have no such inputs")
 
 
@@ -163,6 +168,8 @@ class _Timed:
     """Steps of the shape that is being launched."""
     count: int = 0
     per_step_s: float = 0.0
+    left_out: int = 0
+    """Contents that were not drawn."""
 
     def add(self, seconds: float) -> None:
         """Note a launch."""
@@ -199,6 +206,7 @@ def _each(context: Context, *, cases: _Cases, timed: _Timed) -> CheckResult:
         result = _judged(context, name, case, launch)
         if result.is_failure:
             return replace(result, detail=f"{case.label}: {result.detail}")
+    timed.left_out += affordable.left_out
     return passed(name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from gemmetry.verification.checks.results import (
     CheckResult,
     bug_of,
     failed,
+    incomplete,
     not_applicable,
     passed,
 )
@@ -80,6 +82,24 @@ _FIRST = (*_EACH, special.check_nan_spreads)
 two more launches each."""
 
 
+class Spent:
+    """The time since it was created, less what a busy machine adds: by the clock, or by the
+    processor time of this process and of what it has waited for, whichever is shorter."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), _processor_s()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent so far."""
+        began, processor_began = self._began
+        return min(time.monotonic() - began, _processor_s() - processor_began)
+
+
+def _processor_s() -> float:
+    return sum(os.times()[:4])
+
+
 @dataclass(frozen=True)
 class Attempt:
     """Result of one other operation."""
@@ -128,7 +148,7 @@ class Affordable:
         """`limit_s`: seconds that all attempts may take together."""
         self._rng = np.random.default_rng([context.seed % 2**64, 7])
         self._limit_s = limit_s
-        self._made = self._all = 0
+        self._made = self.left_out = 0
 
     def of(self, attempts: Iterable[Item], costs: Sequence[float]) -> Iterator[Item]:
         """The drawn ones of `attempts`; the caller makes each before it takes the next.
@@ -138,23 +158,25 @@ class Affordable:
         """
         least_s = per_cost_s = math.inf
         for number, (item, cost) in enumerate(zip(attempts, costs, strict=False)):
-            self._all += 1
             if number >= _FIRST_FEW:
                 each_s = np.maximum(least_s, per_cost_s * np.asarray(costs))
                 is_drawn = self._rng.random() < self._limit_s / float(each_s.sum())
                 if not is_drawn or each_s[number] > self._limit_s / 3:
+                    self.left_out += 1
                     continue
             self._made += 1
-            began = time.perf_counter()
+            spent = Spent()
             yield item
-            seconds = time.perf_counter() - began
+            seconds = max(spent.seconds, 1e-6)
             least_s, per_cost_s = min(least_s, seconds), min(per_cost_s, seconds / cost)
 
     def stated(self, result: CheckResult) -> CheckResult:
         """`result`, which states how many attempts were drawn if these are not all."""
-        if self._made == self._all or result.detail or result.outcome is not CheckOutcome.PASSED:
+        if not self.left_out or result.detail or result.outcome is not CheckOutcome.PASSED:
             return result
-        return replace(result, detail=f"{self._made} of {self._all}, drawn as time allows")
+        return incomplete(
+            result.name, f"{self._made} of {self._made + self.left_out}, drawn as time allows"
+        )
 
 
 def check_many_shapes(context: Context) -> CheckResult:
@@ -251,13 +273,14 @@ def _try_all(
 ) -> CheckResult:
     """Try the first of each of `options` that is not refused, with the checks `only`, each time on
     other inputs, or with :data:`_EACH`."""
-    shapes, tried, began, builds_s = 0, 0, time.monotonic(), 0.0
+    shapes, tried, spent, builds_s = 0, 0, Spent(), 0.0
     refused: list[str] = []
     for candidates in options:
-        is_late = time.monotonic() - began > LONGEST_S[context.thorough]
+        is_late = spent.seconds > LONGEST_S[context.thorough]
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
             late = f"stopped after {tried} of them, as they take long"
-            return _passed(name, shapes, refused, late)
+            stopped = _passed(name, shapes, refused, late)
+            return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
         tried_last = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
             checks = only or (_FIRST if context.thorough or not shapes else _EACH)
@@ -309,10 +332,10 @@ def attempt(
             inputs and reference as of the operation under test.
     """
     executable: Executable | None = None
-    began, build_seconds = time.monotonic(), 0.0
+    spent, build_seconds = Spent(), 0.0
     try:
         executable = companions.build(operation)
-        build_seconds = time.monotonic() - began
+        build_seconds = spent.seconds
         if executable is None:
             return Attempt(operation, refusal="not supported")
         failure = _failure(context, companions, name, operation, executable, checks, seed)
