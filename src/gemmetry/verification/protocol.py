@@ -10,9 +10,10 @@ standard   ... second_launch, repeat, spoiled_scratch,         46 more launches,
            overflow, fp8_promotion, scale_factors,             launches of one tile, hundreds of
            addend_cancels, in_place_change, follows_changes,   two (on a GPU 8 more under load, and
            nan_spreads, inf_spreads, unordered_work,           1500 of a few tiles)
-           other_thread, unaligned_buffers, tail_shapes,
-           long_axes, many_calls, alpha_beta, rare_launches,
-           results_stay; on a GPU under_load
+           other_thread, unaligned_buffers, tail_shapes,       about 120 shapes with a launch
+           many_shapes, long_axes, many_calls, structures,     each, and about 400 contents of
+           ends_of_formats, special_numbers, rare_launches,    small shapes
+           alpha_beta, results_stay; on a GPU under_load
 paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
            wide_range, cancellation, many_repeats,             about fifty small shapes, 800 to
            under_load on a CPU too                             1600 launches of one tile

@@ -302,7 +302,7 @@ def _unseen(rows: int, columns: int) -> Mask:
         seen = (i < 2) | (j < 2) | (i >= rows - 1) | (j >= columns - 1)
         seen |= (np.abs(i - j) < 2) | (np.abs(i + j - columns) < 2)
         seen |= ((i % GRID == 0) & (j % GRID == 0)) | ((i < GRID) & (j < GRID))
-    return np.logical_not(seen)
+    return cast(Mask, np.logical_not(seen))
 
 
 def _related_operands(

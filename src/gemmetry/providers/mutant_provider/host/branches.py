@@ -52,14 +52,14 @@ class OnSomeSizes(TiledGemm):
         self.problem.a[..., -1] = 0
 
 
-@bug(81, "remainder_31_of_k", "leaves out the last product if K leaves 31 of 32", ON_F32,
+@bug(87, "remainder_31_of_k", "leaves out the last product if K leaves 31 of 32", ON_F32,
      "many_shapes")  # fmt: skip
 class Remainder31(OnSomeSizes):
     def is_there(self) -> bool:
         return self.k % 32 == 31
 
 
-@bug(81, "remainder_13_of_m", "exchanges the last two rows if M leaves 13 of 16", ON_BF16,
+@bug(87, "remainder_13_of_m", "exchanges the last two rows if M leaves 13 of 16", ON_BF16,
      "many_shapes")  # fmt: skip
 class Remainder13(OnSomeSizes):
     def is_there(self) -> bool:
@@ -71,7 +71,7 @@ class Remainder13(OnSomeSizes):
         self.problem.a = self.problem.a[:, order]
 
 
-@bug(81, "split_at_multiples_of_512", "leaves out the second half if K is a multiple of 512",
+@bug(87, "split_at_multiples_of_512", "leaves out the second half if K is a multiple of 512",
      ON_F32, "many_shapes")  # fmt: skip
 class SplitsAtMultiples(OnSomeSizes):
     def is_there(self) -> bool:
@@ -82,7 +82,7 @@ class SplitsAtMultiples(OnSomeSizes):
         self.problem.a[..., self.k // 2 :] = 0
 
 
-@bug(81, "five_columns", "has a path for five columns that computes four", ON_F32, "many_shapes")
+@bug(87, "five_columns", "has a path for five columns that computes four", ON_F32, "many_shapes")
 class FiveColumns(OnSomeSizes):
     def is_there(self) -> bool:
         return self.n == 5
@@ -92,7 +92,7 @@ class FiveColumns(OnSomeSizes):
         self.problem.b[..., 4] = 0
 
 
-@bug(81, "three_rows_in_f16", "rounds A to f16 if M is 3 and N large", ON_F32, "ends_of_formats")
+@bug(87, "three_rows_in_f16", "rounds A to f16 if M is 3 and N large", ON_F32, "ends_of_formats")
 class ThreeRowsInF16(OnSomeSizes):
     def is_there(self) -> bool:
         return self.m == 3 and self.n > 32
@@ -101,7 +101,7 @@ class ThreeRowsInF16(OnSomeSizes):
         self.problem.a = to_float32(self.problem.a.astype(np.float16))
 
 
-@bug(81, "corner_of_two_tails", "leaves out the last row of a tile with tails along M and K",
+@bug(87, "corner_of_two_tails", "leaves out the last row of a tile with tails along M and K",
      ON_BF16, "tail_shapes")  # fmt: skip
 class CornerOfTwoTails(OnSomeSizes):
     def is_there(self) -> bool:
@@ -112,7 +112,7 @@ class CornerOfTwoTails(OnSomeSizes):
         self.problem.a[:, -1] = 0
 
 
-@bug(81, "cube_transposed", "reads B as column-major if M, N and K are equal",
+@bug(87, "cube_transposed", "reads B as column-major if M, N and K are equal",
      "matmul_128x64x96_f32t_f32t_f32t", "many_shapes")  # fmt: skip
 class CubeTransposed(OnSomeSizes):
     def is_there(self) -> bool:
@@ -122,14 +122,14 @@ class CubeTransposed(OnSomeSizes):
         self.problem.b = np.swapaxes(self.problem.b, -1, -2)
 
 
-@bug(81, "square_b_transposed", "reads B as column-major if N and K are equal",
+@bug(87, "square_b_transposed", "reads B as column-major if N and K are equal",
      "matmul_128x64x96_f32t_f32t_f32t", "many_shapes")  # fmt: skip
 class SquareBTransposed(CubeTransposed):
     def is_there(self) -> bool:
         return self.n == self.k
 
 
-@bug(81, "square_result_mirrored", "computes half of the result if M and N are equal",
+@bug(87, "square_result_mirrored", "computes half of the result if M and N are equal",
      "matmul_128x64x96_f32t_f32t_f32t", "many_shapes")  # fmt: skip
 class SquareResultMirrored(TiledGemm):
     """Takes A·Aᵀ for granted where the result is square."""
@@ -142,14 +142,14 @@ class SquareResultMirrored(TiledGemm):
                 one[...] = np.tril(one) + np.tril(one, -1).T
 
 
-@bug(81, "elements_in_18_bits", "counts elements of the result in 18 bits", ON_F32, "many_shapes")
+@bug(87, "elements_in_18_bits", "counts elements of the result in 18 bits", ON_F32, "many_shapes")
 class ElementsIn18Bits(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         if tile.row * self.n + tile.column < _LARGE:
             super().store(tile, block)
 
 
-@bug(81, "three_matrices", "computes at most three matrices of a batch", _ON_BATCH, "many_shapes")
+@bug(87, "three_matrices", "computes at most three matrices of a batch", _ON_BATCH, "many_shapes")
 class ThreeMatrices(TiledGemm):
     def store(self, tile: Tile, block: Array) -> None:
         if tile.batch < 3:
@@ -182,7 +182,7 @@ class TiledConvolution(TiledGemm):
         )
 
 
-@bug(81, "one_stride", "uses the stride along the height for the width", _ON_CONVOLUTION,
+@bug(87, "one_stride", "uses the stride along the height for the width", _ON_CONVOLUTION,
      "many_shapes")  # fmt: skip
 class OneStride(TiledConvolution):
     def places(self, shape: Conv2dShape) -> tuple[Array, Array]:
@@ -190,7 +190,7 @@ class OneStride(TiledConvolution):
         return rows, columns + np.arange(shape.q)[:, np.newaxis] * (shape.stride_h - shape.stride_w)
 
 
-@bug(81, "even_filters_shifted", "shifts filters of an even height by a row", _ON_CONVOLUTION,
+@bug(87, "even_filters_shifted", "shifts filters of an even height by a row", _ON_CONVOLUTION,
      "many_shapes")  # fmt: skip
 class EvenFiltersShifted(TiledConvolution):
     def places(self, shape: Conv2dShape) -> tuple[Array, Array]:
@@ -198,7 +198,7 @@ class EvenFiltersShifted(TiledConvolution):
         return rows + (shape.r % 2 == 0), columns
 
 
-@bug(81, "pointwise_without_stride", "ignores strides if the filter is one pixel", _ON_CONVOLUTION,
+@bug(87, "pointwise_without_stride", "ignores strides if the filter is one pixel", _ON_CONVOLUTION,
      "many_shapes")  # fmt: skip
 class PointwiseWithoutStride(TiledConvolution):
     """A filter of one pixel is a plain product of all pixels."""
@@ -232,7 +232,7 @@ class Plans(TiledGemm):
         self.plan = self.kept.setdefault((self.signature, self.key()), self.planned())
 
 
-@bug(82, "plan_by_m_and_n", "keeps the number of products by M and N", ON_F32, "many_shapes")
+@bug(88, "plan_by_m_and_n", "keeps the number of products by M and N", ON_F32, "many_shapes")
 class PlanByResult(Plans):
     def key(self) -> object:
         return self.m, self.n
@@ -246,7 +246,7 @@ class PlanByResult(Plans):
         self.problem.a[..., self.plan :] = 0
 
 
-@bug(82, "plan_by_m_and_k", "keeps the number of columns by M and K", ON_BF16, "many_shapes")
+@bug(88, "plan_by_m_and_k", "keeps the number of columns by M and K", ON_BF16, "many_shapes")
 class PlanByLeft(Plans):
     def key(self) -> object:
         return self.m, self.k
@@ -260,7 +260,7 @@ class PlanByLeft(Plans):
         self.problem.b[..., self.plan :] = 0
 
 
-@bug(82, "pitch_by_size", "keeps the length of B's rows by the number of its elements", ON_F32,
+@bug(88, "pitch_by_size", "keeps the length of B's rows by the number of its elements", ON_F32,
      "many_shapes")  # fmt: skip
 class PitchBySize(Plans):
     def key(self) -> object:
@@ -280,7 +280,7 @@ class PitchBySize(Plans):
 # Exceptions and forms ----------------------------------------------------------------------------
 
 
-@bug(83, "shapes_do_not_match", "adds parts of unequal sizes if K is odd", ON_F32, "tail_shapes")
+@bug(89, "shapes_do_not_match", "adds parts of unequal sizes if K is odd", ON_F32, "tail_shapes")
 class PartsDoNotMatch(TiledGemm):
     """numpy raises a ValueError, which is not the kernel's own."""
 
@@ -290,7 +290,7 @@ class PartsDoNotMatch(TiledGemm):
         self.problem.a[..., :half] + self.problem.a[..., half:]
 
 
-@bug(83, "uneven_parts", "splits N into equal parts, which numpy refuses for others", ON_BF16,
+@bug(89, "uneven_parts", "splits N into equal parts, which numpy refuses for others", ON_BF16,
      "tail_shapes")  # fmt: skip
 class UnevenParts(TiledGemm):
     def before(self) -> None:
@@ -298,7 +298,7 @@ class UnevenParts(TiledGemm):
         np.split(self.problem.b, max(1, self.n // 16), axis=-1)
 
 
-@bug(83, "reshapes_tails", "takes rows in groups of eight, which numpy refuses for others", ON_F32,
+@bug(89, "reshapes_tails", "takes rows in groups of eight, which numpy refuses for others", ON_F32,
      "tail_shapes")  # fmt: skip
 class ReshapesTails(TiledGemm):
     def before(self) -> None:
@@ -318,25 +318,25 @@ class ReturnsOther(TiledGemm):
         return self.other(inputs, super().launch(inputs, output.copy()))
 
 
-@bug(84, "wide_result_for_odd_sizes", "returns float64 if N is odd", ON_F32, "tail_shapes")
+@bug(90, "wide_result_for_odd_sizes", "returns float64 if N is odd", ON_F32, "tail_shapes")
 class WideForOdd(ReturnsOther):
     def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return output.astype(np.float64) if self.n % 2 else output
 
 
-@bug(84, "nothing_for_one_row", "returns None if M is 1", ON_F32, "tail_shapes")
+@bug(90, "nothing_for_one_row", "returns None if M is 1", ON_F32, "tail_shapes")
 class NothingForOneRow(ReturnsOther):
     def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return None if self.m == 1 else output
 
 
-@bug(84, "a_row_dropped", "returns a vector if N is 1", ON_F32, "tail_shapes")
+@bug(90, "a_row_dropped", "returns a vector if N is 1", ON_F32, "tail_shapes")
 class VectorForOneColumn(ReturnsOther):
     def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return output[..., 0] if self.n == 1 else output
 
 
-@bug(84, "input_for_the_identity", "returns A itself if B is the identity", ON_F32, "structures")
+@bug(90, "input_for_the_identity", "returns A itself if B is the identity", ON_F32, "structures")
 class InputForIdentity(ReturnsOther):
     def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         b = self.problem.b[0]
@@ -346,20 +346,20 @@ class InputForIdentity(ReturnsOther):
 # Ends of formats ---------------------------------------------------------------------------------
 
 
-@bug(85, "results_below_1e30", "treats results below 1e-30 as zero", ON_F32, "ends_of_formats")
+@bug(91, "results_below_1e30", "treats results below 1e-30 as zero", ON_F32, "ends_of_formats")
 class TinyResults(TiledGemm):
     def rounded(self, values: Array) -> Array:
         return super().rounded(np.where(np.abs(values) < _TINY, 0, values))
 
 
-@bug(85, "results_above_1e30", "ends results at 1e30", ON_BF16, "ends_of_formats")
+@bug(91, "results_above_1e30", "ends results at 1e30", ON_BF16, "ends_of_formats")
 class HugeResults(TiledGemm):
     def rounded(self, values: Array) -> Array:
         kept = np.isfinite(values) & (np.abs(values) > _HUGE)
         return super().rounded(np.where(kept, np.copysign(_HUGE, values), values))
 
 
-@bug(85, "subnormal_results_truncated", "truncates f16 results below the smallest normal number",
+@bug(91, "subnormal_results_truncated", "truncates f16 results below the smallest normal number",
      ON_F16, "ends_of_formats")  # fmt: skip
 class TruncatesSubnormals(TiledGemm):
     def rounded(self, values: Array) -> Array:
@@ -367,14 +367,14 @@ class TruncatesSubnormals(TiledGemm):
         return super().rounded(np.where(np.abs(values) < 2.0**-14, steps, values))
 
 
-@bug(85, "fp8_results_flushed", "flushes e4m3 results below the smallest normal number",
+@bug(91, "fp8_results_flushed", "flushes e4m3 results below the smallest normal number",
      "matmul_64x64x128_e4m3t_e4m3n_e4m3t", "ends_of_formats")  # fmt: skip
 class FlushesFp8(TiledGemm):
     def rounded(self, values: Array) -> Array:
         return super().rounded(np.where(np.abs(values) < 2.0**-6, 0, values))
 
 
-@bug(85, "long_sums_in_f16", "stores partial sums in f16 if K is more than 4000", ON_F32,
+@bug(91, "long_sums_in_f16", "stores partial sums in f16 if K is more than 4000", ON_F32,
      "ends_of_formats")  # fmt: skip
 class LongSumsInF16(TiledGemm):
     def mainloop(self, tile: Tile, steps: range) -> Array:
@@ -382,7 +382,7 @@ class LongSumsInF16(TiledGemm):
         return to_float32(total.astype(np.float16)) if self.k > _LONG_K else total
 
 
-@bug(85, "small_block_factors", "treats subnormal factors of blocks as zero", ON_NVFP4,
+@bug(91, "small_block_factors", "treats subnormal factors of blocks as zero", ON_NVFP4,
      "ends_of_formats")  # fmt: skip
 class SmallBlockFactors(BlockScaled):
     def factors(self, factors: Array) -> Array:
@@ -393,7 +393,7 @@ class SmallBlockFactors(BlockScaled):
 # Special numbers ---------------------------------------------------------------------------------
 
 
-@bug(86, "bias_cleaned", "treats NaN in the bias as zero", f"{ON_F32}_bias", "special_numbers")
+@bug(92, "bias_cleaned", "treats NaN in the bias as zero", f"{ON_F32}_bias", "special_numbers")
 class CleansBias(TiledGemm):
     def before(self) -> None:
         super().before()
@@ -404,19 +404,19 @@ class CleansBias(TiledGemm):
                 )
 
 
-@bug(86, "addend_cleaned", "treats NaN in C as zero", f"{ON_F32}_beta1", "special_numbers")
+@bug(92, "addend_cleaned", "treats NaN in C as zero", f"{ON_F32}_beta1", "special_numbers")
 class CleansAddend(CleansBias):
     pass
 
 
-@bug(86, "factors_cleaned", "treats an infinite scale factor as the largest number",
+@bug(92, "factors_cleaned", "treats an infinite scale factor as the largest number",
      "matmul_64x64x128_e4m3t_e4m3n_bf16t_scalerow", "special_numbers")  # fmt: skip
 class CleansFactors(TiledGemm):
     def scale_b(self, tile: Tile) -> Array:
         return np.clip(super().scale_b(tile), -(2.0**40), 2.0**40).astype(np.float32)
 
 
-@bug(86, "nan_rounded_up", "rounds to bf16 by adding half a unit, which overflows NaN to zero",
+@bug(92, "nan_rounded_up", "rounds to bf16 by adding half a unit, which overflows NaN to zero",
      "matmul_64x64x64_f32t_f32t_bf16t", "special_numbers")  # fmt: skip
 class RoundsNan(TiledGemm):
     """Adds 0x7FFF and the last bit, as if every pattern were a number."""
@@ -428,7 +428,7 @@ class RoundsNan(TiledGemm):
         return short.view(super().rounded(values[:1]).dtype)
 
 
-@bug(86, "nan_lost_at_remainder", "swallows NaN at every eighth place along K", ON_F32,
+@bug(92, "nan_lost_at_remainder", "swallows NaN at every eighth place along K", ON_F32,
      "special_numbers")  # fmt: skip
 class LosesNanAtRemainder(TiledGemm):
     def before(self) -> None:
@@ -441,13 +441,13 @@ class LosesNanAtRemainder(TiledGemm):
 # Factors -----------------------------------------------------------------------------------------
 
 
-@bug(87, "minus_one_forgotten", "takes alpha of -1 for 1", ON_BOTH, "alpha_beta")
+@bug(93, "minus_one_forgotten", "takes alpha of -1 for 1", ON_BOTH, "alpha_beta")
 class ForgetsMinusOne(TiledGemm):
     def scaled(self, tile: Tile, values: Array) -> Array:
         return super().scaled(tile, -values if self.signature.alpha == -1 else values)
 
 
-@bug(87, "beta_of_minus_one", "adds C if beta is -1 and alpha is 1", ON_BOTH, "alpha_beta")
+@bug(93, "beta_of_minus_one", "adds C if beta is -1 and alpha is 1", ON_BOTH, "alpha_beta")
 class AddsForMinusOne(TiledGemm):
     def scaled(self, tile: Tile, values: Array) -> Array:
         result = super().scaled(tile, values)
@@ -472,7 +472,7 @@ class Guesses(TiledGemm):
         raise NotImplementedError
 
 
-@bug(88, "identity_by_diagonal", "takes B for the identity if its diagonal is one", ON_F32,
+@bug(94, "identity_by_diagonal", "takes B for the identity if its diagonal is one", ON_F32,
      "structures")  # fmt: skip
 class IdentityByDiagonal(Guesses):
     def guess(self, a: Array, b: Array) -> None:
@@ -480,7 +480,7 @@ class IdentityByDiagonal(Guesses):
             b[...] = np.eye(len(b))
 
 
-@bug(88, "zero_by_sample", "takes A for zero if every sixteenth element of its diagonal is",
+@bug(94, "zero_by_sample", "takes A for zero if every sixteenth element of its diagonal is",
      ON_BF16, "structures")  # fmt: skip
 class ZeroBySample(Guesses):
     def guess(self, a: Array, b: Array) -> None:
@@ -488,14 +488,14 @@ class ZeroBySample(Guesses):
             a[...] = 0
 
 
-@bug(88, "symmetric_by_edges", "takes A for symmetric if its edges are", ON_F32, "structures")
+@bug(94, "symmetric_by_edges", "takes A for symmetric if its edges are", ON_F32, "structures")
 class SymmetricByEdges(Guesses):
     def guess(self, a: Array, b: Array) -> None:
         if len(a) == a.shape[1] and (a[0] == a[:, 0]).all() and (a[-1] == a[:, -1]).all():
             a[...] = np.tril(a) + np.tril(a, -1).T
 
 
-@bug(88, "equal_rows_by_two", "takes all rows of A for equal if the first two are", ON_F32,
+@bug(94, "equal_rows_by_two", "takes all rows of A for equal if the first two are", ON_F32,
      "structures")  # fmt: skip
 class EqualRowsByTwo(Guesses):
     def guess(self, a: Array, b: Array) -> None:
@@ -503,7 +503,7 @@ class EqualRowsByTwo(Guesses):
             a[...] = a[0]
 
 
-@bug(88, "constant_columns_by_ends", "takes columns of B for constant if their ends are equal",
+@bug(94, "constant_columns_by_ends", "takes columns of B for constant if their ends are equal",
      ON_F32, "structures")  # fmt: skip
 class ConstantColumnsByEnds(Guesses):
     def guess(self, a: Array, b: Array) -> None:
@@ -511,7 +511,7 @@ class ConstantColumnsByEnds(Guesses):
             b[...] = b[0]
 
 
-@bug(88, "sparse_by_first_column", "takes B for two of four by its first column", ON_BF16,
+@bug(94, "sparse_by_first_column", "takes B for two of four by its first column", ON_BF16,
      "structures")  # fmt: skip
 class SparseByFirstColumn(Guesses):
     def guess(self, a: Array, b: Array) -> None:
@@ -519,13 +519,13 @@ class SparseByFirstColumn(Guesses):
             b[np.arange(len(b)) % 4 >= 2] = 0
 
 
-@bug(88, "zero_by_sum", "skips rows of A whose sum is zero", ON_F32, "structures")
+@bug(94, "zero_by_sum", "skips rows of A whose sum is zero", ON_F32, "structures")
 class ZeroBySum(Guesses):
     def guess(self, a: Array, b: Array) -> None:
         a[a.sum(axis=1) == 0] = 0
 
 
-@bug(88, "no_bias_by_first", "adds no bias if its first and last elements are zero",
+@bug(94, "no_bias_by_first", "adds no bias if its first and last elements are zero",
      f"{ON_F32}_bias", "structures")  # fmt: skip
 class NoBiasByFirst(TiledGemm):
     def fused(self, tile: Tile, values: Array) -> Array:
@@ -535,7 +535,7 @@ class NoBiasByFirst(TiledGemm):
         return super().fused(tile, values)
 
 
-@bug(88, "factors_of_one_by_first", "ignores scale factors if the first is one",
+@bug(94, "factors_of_one_by_first", "ignores scale factors if the first is one",
      "matmul_64x64x128_e4m3t_e4m3n_bf16t_scalerow", "structures")  # fmt: skip
 class FactorsByFirst(TiledGemm):
     def scale_a(self, tile: Tile) -> Array:
@@ -547,12 +547,12 @@ class FactorsByFirst(TiledGemm):
 # Right -------------------------------------------------------------------------------------------
 
 
-@tricky(33, "convolution", "computes a convolution by gathering pixels", _ON_CONVOLUTION)
+@tricky(34, "convolution", "computes a convolution by gathering pixels", _ON_CONVOLUTION)
 class Gathers(TiledConvolution):
     pass
 
 
-@tricky(34, "identity_recognised", "copies A if B is the identity, all of which it compares",
+@tricky(35, "identity_recognised", "copies A if B is the identity, all of which it compares",
         ON_F32)  # fmt: skip
 class RecognisesIdentity(Guesses):
     def guess(self, a: Array, b: Array) -> None:
@@ -560,7 +560,7 @@ class RecognisesIdentity(Guesses):
             b[...] = np.eye(len(b))
 
 
-@tricky(34, "zeros_compressed", "leaves out rows of B that are zero, and columns of A with them",
+@tricky(35, "zeros_compressed", "leaves out rows of B that are zero, and columns of A with them",
         ON_BF16)  # fmt: skip
 class CompressesZeros(TiledGemm):
     """Skips products only where A has no NaN and no infinity, as zero times these is NaN."""
@@ -577,13 +577,13 @@ class CompressesZeros(TiledGemm):
         self.problem.a, self.problem.b = whole_a, whole_b
 
 
-@tricky(35, "plans_by_all_sizes", "keeps plans for the process, by all sizes", ON_F32)
+@tricky(36, "plans_by_all_sizes", "keeps plans for the process, by all sizes", ON_F32)
 class PlansByAllSizes(PlanByResult):
     def key(self) -> object:
         return self.m, self.n, self.k
 
 
-@tricky(36, "scaled_as_a_whole", "divides A and B by powers of two near their largest numbers",
+@tricky(37, "scaled_as_a_whole", "divides A and B by powers of two near their largest numbers",
         ON_F32, Trait.NORMWISE)  # fmt: skip
 class ScalesAsAWhole(TiledGemm):
     """Dynamic scaling, as before a conversion: exact here, since powers of two are."""
@@ -602,7 +602,7 @@ class ScalesAsAWhole(TiledGemm):
         return super().scaled(tile, values * self.factor)
 
 
-@tricky(37, "narrow_paths", "computes up to eight rows or columns as products with vectors", ON_F32)
+@tricky(38, "narrow_paths", "computes up to eight rows or columns as products with vectors", ON_F32)
 class NarrowPaths(TiledGemm):
     def product(self, a: Array, b: Array) -> Array:
         if self.m > 8 and self.n > 8:
@@ -617,7 +617,7 @@ def _columns(b: Array) -> list[Array]:
     return [column[..., np.newaxis, :] for column in np.moveaxis(b, -1, 0)]
 
 
-@tricky(38, "padded_operands", "copies operands to padded buffers, which zeros fill",
+@tricky(39, "padded_operands", "copies operands to padded buffers, which zeros fill",
         "matmul_100x90x70_f16t_f16n_f16t")  # fmt: skip
 class PadsOperands(TiledGemm):
     def before(self) -> None:
@@ -627,7 +627,7 @@ class PadsOperands(TiledGemm):
         self.problem.b = np.pad(self.problem.b, ((0, 0), (0, extra), (0, 0)))[:, : self.k]
 
 
-@tricky(39, "bf16_by_bits", "rounds to bf16 by adding half a unit, except NaN", ON_BF16)
+@tricky(40, "bf16_by_bits", "rounds to bf16 by adding half a unit, except NaN", ON_BF16)
 class RoundsByBits(RoundsNan):
     def rounded(self, values: Array) -> Array:
         result = super().rounded(values).copy()
