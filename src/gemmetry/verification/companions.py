@@ -143,17 +143,15 @@ def covering_operations(
 
 
 def covering_sizes(tile: Sizes, rng: np.random.Generator) -> Iterator[Sizes]:
-    """M, N and K with every remainder modulo :data:`REMAINDERS` in an order of its own, tails along
-    two axes at once, K of multiples of 256 and 512, one or two sizes up to :data:`THIN` with large
-    others, equal sizes, a large result, and shapes that have a part in common with the one
-    before."""
+    """M, N and K with every remainder modulo :data:`REMAINDERS`, every pair of these modulo eight,
+    and every three of them modulo four; tails along two axes at once, K of multiples of 256 and
+    512, one or two sizes up to :data:`THIN` with large others, equal sizes, a large result, and
+    shapes that have a part in common with the one before."""
 
     def size(low: int, high: int) -> int:
         return int(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
 
-    for remainders in zip(*(1 + rng.permutation(REMAINDERS) for _ in range(3)), strict=True):
-        m, n, k = (int(one) + REMAINDERS * int(rng.integers(3)) for one in remainders)
-        yield Sizes(m, n, k)
+    yield from _remainders(rng)
     for axis in range(3):
         edges = [step * int(rng.integers(1, 3)) for step in tile]
         tails = [int(rng.integers(1, max(2, step))) for step in tile]
@@ -173,6 +171,25 @@ def covering_sizes(tile: Sizes, rng: np.random.Generator) -> Iterator[Sizes]:
     rows = size(300, 900)
     yield Sizes(rows, LARGE_RESULT // rows + size(1, 64), size(3, 9))
     yield from _related(2 * size(9, 40), 2 * size(9, 40) + 1, 2 * size(9, 40), rng)
+
+
+def _remainders(rng: np.random.Generator) -> Iterator[Sizes]:
+    """64 shapes, in random order: the remainders of M and N modulo eight are all pairs, that of K
+    is a Latin square over them which also has every three remainders modulo four."""
+    shifts = rng.integers(0, 8, 3)
+    eighths = [np.resize(rng.permutation(4), 8) for _ in range(3 * 8)]
+    used = [[0] * 8 for _ in range(3)]
+    for number in map(int, rng.permutation(64)):
+        i, j = divmod(number, 8)
+        k = (i + j + 2 * (i // 4) + j // 4) % 4 + 4 * ((i // 4 + j // 4) % 2)
+        sizes = []
+        for axis, remainder in enumerate((i, j, k)):
+            times = used[axis][remainder]
+            used[axis][remainder] += 1
+            part = int(eighths[8 * axis + remainder][times])
+            shifted = (remainder + int(shifts[axis])) % 8
+            sizes.append(1 + shifted + 8 * part + REMAINDERS * int(rng.integers(3)))
+        yield Sizes(*sizes)
 
 
 def _related(m: int, n: int, k: int, rng: np.random.Generator) -> Iterator[Sizes]:

@@ -53,6 +53,9 @@ _LONG = ((1030, 2000), (4100, 5500), (16400, 18000))
 
 _LONG_LINES = (3, 64)
 
+_WITH_SPECIALS = 7
+"""Shapes with special numbers, and with both ends of formats: all but the longest sums."""
+
 _Cases = Callable[[Operation, int], Iterable[Contents]]
 
 
@@ -70,11 +73,11 @@ def check_structures(context: Context) -> CheckResult:
 def check_ends_of_formats(context: Context) -> CheckResult:
     """Results are exact where A, B or the results are near either end of what formats, sums and
     factors of blocks can hold, and where a long sum is one number that uses every bit."""
-    _, _, tails, *long = contents_sizes(_tile(context), context.seed)
-    tried: list[tuple[Sizes, _Cases]] = [(tails, _at_the_ends)]
-    tried += [
-        (sizes, partial(_one_of_many, "lhs" if sizes.m < sizes.n else "rhs")) for sizes in long
-    ]
+    _, _, *some = contents_sizes(_tile(context), context.seed)
+    tried: list[tuple[Sizes, _Cases]] = []
+    for number, sizes in enumerate(some):
+        codes = "lhs" if sizes.m < sizes.n else "rhs"
+        tried.append((sizes, partial(_at_the_ends, codes, number < _WITH_SPECIALS)))
     return _check(context, "ends_of_formats", tried)
 
 
@@ -85,20 +88,24 @@ def check_special_numbers(context: Context) -> CheckResult:
     reason = objection("nan_spreads", context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)
-    _, _, tails, *_ = contents_sizes(_tile(context), context.seed)
-    return _check(context, name, [(tails, contents.specials)])
+    _, _, *some = contents_sizes(_tile(context), context.seed)
+    return _check(context, name, [(sizes, contents.specials) for sizes in some[:_WITH_SPECIALS]])
 
 
 def contents_sizes(tile: tuple[int, int, int], seed: int) -> tuple[Sizes, ...]:
     """The shapes of these checks: a square whose edge is drawn, one of whole vectors, one with
-    tails, and long sums of few rows and of few columns."""
+    tails, one of a single row, one of a single column, two of few rows or columns, and long sums of
+    few rows and of few columns."""
     bm, bn, bk = tile
     rng = np.random.default_rng([seed % 2**64, 4])
     square = Sizes(*[int(rng.integers(*_SQUARE))] * 3)
     few, many = _LONG_LINES
     depths = [int(rng.integers(low, high)) for low, high in _LONG]
     long = [Sizes(m, n, k) for k in depths for m, n in ((few, many), (many, few))]
-    return square, Sizes(*_EVEN), Sizes(bm + 5, bn + 3, bk + 5), *long
+    thin = [int(rng.integers(2, 9)) for _ in range(2)]
+    narrow = [Sizes(few, bn + 3, bk + 5) for few in (1, thin[0])]
+    narrow += [Sizes(bm + 5, few, bk + 5) for few in (1, thin[1])]
+    return square, Sizes(*_EVEN), Sizes(bm + 5, bn + 3, bk + 5), *narrow, *long
 
 
 def _tile(context: Context) -> tuple[int, int, int]:
@@ -106,17 +113,12 @@ def _tile(context: Context) -> tuple[int, int, int]:
     return (None if companions is None else companions.tile) or DEFAULT_TILE
 
 
-def _at_the_ends(operation: Operation, seed: int) -> Iterator[Contents]:
-    yield from contents.ends(operation, seed)
+def _at_the_ends(codes: str, is_short: bool, operation: Operation, seed: int) -> Iterator[Contents]:
+    if is_short:
+        yield from contents.ends(operation, seed)
     small = contents.small_factors(operation, seed)
-    if small is not None:
-        yield small
-
-
-def _one_of_many(codes: str, operation: Operation, seed: int) -> Iterator[Contents]:
     found = contents.one_of_many(operation, seed, codes)
-    if found is not None:
-        yield found
+    yield from (one for one in (small, found) if one is not None)
 
 
 def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -> CheckResult:

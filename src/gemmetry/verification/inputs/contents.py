@@ -137,6 +137,9 @@ STRUCTURES: Mapping[str, _Draw] = {
     "of rank one": lambda base, _: np.outer(np.sign(base[:, 0]), base[0]),
     "rows that add up to zero": lambda base, _: _paired(base, 1),
     "columns that add up to zero": lambda base, _: _paired(base, 0),
+    "rows and columns that add up to one": lambda base, _: (
+        _paired(_paired(base, 0), 1) + np.eye(*base.shape)
+    ),
     "two of four in a column": lambda base, _: _two_of_four(base, 0),
     "two of four in a row": lambda base, _: _two_of_four(base, 1),
     "zero in the second half of rows": lambda base, _: np.where(
@@ -437,6 +440,11 @@ def one_of_many(operation: Operation, seed: int, codes: str) -> Contents | None:
     if limit < 1:
         return None
     numbers = _whole_numbers(spec.shape, limit, rng)
+    # All bits set, or a single one, are as rare as any other number.
+    where = rng.random(spec.shape)
+    top = float(1 << (limit.bit_length() - 1))
+    numbers[where < 1 / 8] = 2 * top - 1 if 2 * top - 1 <= limit else top - 1 or 1
+    numbers[where > 7 / 8] = -top
     ones = np.zeros(other.shape)
     lines = np.swapaxes(ones, -1, -2) if codes == "lhs" else ones
     for matrix in _matrices(lines):
