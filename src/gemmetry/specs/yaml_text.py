@@ -124,6 +124,8 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
 def _check_depth(text: str, file: str) -> None:
     """Refuse a text that is nested too deeply before its nodes are composed, which recurses."""
     depth = end = 0
+    mark: Any = None
+    event: Any
     try:
         for event in yaml.parse(text, Loader=_Loader):
             depth += isinstance(event, yaml.CollectionStartEvent)
@@ -132,14 +134,14 @@ def _check_depth(text: str, file: str) -> None:
             if depth > MAX_DEPTH:
                 break
     except yaml.MarkedYAMLError as error:
-        # Brackets that follow each other are read before the first of them is an event.
         mark = error.problem_mark or error.context_mark
+        # Brackets that follow each other are read before the first of them is an event.
         ahead = text[end : mark.index if mark else end]
         depth += sum(ahead.count(sign) for sign in "[{") - sum(ahead.count(sign) for sign in "]}")
     except yaml.YAMLError:
         return  # composing it reports the same
     if depth > MAX_DEPTH:
-        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}")
+        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else f"{file}:1:1")
 
 
 def _too_deep(place: str) -> SpecError:
