@@ -419,6 +419,11 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("On the terminal:", "gemmetry schema"),
         ("The schema of what --json prints:", "gemmetry schema results"),
     ),
+    "help": (
+        ("What there are pages about:", "gemmetry help"),
+        ("How the keys of a spec are written:", "gemmetry help specs"),
+        ("Where another page has a word:", "gemmetry help measurement | grep -n clock"),
+    ),
 }  # fmt: skip
 """Command, without ``gemmetry``, -> its examples; "" for ``gemmetry`` itself."""
 

@@ -32,7 +32,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.files import completed, user_cache
 from gemmetry.formats.plausible import plausible
 
-READER_VERSION = 5
+READER_VERSION = 6
 """Incremented whenever a reader returns different rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"
@@ -288,4 +288,7 @@ def _is_sound(rows: TraceRows) -> bool:
                     return False
         if len(filled.start_ns) and filled.duration_ns.min() < 0:
             return False
+    threads = [thread for part in rows.parts for thread in part.threads]
+    if threads and not 0 <= min(threads) <= max(threads) < len(rows.threads):
+        return False
     return plausible(rows) is rows

@@ -76,8 +76,16 @@ class Bench:
     """Serves Open, Sample and Close for one provider on one device."""
 
     def __init__(
-        self, channel: Channel, provider: Provider, hello: Hello, workspace: Workspace
+        self,
+        channel: Channel,
+        provider: Provider,
+        hello: Hello,
+        workspace: Workspace,
+        *,
+        may_end: bool = False,
     ) -> None:
+        """`may_end`: end this process if a launch hangs."""
+        self._may_end = may_end
         self._channel = channel
         self._provider = provider
         self._hello = hello
@@ -210,7 +218,8 @@ class Bench:
         inputs = self._known.inputs(operation)
         reference = self._known.reference(operation, executable)
         deadline_s = settings.deadlines_s[Stage.VERIFY]
-        self._watch = hang_watch(self._provider, dispatch, deadline_s)
+        if self._may_end:
+            self._watch = hang_watch(self._provider, dispatch, deadline_s)
         companions = self._companions.companions(dispatch, level)
         right = ""
 

@@ -86,7 +86,7 @@ def _serve(channel: Channel, hello: Hello) -> None:
                     # Compile workers need neither numpy nor inputs nor verification.
                     from gemmetry.engine.dispatches.bench import Bench
 
-                    bench = Bench(channel, provider, hello, workspace)
+                    bench = Bench(channel, provider, hello, workspace, may_end=True)
                 bench.handle(request)
         channel.send(Answered())
 

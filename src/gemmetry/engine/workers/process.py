@@ -158,10 +158,12 @@ class WorkerProcess:
     ) -> None:
         """Set the deadline of the next reply to `factor` times that of `stage`, from now; to less
         where it is expected after `expected_s`. `doing` is for the message."""
-        seconds = factor * self._context.settings.deadlines_s[stage]
+        whole = seconds = factor * self._context.settings.deadlines_s[stage]
         if expected_s is not None:
-            seconds = min(seconds, max(COMPILING_HUNG_SHARE * seconds, HUNG * expected_s))
-        self.set_limit(seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds)))
+            seconds = min(whole, max(COMPILING_HUNG_SHARE * whole, HUNG * expected_s))
+        self.set_limit(
+            seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds, whole))
+        )
 
     def set_limit(self, seconds: float, late: Ending) -> None:
         """Require the next reply within `seconds` from now; otherwise the worker ends as `late`."""
