@@ -80,6 +80,18 @@ def unapplied_checks(records: Iterable[Record]) -> dict[str, int]:
     return dict(counts.most_common())
 
 
+def noted_checks(records: Iterable[Record], outcome: str) -> dict[str, int]:
+    """Checks with this outcome (``incomplete``, ``property``) -> the number of dispatches, largest
+    first."""
+    counts = Counter(
+        check
+        for record in records
+        for check, text in record.verdict.checks.items()
+        if text.partition(": ")[0] == outcome
+    )
+    return dict(counts.most_common())
+
+
 def shape_label(operation: Operation) -> str:
     """``3456×1024×2048`` (M×N×K; batched: B×M×N×K); convolutions: image, filter, stride, pad."""
     shape = operation.shape

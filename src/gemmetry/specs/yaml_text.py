@@ -26,6 +26,9 @@ MAX_NODES = 1_000_000
 """Through aliases a few lines can represent more values than memory holds, or refer to
 themselves."""
 
+MAX_DEPTH = 100
+"""A spec needs four levels. The readers of YAML end at depths of their own, or at none."""
+
 _PLAIN_TAGS = frozenset(("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"))
 
 
@@ -94,6 +97,7 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
     Raises:
         SpecError: the text is not YAML; the message has file:line:column.
     """
+    _check_depth(text, file)
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -109,17 +113,40 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
             [f"{file}:{place}: not YAML: {problem}"],
             hint="Indent with spaces, and quote texts with special characters.",
         ) from error
-    except RecursionError:
-        raise SpecError(
-            [f"{file}:1:1: it is nested too deeply, or an alias refers to itself"],
-            hint="Write plain values.",
-        ) from None
     except yaml.YAMLError as error:
         raise SpecError(
             [f"{file}:1:1: not YAML: {error}"], hint="Save it as UTF-8 text."
         ) from error
     finally:
         loader.dispose()
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuse a text that is nested too deeply before its nodes are composed, which recurses."""
+    depth = end = 0
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            end, mark = event.end_mark.index, event.start_mark
+            if depth > MAX_DEPTH:
+                break
+    except yaml.MarkedYAMLError as error:
+        # Brackets that follow each other are read before the first of them is an event.
+        mark = error.problem_mark or error.context_mark
+        ahead = text[end : mark.index if mark else end]
+        depth += sum(ahead.count(sign) for sign in "[{") - sum(ahead.count(sign) for sign in "]}")
+    except yaml.YAMLError:
+        return  # composing it reports the same
+    if depth > MAX_DEPTH:
+        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}")
+
+
+def _too_deep(place: str) -> SpecError:
+    return SpecError(
+        [f"{place}: it is nested more than {MAX_DEPTH} deep, or an alias refers to itself"],
+        hint="Write plain values.",
+    )
 
 
 def _walk(
@@ -131,6 +158,8 @@ def _walk(
 ) -> Any:
     document.values[path] = _position(node)
     _check_node(node, document)
+    if len(path) > MAX_DEPTH:
+        raise _too_deep(f"{document.file}:{_position(node)}")
     if isinstance(node, yaml.SequenceNode):
         return [_walk(loader, n, (*path, i), document, canonical) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):

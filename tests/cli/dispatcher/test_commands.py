@@ -78,6 +78,7 @@ def test_build_show_and_evaluate(cli, folders):
     judged = cli("dispatcher", "evaluate", "held-out", "--table", "table.json", "--json")
     assert judged.status == 0, judged.stderr
     document = json.loads(judged.stdout)
+    assert document["schema_version"] == 1
     assert document["policies"][0]["name"] == "dispatcher"
     assert document["policies"][0]["geometric_mean"] == 0
     assert document["policies"][1]["geometric_mean"] == pytest.approx(1)

@@ -29,7 +29,7 @@ def build(
     A shape gets another candidate than cuBLAS only where that is shown to be faster, and only
     candidates that passed verification at level standard are ever chosen.
     """
-    from gemmetry.cli.console import note, print_json
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.dispatcher.building import build_table
     from gemmetry.dispatcher.documents import library_name
     from gemmetry.dispatcher.problems import CUBLAS
@@ -53,7 +53,7 @@ def build(
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
     if json:
-        print_json(built.table.document())
+        print_facts(**built.table.document())
     else:
         library = library_name(built.table.target)
         typer.echo(

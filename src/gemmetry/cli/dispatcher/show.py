@@ -23,7 +23,7 @@ def show(
     output: Outputs = None,
 ) -> None:
     """Show what a table chooses for each shape that was measured, and why."""
-    from gemmetry.cli.console import print_json
+    from gemmetry.cli.console import print_facts
     from gemmetry.cli.dispatcher.tables import open_table
     from gemmetry.cli.tables import check_outputs, emit, write_outputs
     from gemmetry.dispatcher.documents import entry_table, library_name
@@ -32,7 +32,7 @@ def show(
     check_outputs(output or ())
     found = open_table(table)
     if json:
-        print_json(found.document())
+        print_facts(**found.document())
         write_outputs(entry_table(found), output or ())
         return
     versions = ", ".join(f"{name} {text}" for name, text in sorted(found.versions.items()))
