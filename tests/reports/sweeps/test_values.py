@@ -7,6 +7,7 @@ import pytest
 from gemmetry.domain.units import format_change
 from gemmetry.reports.sweeps.sentences import _stragglers
 from gemmetry.reports.sweeps.values import gemm_label, interval_text, longer
+from gemmetry.statistics.runs import compare_pairs
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,10 @@ def test_large_ratios_are_not_given_in_percent(ratio, text, duration):
 
 def test_an_interval_of_two_pairs_reads_well():
     assert interval_text(0.004, 236.148) == " (too few runs, or too different ones)"
+    found = compare_pairs([100.0, 100.0], [95.0, 89.0])
+    assert "%" in interval_text(*found.interval)
+    found = compare_pairs([100.0, 100.0], [80.0, 106.0])
+    assert interval_text(*found.interval) == " (too few runs, or too different ones)"
     assert interval_text(20, 236.148) == " (×20 to ×236)"
     assert interval_text(None, None) == ""
 
