@@ -6,7 +6,6 @@ aside only when the new one is complete.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -20,7 +19,7 @@ import msgspec
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
-from gemmetry.formats.files import sync
+from gemmetry.formats.files import remove, sync
 from gemmetry.store.manifest import MANIFEST_NAME, Manifest, time_created, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch
 from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
@@ -54,7 +53,7 @@ def create_filled(
 ) -> None:
     """Create a journal, let `fill` write its rows, and move it and the manifest into place."""
     temporary = folder / _NEW_JOURNAL
-    temporary.unlink(missing_ok=True)
+    remove(temporary, inside=folder)
     try:
         with closing(create_journal(temporary)) as connection:
             connection.execute("BEGIN")
@@ -70,7 +69,7 @@ def create_filled(
         _set_aside(folder)
         temporary.replace(folder / JOURNAL_NAME)
     finally:
-        temporary.unlink(missing_ok=True)
+        remove(temporary, inside=folder)
     write_manifest(folder, manifest)
     sync(folder)
 
@@ -131,7 +130,7 @@ def _set_aside(folder: Path) -> None:
         return
     previous = folder / PREVIOUS_NAME
     if _is_readable(folder):
-        shutil.rmtree(previous, ignore_errors=True)
+        remove(previous, inside=folder)
     else:
         numbered = (folder / f"{DAMAGED_NAME}-{number}" for number in count(1))
         previous = next(path for path in numbered if not path.exists())

@@ -7,7 +7,6 @@ time (:meth:`Experiment.open`). A commit is on disk when the call returns.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +21,10 @@ import numpy as np
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import PlanMismatchError
 from gemmetry.domain.record import Environment, Record, Verdict
+from gemmetry.formats.files import remove
 from gemmetry.store import creation
 from gemmetry.store.growth import Again, add_plan
-from gemmetry.store.lock import FolderLock
+from gemmetry.store.lock import LOCK_NAME, FolderLock
 from gemmetry.store.manifest import Manifest, plan_differences, read_manifest, write_manifest
 from gemmetry.store.places import missing_experiment
 from gemmetry.store.reading import StoredResults, question_marks
@@ -132,9 +132,12 @@ class Experiment(StoredResults):
             experiment.must_grow = is_older or plan.hash not in hashes
             experiment._set_environment(environment)
         except BaseException:
-            lock.release()
             if not existed and not (path / JOURNAL_NAME).exists():
-                shutil.rmtree(path, ignore_errors=True)
+                # Only what was made here, and while it is locked: others may use the folder.
+                with contextlib.suppress(OSError):
+                    remove(path / LOCK_NAME, inside=path)
+                    path.rmdir()
+            lock.release()
             raise
         return experiment
 

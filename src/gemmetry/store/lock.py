@@ -24,9 +24,13 @@ class FolderLock:
             OSError: the folder is not writable.
         """
         path = folder / LOCK_NAME
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Not through a link: the file is emptied.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._descriptor = os.open(path, flags, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_same(self._descriptor, path):
+                raise BlockingIOError  # Its holder has removed it meanwhile.
         except BlockingIOError:
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
@@ -44,3 +48,11 @@ class FolderLock:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Whether `path` is still the opened file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False

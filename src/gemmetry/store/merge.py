@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.files import within
 from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
@@ -134,9 +135,11 @@ def _with_counters(document: bytes, source: Path, into: Path, taken: set[str]) -
     if not counters:
         return document
     folder = counters["folder"]
+    origin = within(source, folder)
     names = (folder if number == 1 else f"{folder}-{number}" for number in count(1))
     counters["folder"] = next(name for name in names if name not in taken)
     taken.add(counters["folder"])
-    if (source / folder).is_dir():
-        shutil.copytree(source / folder, into / counters["folder"], dirs_exist_ok=True)
+    if origin.is_dir():
+        # A link in it is copied as what it is, not as the file to which it leads.
+        shutil.copytree(origin, into / counters["folder"], symlinks=True, dirs_exist_ok=True)
     return msgspec.json.encode(record)

@@ -101,7 +101,7 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
     status = _wait(control, worker)
     left = end_all(worker)
     if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     _report(control, {"left": left.names})
     return left.status if status is None else status
 
@@ -254,6 +254,14 @@ def _process(pid: int, stat: bytes) -> Process:
 
 def _execute(command: list[str]) -> None:
     os.execv(command[0], command)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder; neither it nor the one in which it is may be a link."""
+    with contextlib.suppress(OSError):
+        parent = os.open(Path(folder).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        shutil.rmtree(Path(folder).name, ignore_errors=True, dir_fd=parent)
+        os.close(parent)
 
 
 def _report(control: socket.socket, message: dict[str, object]) -> None:

@@ -96,7 +96,9 @@ def start_guarded(
     watched = [sys.executable, *GUARDIAN, *map(str, descriptors), temporary]
     options: dict[str, Any] = {} if folder is None else {"cwd": folder}
     try:
-        with log.open("ab") as output:
+        # Not through a link: workers' output stays where it belongs.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(log, flags, 0o644), "ab") as output:
             process = subprocess.Popen(
                 [*watched, *command],
                 stdin=subprocess.DEVNULL,
