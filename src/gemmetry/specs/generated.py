@@ -20,6 +20,7 @@ from gemmetry.domain.names import operation_name, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import TargetKind, parse_target
 from gemmetry.formats.files import write_whole
+from gemmetry.formats.opening import read_json
 from gemmetry.specs.keys import GRID, KEYS, WHAT
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.text_file import why_unreadable
@@ -67,11 +68,11 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
         RequestError: the list cannot be read.
     """
     path = folder / FILE_NAME
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["dispatches"]
-        found = [_entry(item) for item in entries]
-    except FileNotFoundError:
+    if not path.exists():
         return ()
+    try:
+        entries = read_json(path)["dispatches"]
+        found = [_entry(item) for item in entries]
     except (OSError, ValueError, KeyError, TypeError, RequestError) as error:
         raise RequestError(
             f"cannot read {path}, the list of what was generated: {why_unreadable(error)}",
