@@ -137,3 +137,73 @@ def test_what_is_removed_goes_through_one_function():
         ("formats/files.py", "unlink"), ("formats/files.py", "rmtree"),
         ("engine/workers/guardian.py", "rmtree"), ("store/experiment.py", "rmdir"),
     }  # fmt: skip
+
+
+HOSTILE = "\x1b[31m\x1b]0;owned\x07\x9b31m\u202e<img src=x onerror=alert(1)>[link](javascript:1)"
+COMMANDS = (
+    "report {e}", "show {e}", "compare {e} {e}", "report {e} --json", "show {e} --json",
+    "report {e} -o out.md", "report {e} -o out.csv", "report {e} -o out.html",
+    "report {e} -o o.xml", "report {e} -o out.json", "compare {e} {e} -o c.md",
+    "compare {e} {e} -o c.html", "compare {e} {e} -o c.csv", "history add {e} --store h",
+    "history show --store h",
+    "history check --store h", "history check --store h -o check.md", "merge {e} {e} --into m",
+    "history check --store h -o check.xml", "history site --store h -o site",
+    "dispatcher build {e} -o t.json", "profile --providers null --shapes 8x8x8 --experiment {e}",
+    "tune --simulate {e}", "dispatcher evaluate {e}",
+)  # fmt: skip
+
+
+def hostile_texts(value, key=""):
+    """`value` with its texts made hostile; what decides how a file is read stays."""
+    if isinstance(value, dict):
+        return {name: hostile_texts(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [hostile_texts(one, key) for one in value]
+    fixed = {
+        "provider",
+        "outcome",
+        "status",
+        "operation",
+        "method",
+        "environment_id",
+        "stage",
+        "target",
+    }
+    return f"{value}{HOSTILE}" if isinstance(value, str) and key not in fixed else value
+
+
+def test_hostile_names_stay_inactive_wherever_they_are_printed(forged, capfd):
+    """No control or bidirectional character reaches a terminal or a text, and no HTML a page or
+    Markdown."""
+    edit_records(forged, lambda record: record.update(hostile_texts(dict(record))))
+    manifest = json.loads((forged / "manifest.json").read_text())
+    manifest["name"] += HOSTILE
+    manifest["commands"] = [HOSTILE]
+    (forged / "manifest.json").write_text(json.dumps(manifest))
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        for key, text in journal.execute("SELECT id, document FROM environments").fetchall():
+            changed = json.dumps(hostile_texts(json.loads(text)))
+            journal.execute("UPDATE environments SET document = ? WHERE id = ?", (changed, key))
+        journal.execute("UPDATE records SET dispatch = dispatch || ?", (HOSTILE,))
+    journal.close()
+    for line in COMMANDS:
+        status = run([word.format(e=forged) for word in line.split()])
+        out, err = capfd.readouterr()
+        assert status in (0, 1, 2, 3), (line, err)
+        if "--json" not in line:
+            check_inactive(out, line, "")
+        check_inactive(err, line, "")
+    for path in Path.cwd().rglob("*"):
+        if path.suffix in (".md", ".csv", ".html", ".xml") and path.is_file():
+            check_inactive(path.read_text(encoding="utf-8"), path.name, path.suffix)
+
+
+def check_inactive(text, where, suffix):
+    for character in "\x1b\x07\x9b\u202e":
+        assert character not in text, (where, text[max(0, text.index(character) - 200) :][:400])
+    if suffix in (".html", ".md"):
+        lines = text.split("\n")
+        # Lines of a block of code are not read as HTML in Markdown.
+        shown = "\n".join(one for one in lines if suffix == ".html" or not one.startswith("    "))
+        at = shown.find("<img src=x")
+        assert at < 0, (where, shown[max(0, at - 200) : at + 100])

@@ -100,7 +100,7 @@ def run(arguments: list[str] | None = None) -> int:
     regression to whoever checks for one.
     """
     from gemmetry.cli.usage import PARSER_ERROR, parser_mistake
-    from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, StorageError
+    from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, StorageError
 
     command = typer.main.get_command(app)
     status = 0
@@ -129,9 +129,8 @@ def run(arguments: list[str] | None = None) -> int:
             return StorageError.exit_status
         if error.filename is None or os.environ.get(TRACEBACK):
             return _internal_error(error)
-        failure = unusable_path(error)
-        print_error(failure)
-        return failure.exit_status
+        print_error(unusable_path(error))
+        return RequestError.exit_status
     except MemoryError:
         print_error(EnvironmentFailure("the memory did not suffice",
                           hint="Give fewer or smaller files or shapes."))  # fmt: skip

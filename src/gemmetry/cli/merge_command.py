@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
 
 app = typer.Typer(add_completion=False)
 
@@ -34,4 +35,4 @@ def merge(
 
     summary = merge_experiments(experiments, into, command=command_line())
     replaced = f", {summary.replaced} older replaced" if summary.replaced else ""
-    typer.echo(f"{into}: {summary.kept} records{replaced}")
+    say(f"{into}: {summary.kept} records{replaced}")

@@ -104,7 +104,7 @@ def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
 class _Lines(io.TextIOWrapper):
     """Text whose lines are not longer than ``LONGEST_LINE``."""
 
-    def __next__(self) -> str:
+    def __next__(self) -> str:  # type: ignore[override]  # the stubs have the bytes of a raw file
         line = self.readline(LONGEST_LINE)
         if not line:
             raise StopIteration

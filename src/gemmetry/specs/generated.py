@@ -20,10 +20,9 @@ from gemmetry.domain.names import operation_name, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import TargetKind, parse_target
 from gemmetry.formats.files import write_whole
-from gemmetry.formats.opening import read_json
+from gemmetry.formats.opening import read_json, why_unreadable
 from gemmetry.specs.keys import GRID, KEYS, WHAT
 from gemmetry.specs.model import ProfileSpec
-from gemmetry.specs.text_file import why_unreadable
 
 FILE_NAME = "dispatches.json"
 

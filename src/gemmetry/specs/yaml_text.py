@@ -23,7 +23,7 @@ except ImportError:  # PyYAML built without libyaml
 
 Path = tuple[str | int, ...]
 
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 """Values of a document, each alias counted with all that it stands for: a few lines can represent
 more values than memory holds."""
 
@@ -134,11 +134,13 @@ def _composed(text: str, file: str, loader_class: Any) -> Iterator[tuple[Any, ya
     loader = loader_class(text)
     try:
         depth = 0
-        for event in yaml.parse(text, Loader=_BaseLoader):
+        for number, event in enumerate(yaml.parse(text, Loader=_BaseLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 _refuse(file, event, f"it is nested more than {MAX_DEPTH} deep")
+            if number > 4 * MAX_NODES:
+                _refuse(file, event, f"it has more than {MAX_NODES:,} values")
         node = loader.get_single_node()
         if node is not None:
             _values_of(node, file, {})
@@ -217,4 +219,5 @@ def _walk(
 
 
 def _position(node: yaml.Node | yaml.Event) -> str:
+    assert node.start_mark is not None
     return f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json, Outputs
 
 
@@ -35,11 +36,11 @@ def show(
         write_outputs(entry_table(found), output or ())
         return
     versions = ", ".join(f"{name} {text}" for name, text in sorted(found.versions.items()))
-    typer.echo(f"{found.device} ({found.target}){', ' if versions else ''}{versions}")
+    say(f"{found.device} ({found.target}){', ' if versions else ''}{versions}")
     verified = counted(len(found.certificates), "verified candidate")
-    typer.echo(f"{counted(len(found.entries), 'measured shape')}, {verified}")
+    say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
     if found.entries:
         emit(entry_table(found), as_json=False, outputs=output or ())
     else:
-        typer.echo("cuBLAS computes everything until the table is built from measurements.")
+        say("cuBLAS computes everything until the table is built from measurements.")
         write_outputs(entry_table(found), output or ())

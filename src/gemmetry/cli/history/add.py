@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.history.options import Store
 
 
@@ -54,5 +55,5 @@ def add(
         if one.is_older:
             note(f"note: {path} is older than the latest run and is placed by its time")
         more = ", replacing what was added before" if one.state == "replaced" else ""
-        typer.echo(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
+        say(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
                    f"{run.device}{more}")  # fmt: skip

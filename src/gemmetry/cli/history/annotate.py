@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.history.options import Store
 
 
@@ -43,4 +44,4 @@ def annotate(
     note_problems(history.problems)
     found = annotation_of(history, pattern, run, text, acknowledged=not keep_alarm)
     append(store, [found])
-    typer.echo(f"{'remark on' if keep_alarm else 'acknowledged'}: {pattern} at run {found.run}")
+    say(f"{'remark on' if keep_alarm else 'acknowledged'}: {pattern} at run {found.run}")
