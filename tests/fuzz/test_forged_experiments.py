@@ -9,12 +9,14 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gemmetry
 from gemmetry.cli.main import run
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.files import remove, within
+from gemmetry.store.experiment import Experiment
 
 PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32")
 
@@ -43,7 +45,7 @@ def edit_records(folder, change):
             document = json.loads(text)
             change(document)
             changed = (json.dumps(document).encode(), number)
-            journal.execute("UPDATE records SET document = ? WHERE id = ?", changed)
+            journal.execute("UPDATE records SET document = ?, crc = NULL WHERE id = ?", changed)
     journal.close()
 
 
@@ -116,6 +118,68 @@ def test_removal_never_follows_a_link(tmp_path):
     assert (outside / "file").read_text() == "x"
 
 
+def change_byte(path, find, place, to):
+    """Change one byte at `place` behind the only occurrence of `find`."""
+    content = bytearray(path.read_bytes())
+    at = content.index(find) + len(find) + place
+    content[at : at + 1] = to if content[at : at + 1] != to else b"8"
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("find", [b'"median_ns":', b'"min_ns":', b'"flops":'])
+def test_a_changed_digit_is_named_and_the_same_command_measures_again(forged, capfd, find):
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        journal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    journal.close()
+    change_byte(forged / "journal.sqlite", find, 0, b"9")
+    for options in ([], ["--json"], ["-o", "report.md", "--format", "none"]):
+        assert run(["report", str(forged), *options]) == 0
+        out, err = capfd.readouterr()
+        shown = out + err + (Path("report.md").read_text() if options[:1] == ["-o"] else "")
+        assert "1 damaged" in shown and "3 of 4 planned" in shown, options
+    assert run([*PROFILE, "--experiment", str(forged)]) == 0
+    assert "measured again: matmul_" in capfd.readouterr().err
+    assert run(["report", str(forged)]) == 0
+    out, _ = capfd.readouterr()
+    assert "damaged" not in out and "4 dispatches: 4 ok" in out
+
+
+def test_no_bit_of_a_write_ahead_log_changes_results_unnoticed(made, tmp_path):
+    """A process that was killed leaves its log; SQLite drops what is behind a wrong checksum."""
+    killed = tmp_path / "killed"
+    shutil.copytree(made, killed)
+    with sqlite3.connect(killed / "journal.sqlite", isolation_level=None) as journal:
+        journal.execute("PRAGMA journal_mode=WAL")
+        rows = journal.execute("SELECT * FROM records").fetchall()
+        journal.execute("DELETE FROM records")
+        journal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for row in rows:
+            journal.execute(f"INSERT INTO records VALUES({', '.join('?' * len(row))})", row)
+        copies = {name: (killed / name).read_bytes()
+                  for name in ("journal.sqlite", "journal.sqlite-wal")}  # fmt: skip
+    journal.close()
+
+    def stored(log):
+        for name in ("journal.sqlite-shm", "journal.sqlite-wal"):
+            (killed / name).unlink(missing_ok=True)
+        (killed / "journal.sqlite").write_bytes(copies["journal.sqlite"])
+        (killed / "journal.sqlite-wal").write_bytes(log)
+        with Experiment.open(killed) as experiment:
+            return [record.dispatch for record in experiment.records()], experiment.remarks()
+
+    whole = copies["journal.sqlite-wal"]
+    every, remarks = stored(whole)
+    assert (len(every), remarks) == (4, [])
+    assert len(stored(whole[: len(whole) // 2])[0]) < 4
+    random = np.random.default_rng(7)
+    places = [*range(0, 56, 3), *random.integers(len(whole), size=60).tolist()]
+    for place in places:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << (place % 8)
+        found, remarks = stored(bytes(changed))
+        assert found == every or "log is damaged" in str(remarks), place
+
+
 REMOVING = {"unlink", "rmtree", "rmdir", "remove", "removedirs"}
 
 
@@ -184,7 +248,7 @@ def test_hostile_names_stay_inactive_wherever_they_are_printed(forged, capfd):
         for key, text in journal.execute("SELECT id, document FROM environments").fetchall():
             changed = json.dumps(hostile_texts(json.loads(text)))
             journal.execute("UPDATE environments SET document = ? WHERE id = ?", (changed, key))
-        journal.execute("UPDATE records SET dispatch = dispatch || ?", (HOSTILE,))
+        journal.execute("UPDATE records SET dispatch = dispatch || ?, crc = NULL", (HOSTILE,))
     journal.close()
     for line in COMMANDS:
         status = run([word.format(e=forged) for word in line.split()])

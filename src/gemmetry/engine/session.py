@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Plan
+from gemmetry.domain.errors import listed
 from gemmetry.domain.events import (
     DispatchFinished,
     Listener,
@@ -94,6 +95,7 @@ def run(
         obstacles=partial(obstacles, job),
         older_plans_grow=job.older_plans_grow,
     ) as store:
+        damaged = store.drop_damaged()
         kept_below = _grow(store, plan, job, rows) if store.must_grow else None
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
@@ -104,6 +106,11 @@ def run(
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         outputs = job.outputs(store, environment.id, fresh=fresh)
         journal = Journal(store, outputs.noting(listener), commands)
+        if store.lost:
+            journal.warn(f"{store.lost[:1].upper()}{store.lost[1:]}; they are measured again.")
+        if damaged:
+            names = listed(damaged, 5)
+            journal.warn(f"{len(damaged)} damaged in the journal, measured again: {names}")
         kept, samples_kept = _announce(journal, None if is_remote else environment, kept_below)
         is_sampled_here = job.samples and not is_remote
         bandwidth = _host_bandwidth(lanes, store) if is_sampled_here else None

@@ -22,11 +22,18 @@ from gemmetry.domain.target import Target
 from gemmetry.formats.files import remove, sync
 from gemmetry.store.manifest import MANIFEST_NAME, Manifest, time_created, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch
-from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
+from gemmetry.store.schema import (
+    FORMAT_VERSION,
+    JOURNAL_NAME,
+    check_journal,
+    create_journal,
+    with_checksum,
+)
 
 PREVIOUS_NAME = "previous"
 DAMAGED_NAME = "damaged"
-INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_ROUND = "INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?, ?)"
 _NEW_JOURNAL = ".journal.new"
 
 
@@ -94,7 +101,7 @@ def store_plan(
 
 def record_row(key: int, record: Record, finished_ns: int) -> tuple[Any, ...]:
     """The row of the table ``records``."""
-    return (
+    return with_checksum((
         key,
         record.target,
         record.device,
@@ -107,7 +114,7 @@ def record_row(key: int, record: Record, finished_ns: int) -> tuple[Any, ...]:
         str(record.outcome),
         finished_ns,
         msgspec.json.encode(record),
-    )
+    ))  # fmt: skip
 
 
 def decode_lane(row: Sequence[Any]) -> Lane:
