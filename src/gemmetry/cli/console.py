@@ -73,5 +73,7 @@ def print_json(document: Any, *, indent: int = 0) -> None:
 
 
 def command_line() -> str:
-    """The command as it was typed, for the experiment's manifest."""
-    return shlex.join(["gemmetry", *sys.argv[1:]])
+    """The command as it was typed, without passwords, for the experiment's manifest."""
+    from gemmetry.hardware.environment import masked_words
+
+    return shlex.join(["gemmetry", *masked_words(sys.argv[1:])])

@@ -20,6 +20,7 @@ from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal, read_ends
 from gemmetry.engine.opaque.running import JobListener, JobNote, JobRun, JobWarning
 from gemmetry.formats.files import remove, sync, write_whole
+from gemmetry.hardware.environment import masked_variables, masked_words
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import indented
 from gemmetry.store.schema import os_failure
@@ -209,8 +210,8 @@ class _Work:
             "library": str(self._sweep.library),
             **facts,
             "environment_id": self._environment.id,
-            "environment": dict(job.environment),
-            "command": list(job.argv),
+            "environment": masked_variables(job.environment),
+            "command": masked_words(job.argv),
         }
         write_whole(planned.folder / POINT, indented(document), durable=True)
 
@@ -292,7 +293,7 @@ def _facts(sweep: PlannedSweep) -> Mapping[str, Any]:
         "seed": request.seed,
         "library": str(sweep.library),
         "config": request.launch.config or None,
-        "launcher": list(request.launch.launcher),
+        "launcher": masked_words(request.launch.launcher),
         "timeout_s": request.timeout_s,
     }
 
