@@ -129,7 +129,7 @@ def run(arguments: list[str] | None = None) -> int:
             return StorageError.exit_status
         if error.filename is None or os.environ.get(TRACEBACK):
             return _internal_error(error)
-        print_error(unusable_path(error))
+        print_error(unusable_path(error.filename, error.strerror or str(error)))
         return RequestError.exit_status
     except MemoryError:
         print_error(EnvironmentFailure("the memory did not suffice",
@@ -138,6 +138,10 @@ def run(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         status = _INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the last boundary
+        if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
+            # Of Path.resolve() before Python 3.13, which is an OSError everywhere else.
+            print_error(unusable_path(str(error).rpartition("from ")[2], "it is a loop of links"))
+            return RequestError.exit_status
         # Some libraries turn an interrupt while they are imported into an error of their own.
         status = _INTERRUPTED if _interrupts else _internal_error(error)
     if status == _INTERRUPTED:
@@ -145,13 +149,13 @@ def run(arguments: list[str] | None = None) -> int:
     return status
 
 
-def unusable_path(error: OSError) -> Any:
+def unusable_path(path: Any, cause: str) -> Any:
     """The error for a path that a command could not use, whichever command it was."""
     from gemmetry.domain.errors import RequestError
 
-    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "a file"
+    name = os.fsdecode(path) if isinstance(path, str | bytes) else "a file"
     hint = "Check the path, and that you may use it and the folders above it."
-    return RequestError(f"cannot use {name}: {error.strerror or error}", hint=hint)
+    return RequestError(f"cannot use {name}: {cause}", hint=hint)
 
 
 def _internal_error(error: Exception) -> int:

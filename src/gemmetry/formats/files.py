@@ -91,7 +91,11 @@ def within(folder: Path, stored: str) -> Path:
     """
     path = folder / stored
     leaves = Path(stored).is_absolute() or ".." in Path(stored).parts or "\0" in stored
-    if leaves or not path.resolve().is_relative_to(folder.resolve()):
+    try:
+        leaves = leaves or not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a loop of links, or a folder that may not be entered
+        leaves = True
+    if leaves:
         raise RequestError(
             f"{stored!r}, which is stored in {folder}, is outside of that folder",
             hint="It is not followed: a damaged or forged file could name any file.",
