@@ -27,11 +27,12 @@ DEMO_SWEEP := $(DEMO_FOLDER)-sweep
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-masked test-loaded lint types docs bench clean
+.PHONY: help demo test test-gpu test-masked test-loaded lint types docs bench clean
 
 help:
 	@echo "make demo   profile a few products on this machine's CPU, trace some, train, and write reports"
 	@echo "make test   lint, types, layers and the whole test suite"
+	@echo "make test-gpu  the tests that need a GPU, those that need it to themselves last"
 	@echo "make test-masked  the suite without the widest vectors; make test-loaded: with busy processes"
 	@echo "make lint   ruff, the layer contract, and the words of docs/style.md"
 	@echo "make types  mypy"
@@ -63,6 +64,10 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2
+
+test-gpu: $(VENV)/.test-installed
+	$(BIN)/python -m pytest tests/gpu -m "not alone" -n 6
+	$(BIN)/python -m pytest tests/gpu -m alone
 
 # The suite as on another machine: docs/testing.md.
 test-masked: $(VENV)/.test-installed

@@ -59,7 +59,7 @@ def test_a_group_with_summaries_lists_its_commands_without_importing_them(capsys
     group = typer.main.get_command(group_app(Listed, "A group."))
     group.main(args=["--help"], prog_name="made", standalone_mode=False)
     text = capsys.readouterr().out
-    assert text.startswith("Usage: made") and "A group." in text
+    assert "made" in text.splitlines()[0] and "A group." in text
     assert text.count("One line.") == len(Listed.modules)
     assert group.commands == {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -278,7 +279,7 @@ def test_an_unwritable_folder_ends_with_3(cli):
     assert ended.status == 3
     error, hint = ended.stderr.splitlines()[-2:]
     assert error.startswith(f"error: cannot write the experiment folder {folder / 'here'}: ")
-    assert any(why in error for why in ("denied", "not permitted", "Read-only"))
+    assert any(os.strerror(why) in error for why in (errno.EACCES, errno.EPERM, errno.EROFS))
     assert hint == "hint: Give --experiment a folder that you can write to."
     assert not (folder / "here").exists()
 

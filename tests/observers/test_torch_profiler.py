@@ -146,7 +146,7 @@ def test_a_trace_that_the_profiler_did_not_end(tmp_path, monkeypatch, content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    with pytest.raises(StorageError, match="No space left") as caught:
+    with pytest.raises(StorageError, match=os.strerror(errno.ENOSPC)) as caught:
         torch_profiler._count(path)
     assert "Free some space" in caught.value.hint
 

@@ -48,7 +48,7 @@ def test_leaving_one_out_is_noticed():
     class Incomplete(BaseProvider):
         name = "incomplete"
 
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(TypeError, match="Incomplete"):
         Incomplete()  # type: ignore[abstract]
 
 

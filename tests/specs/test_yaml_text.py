@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +79,25 @@ def test_aliases_are_values_but_no_bombs(monkeypatch):
         read_yaml("\n".join(lines), "f.yaml")
     with pytest.raises(SpecError, match="itself"):
         read_yaml("a: &a [*a]", "f.yaml")
+
+
+NESTED = {
+    "brackets": lambda depth: "[" * depth + "]" * depth,
+    "brackets over lines": lambda depth: "[\n" * depth + "]" * depth,
+    "braces": lambda depth: "{a: " * depth + "}" * depth,
+    "lists": lambda depth: "- " * depth + "x",
+    "mappings": lambda depth: "\n".join(" " * level + "a:" for level in range(depth)),
+}
+
+
+@pytest.mark.parametrize("how", NESTED)
+def test_nesting_ends_at_our_own_limit_whatever_the_loader_allows(how):
+    read_yaml(NESTED[how](yaml_text.MAX_DEPTH), "f.yaml")
+    for depth in (yaml_text.MAX_DEPTH + 1, 5000):
+        with pytest.raises(SpecError) as caught:
+            read_yaml(NESTED[how](depth), "f.yaml")
+        (mistake,) = caught.value.mistakes
+        assert re.match(rf"f\.yaml:\d+:\d+: .*more than {yaml_text.MAX_DEPTH} deep", mistake)
 
 
 @settings(deadline=None, max_examples=200)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -169,12 +171,14 @@ def test_what_fails_to_grow_keeps_what_it_had(tmp_path, twice, make_record):
 def test_one_that_cannot_be_opened_is_refused_and_kept(tmp_path):
     path = tmp_path / "traces_matmul" / "manifest.json"
     path.mkdir(parents=True)
-    with pytest.raises(JournalDamagedError, match=r"manifest\.json cannot be read: Is a directory"):
+    with pytest.raises(
+        JournalDamagedError, match=rf"manifest\.json cannot be read: {os.strerror(errno.EISDIR)}"
+    ):
         TraceManifest(tmp_path)
     path.rmdir()
     path.parent.rmdir()
     path.parent.touch()
-    with pytest.raises(JournalDamagedError, match="Not a directory"):
+    with pytest.raises(JournalDamagedError, match=os.strerror(errno.ENOTDIR)):
         TraceManifest(tmp_path)
 
 

@@ -113,7 +113,7 @@ def test_what_is_not_a_trace_is_named_with_the_reason(tmp_path, content, message
 def test_folders_and_files_that_are_missing(tmp_path):
     with pytest.raises(RequestError, match="is a folder"):
         read_trace(tmp_path)
-    with pytest.raises(RequestError, match="No such file"):
+    with pytest.raises(RequestError, match=os.strerror(errno.ENOENT)):
         read_trace(tmp_path / "none.json")
 
 
@@ -281,7 +281,7 @@ BAD = {
     "cut array": (b"[1,2", "ends before"),
     "cut long array": (b"[" + b"1, " * 50_000, "ends before"),
     "cut": (b'{"schemaVersion": 1, "deviceProp', "ends before"),
-    "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "ends before"),
+    "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "cut short"),
 }
 
 
@@ -324,5 +324,5 @@ def test_files_that_may_not_be_opened_are_not_skipped(tmp_path, locked):
             read_trace(path)
     locked(tmp_path)
     assert find_traces([tmp_path]) == [tmp_path]
-    with pytest.raises(RequestError, match="Permission denied"):
+    with pytest.raises(RequestError, match=os.strerror(errno.EACCES)):
         read_trace(tmp_path)

@@ -449,8 +449,8 @@ class TestMemory:
 
 def test_levels_add_checks(judge):
     counts = [len(judge(F32, product, level=level).checks) for level in LEVELS]
-    assert counts == [5, 29, 36]
-    assert len(CHECKS) + 1 == 36
+    assert counts == [5, 33, 39]
+    assert len(CHECKS) + 1 == 39
     with pytest.raises(UnknownNameError, match="thorough"):
         judge(F32, level="thorough")
 
@@ -463,7 +463,7 @@ def test_quick_launches_once(executable_of):
     verify(executable, operation, inputs, reference, level="quick")
     assert executable.launches == 1
     verify(executable, operation, inputs, reference, level="standard")
-    assert executable.launches == 1 + 37
+    assert executable.launches == 1 + 41
 
 
 def test_verdict_reports_the_errors(judge):

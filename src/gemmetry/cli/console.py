@@ -72,6 +72,11 @@ def print_json(document: Any, *, indent: int = 0) -> None:
     typer.echo(encoded(document, indent=indent).decode())
 
 
+def print_facts(**facts: Any) -> None:
+    """One JSON document of what a command did, with the version of its schema."""
+    print_json({"schema_version": 1, **facts})
+
+
 def command_line() -> str:
     """The command as it was typed, without passwords, for the experiment's manifest."""
     from gemmetry.hardware.environment import masked_words

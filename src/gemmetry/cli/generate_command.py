@@ -43,7 +43,7 @@ def generate(
     Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80. Given
     shapes replace that set; --shapes legacy,768x512x1024 adds a shape to its matmuls.
     """
-    from gemmetry.cli.console import note, print_json
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.providers.traits import legacy_provider
     from gemmetry.specs.operations.defaults import legacy
 
@@ -62,7 +62,7 @@ def generate(
         return
     files = generate_files(prepared)
     if json:
-        print_json({"schema_version": 1, "files": files})
+        print_facts(files=files)
         return
     folder = shlex.quote(str(request.generated_dir))
     note("compile them:", command=f"gemmetry compile --generated-dir {folder}")

@@ -9,6 +9,7 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.console import say
+from gemmetry.cli.options import Json
 
 app = typer.Typer(add_completion=False)
 
@@ -19,8 +20,8 @@ def import_files(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Results of cutlass_profiler or tritonbench (CSV), FlashInfer-Bench (JSON lines) "
-            "or Kernel Tuner (JSON); also compressed.",
+            help="Results of cutlass_profiler, hipblaslt-bench or tritonbench (CSV), "
+            "FlashInfer-Bench (JSON lines) or Kernel Tuner (JSON); also compressed.",
         ),
     ],
     into: Annotated[
@@ -49,13 +50,14 @@ def import_files(
             "compares their dispatches. Default: none.",
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Import results of other benchmarks as an experiment; they are marked as not verified here.
 
     Rows that cannot be imported are listed with the reason, and the others are imported. Exit
     status 2 if there is none.
     """
-    from gemmetry.cli.console import command_line, note
+    from gemmetry.cli.console import command_line, note, print_facts
     from gemmetry.domain.units import counted
     from gemmetry.store.imported import MeasuredOn, import_results, measured_like
 
@@ -68,6 +70,12 @@ def import_files(
     )
     for problem in summary.problems:
         note(f"left out: {problem}")
+    if json:
+        print_facts(
+            experiment=str(into), records=summary.records, formats=dict(summary.by_format),
+            left_out=summary.problems,
+        )  # fmt: skip
+        return
     by_format = ", ".join(f"{count} of {name}" for name, count in summary.by_format.items())
     left_out = f", {counted(len(summary.problems), 'row')} left out" if summary.problems else ""
     say(f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}")

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "agent": ("agent_command", "Serve one device of this machine to a run elsewhere."),
     "doctor": ("doctor_command", "Report what this machine can do, and why it cannot do the rest."),
     "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
+    "help": ("help_command", "Print a page of the documentation."),
 }
 """Command -> its module and one line of help; the module is imported when the command is run."""
 

@@ -103,6 +103,30 @@ def within(folder: Path, stored: str) -> Path:
     return path
 
 
+def user_cache(name: str) -> Path:
+    """A folder of the user's caches: ``$XDG_CACHE_HOME/gemmetry/<name>``, or below ``~/.cache``
+    where the variable is not set. It may not exist, or not be writable."""
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not root.is_absolute():
+        try:
+            root = Path.home() / ".cache"
+        except RuntimeError:
+            # A user without a home folder, as in some containers, has no cache folder either.
+            root = Path(os.devnull)
+    return root / "gemmetry" / name
+
+
+def clear_user_cache(name: str) -> tuple[int, int]:
+    """Remove the files in a folder of the user's caches; their number and total size in bytes."""
+    count = size = 0
+    with contextlib.suppress(OSError):
+        for file in user_cache(name).iterdir():
+            length = file.lstat().st_size
+            remove(file, inside=user_cache(name))
+            count, size = count + 1, size + length
+    return count, size
+
+
 def sync(path: Path) -> None:
     """Flush a file, or a folder, so that a rename in it survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)

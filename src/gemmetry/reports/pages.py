@@ -64,12 +64,12 @@ def breakable(text: str) -> Markup:
 
 
 def _environment_text(value: Any, name: str) -> str:
-    if name.endswith(MEMORY):
-        return format_memory(value or None)
     if isinstance(value, dict):
         return "\n".join(f"{key} {item}" for key, item in sorted(value.items()))
     if isinstance(value, (list, tuple)):
-        return "\n".join(str(item) for item in value)
+        return "\n".join(_environment_text(item, name) for item in value)
+    if name.endswith(MEMORY):
+        return format_memory(value or None)
     return str(value)
 
 

@@ -19,7 +19,7 @@ from gemmetry.specs.yaml_text import read_yaml
 _SCALARS = (str, int, float, bool)
 
 _FLAG_HINT = "The same command with --help shows what each option takes, and examples."
-_HINT = "docs/specs.md explains every key; `gemmetry schema` lets editors check them."
+_HINT = "`gemmetry help specs` explains every key; `gemmetry schema` lets editors check them."
 
 _FILE_HINT = "Give the path of a YAML file, or - for standard input."
 

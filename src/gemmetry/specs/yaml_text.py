@@ -28,7 +28,7 @@ MAX_NODES = 100_000
 more values than memory holds."""
 
 MAX_DEPTH = 100
-"""Of nesting; the decoder itself recurses."""
+"""A spec needs four levels. The readers of YAML end at depths of their own, or at none."""
 
 _PLAIN_TAGS = frozenset(("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"))
 
@@ -131,16 +131,9 @@ def yaml_nodes(text: str, file: str) -> yaml.Node | None:
 @contextmanager
 def _composed(text: str, file: str, loader_class: Any) -> Iterator[tuple[Any, yaml.Node | None]]:
     """A loader and the nodes of `text`, which are not deeper or more than is accepted."""
+    _check_events(text, file)
     loader = loader_class(text)
     try:
-        depth = 0
-        for number, event in enumerate(yaml.parse(text, Loader=_BaseLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_DEPTH:
-                _refuse(file, event, f"it is nested more than {MAX_DEPTH} deep")
-            if number > 4 * MAX_NODES:
-                _refuse(file, event, f"it has more than {MAX_NODES:,} values")
         node = loader.get_single_node()
         if node is not None:
             _values_of(node, file, {})
@@ -187,6 +180,37 @@ def _mistakes_in(file: str) -> Iterator[None]:
         ) from error
 
 
+def _check_events(text: str, file: str) -> None:
+    """Refuse a text that is nested too deeply or has too many values before its nodes are composed,
+    which recurses."""
+    depth = end = 0
+    try:
+        for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            end, mark = event.end_mark.index, event.start_mark
+            if depth > MAX_DEPTH:
+                break
+            if number > 4 * MAX_NODES:
+                _refuse(file, event, f"it has more than {MAX_NODES:,} values")
+    except yaml.MarkedYAMLError as error:
+        # Brackets that follow each other are read before the first of them is an event.
+        mark = error.problem_mark or error.context_mark
+        ahead = text[end : mark.index if mark else end]
+        depth += sum(ahead.count(sign) for sign in "[{") - sum(ahead.count(sign) for sign in "]}")
+    except yaml.YAMLError:
+        return  # composing it reports the same
+    if depth > MAX_DEPTH:
+        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}")
+
+
+def _too_deep(place: str) -> SpecError:
+    return SpecError(
+        [f"{place}: it is nested more than {MAX_DEPTH} deep, or an alias refers to itself"],
+        hint="Write plain values.",
+    )
+
+
 def _walk(
     loader: Any,
     node: yaml.Node,
@@ -197,6 +221,8 @@ def _walk(
     document.values[path] = _position(node)
     if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
         _refuse(document.file, node, f"the tag {node.tag} is not supported here")
+    if len(path) > MAX_DEPTH:
+        raise _too_deep(f"{document.file}:{_position(node)}")
     if isinstance(node, yaml.SequenceNode):
         return [_walk(loader, n, (*path, i), document, canonical) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):

@@ -26,7 +26,10 @@ from gemmetry.formats.opening import MOST_TEXT_BYTES, parsed_json, read_whole
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, REGISTERS, overfull, passes_of
 from gemmetry.hardware.amd_metrics import NEED_TIME
 from gemmetry.specs.yaml_text import safe_yaml
-from gemmetry.training.rocprof_input import RocprofInput
+from gemmetry.training.rocprof_input import RocprofInput, nvidia_note
+
+_ALTERNATIVES = re.compile(r"(?<!\\)\|")
+"""What separates the names in a regular expression."""
 
 FORMATS = ("csv", "json", "pftrace", "otf2", "rocpd")
 
@@ -84,6 +87,9 @@ def check_rocprof_input(path: Path, *, chip: str | None = None) -> RocprofInput:
         for key, value in job.items():
             mistakes += _key_mistakes(where, str(key), value, notes)
         mistakes += _counter_mistakes(where, job, chip, notes)
+        included = str(job.get("kernel_include_regex", ""))
+        if foreign := nvidia_note(_ALTERNATIVES.split(included)):
+            notes.append(f"{where}: {foreign}")
     if mistakes:
         raise SpecError(
             mistakes,

@@ -41,6 +41,9 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 """Name -> counters. ``utilization`` has those of the sweep analysis document and the busy cycles
 of the matrix units, in one pass; ``gemm`` adds work, waits, LDS and L2, in two."""
 
+DOCUMENTS_FILE = Path(__file__).with_name("rocprof_cu_only.yaml")
+"""The input file of the sweep analysis document."""
+
 NAME_COLUMNS = ("kernel_name", "kernel", "Kernel_Name", "Kernel name", "Name")
 
 _HEADER = """\
@@ -60,6 +63,12 @@ _SHORTENED = re.compile(r"(.+)… \[\d+ characters, [0-9a-f]+\]", re.DOTALL)
 _NO_KERNEL = re.compile(r"\A(?:mem(?:set|cpy)\b|hip|cuda|aten::)", re.IGNORECASE)
 """Copies, fills, calls and operators, which the old analysis took for kernels."""
 
+_NVIDIA = re.compile(
+    r"nvjet|cutlass|cublas|cudnn|xmma_|(?<![a-z])sm_?(?:[5-9]\d|1[0-2]\d)(?!\d)|"
+    r"\b(?:maxwell|volta|turing|ampere|hopper|blackwell)_"
+)
+"""Parts of the names of kernels of NVIDIA's libraries, which no AMD GPU runs."""
+
 _SUFFIX = re.compile(r"\s*(?:\[clone \.kd\]|\(\.kd\)|\.kd)\Z")
 
 
@@ -77,6 +86,11 @@ class RocprofInput:
         # One line for each value: an expression that is broken at its spaces is hard to read.
         jobs = [dict(job) for job in self.jobs]
         return yaml.safe_dump({"jobs": jobs}, sort_keys=False, width=1 << 30, allow_unicode=True)
+
+
+def existing_input(path: Path) -> Path:
+    """`path`; the document's own input file where one of its name is not there."""
+    return DOCUMENTS_FILE if path.name == DOCUMENTS_FILE.name and not path.exists() else path
 
 
 def kernel_names(path: Path) -> list[str]:
@@ -111,6 +125,20 @@ def kernel_names(path: Path) -> list[str]:
             hint="`gemmetry sweep analyze` writes one of the kernels with the largest variance.",
         )
     return kernels
+
+
+def nvidia_note(names: Iterable[str]) -> str:
+    """What is wrong with kernels of NVIDIA's libraries among `names`, as a sentence; "" where there
+    are none."""
+    every = list(names)
+    found = [name for name in every if _NVIDIA.search(name)]
+    if not found:
+        return ""
+    return (
+        f"{len(found)} of {counted(len(every), 'name')} of kernels are of NVIDIA's libraries "
+        f"({found[0][:60]}), and rocprofv3 finds none of them on an AMD GPU: make the input from a "
+        "sweep on that GPU"
+    )
 
 
 def exact_regex(names: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ _OF_A_SWEEP = (MANIFEST, JOURNAL, CONFIG, "analysis", "tracelens_analysis", "*th
                "nccl_*channels", "*=*", "repeat_*")  # fmt: skip
 """What ``--fresh`` moves aside; other files in the folder are not the sweep's."""
 
-_WHERE = "docs/sweep-run.md describes how a command writes its traces"
+_WHERE = "`gemmetry help sweep-run` describes how a command writes its traces"
 
 
 def run_sweep(

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ from gemmetry.domain.target import Target, parse_target
 from gemmetry.formats.opening import parsed_json, read_whole
 from gemmetry.tuning.simulation import MeasuredSpace
 from gemmetry.tuning.space import make_space
+from gemmetry.tuning.strategy import DEFAULT_STRATEGY, EXHAUSTIVE
 
 VERSION = 1
 SEARCH_FOLDER = "search"
@@ -59,6 +61,19 @@ class StoredSpace:
     parameters: Mapping[str, Mapping[str, Parameter]]
     """Configuration -> its parameters."""
     operations: Mapping[str, tuple[StoredTime, ...]]
+
+    @property
+    def partial_strategy(self) -> str:
+        """The strategy of the search that measured it, where that does not try all configurations;
+        "" of an exhaustive one, and of an experiment that no search made."""
+        words = self.command.split()
+        if "tune" not in words[:2]:
+            return ""
+        named = [after for word, after in pairwise((*words, "")) if word == "--strategy"]
+        named += [word.partition("=")[2] for word in words if word.startswith("--strategy=")]
+        limits = [word for word in words if word.startswith(("--evaluations", "--time"))]
+        strategy = named[-1] if named else DEFAULT_STRATEGY
+        return "" if strategy == EXHAUSTIVE and not limits else strategy
 
     def measured(self) -> list[MeasuredSpace]:
         """The spaces to simulate a search in.

@@ -107,11 +107,11 @@ def tail_operations(
             yield options
 
 
-def whole_tile(operation: Operation, companions: Companions) -> Operation | None:
-    """The operation with the signature of `operation` that consists of one tile and one step; None
-    where its kind has no such shape."""
-    tile = Sizes(*(companions.tile or DEFAULT_TILE))
-    return _operation(operation, tile, _ALONE, _ROUNDINGS[0])
+def whole_tile(operation: Operation, companions: Companions, tiles: int = 1) -> Operation | None:
+    """The operation with the signature of `operation` that consists of one tile and one step, or of
+    so many along each axis; None where its kind has no such shape."""
+    m, n, k = companions.tile or DEFAULT_TILE
+    return _operation(operation, Sizes(tiles * m, tiles * n, tiles * k), _ALONE, _ROUNDINGS[0])
 
 
 def rounded_options(operation: Operation, sizes: Sizes) -> tuple[Operation, ...]:

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.contracts import Executable
+from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Trait
@@ -92,6 +92,7 @@ class Context:
     """Digest of the first launch's result as it was judged, if `wants_digest`."""
     _exact: dict[str, ExactRun | None] = field(default_factory=dict)
     _other: Placed | None = None
+    _kept: list[tuple[Launch, Buffer, str]] = field(default_factory=list)
 
     @property
     def executable(self) -> Executable:
@@ -127,9 +128,21 @@ class Context:
     def first(self) -> Launch:
         """The launch on the caller's inputs, with the first sentinel, into its own output."""
         launcher = self.launcher
-        return launcher.launch(
+        launch = launcher.launch(
             self.main, sentinel=launcher.sentinels[0], output=launcher.new_output()
         )
+        self._keep(launch, "the first launch")
+        return launch
+
+    def _keep(self, launch: Launch, what: str) -> None:
+        """Copy the result of `launch`, for comparison at the end; not where memory is short."""
+        if not launch.returned_type and self.launcher.has_room(self.operation.output.bytes):
+            self._kept.append((launch, self.launcher.device.clone(launch.result), what))
+
+    def kept_results(self) -> list[tuple[Launch, Buffer, str]]:
+        """Launches whose results nothing may have overwritten since, with a copy of each as it was,
+        and what the launch was."""
+        return [] if self.second.shares_memory(self.first) else self._kept
 
     @cached_property
     def second(self) -> Launch:
@@ -139,11 +152,19 @@ class Context:
         if not launcher.has_room(self.operation.output.bytes):
             # From here on the first result is used on the host.
             output = first.result if first.output.size else None
-        return launcher.launch(
+        launch = launcher.launch(
             self.main,
             sentinel=launcher.sentinels[1],
             output=launcher.new_output() if output is None else output,
         )
+        self._keep(launch, "the second launch")
+        return launch
+
+    @property
+    def fastest_s(self) -> float:
+        """Duration in seconds of the fastest launch so far, of two at least."""
+        assert self.first is not None and self.second is not None  # each is made when first needed
+        return self.launcher.fastest_s
 
     @cached_property
     def differs_between_launches(self) -> bool:

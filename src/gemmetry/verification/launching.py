@@ -7,6 +7,7 @@ compared with copies on the device, and results are downloaded only for comparis
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -99,8 +100,6 @@ class Launch:
     """Type of the result where it is not that of the device's buffers."""
     broken_zones: tuple[str, ...] | None = None
     """Roles of buffers with damaged red zones; None where the device has no red zones."""
-    seconds: float = 0.0
-    """Duration from submission to the end by the host's clock, in seconds."""
 
     @cached_property
     def output(self) -> Array:
@@ -141,7 +140,13 @@ class Launcher:
         # Tested once: isinstance with a protocol tests every attribute.
         self._zoned_device = self.device if isinstance(self.device, RedZoneDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
+        self.fastest_s = math.inf
+        """Duration of the fastest launch so far, in seconds: the others may have compiled, or
+        waited for a processor."""
         self._tile_rows = max(tile) if tile else 0
+        self._watching: Callable[[int], AbstractContextManager[None]] = getattr(
+            executable, "watching", lambda _launches: nullcontext()
+        )
         is_integer = operation.signature.result.is_integer
         self.sentinels = INTEGER_SENTINELS if is_integer else FLOAT_SENTINELS
 
@@ -218,13 +223,12 @@ class Launcher:
         output = self.output_of(placed) if output is None else output
         self.device.fill_bytes(output, sentinel)
         self.device.synchronize()
-        with within:
+        with within, self._watching(1):
             began = time.perf_counter()
             result = self._run(placed, output)
             self.device.synchronize()
-            seconds = time.perf_counter() - began
+            self._note(time.perf_counter() - began)
         launch = self._launch(placed, output, result, sentinel)
-        launch.seconds = seconds
         launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
         return launch
 
@@ -234,11 +238,33 @@ class Launcher:
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
         """
-        result = self._run(placed, output)
-        self.device.synchronize()
+        with self._watching(1):
+            began = time.perf_counter()
+            result = self._run(placed, output)
+            self.device.synchronize()
+            self._note(time.perf_counter() - began)
         launch = Launch(self.device, self._output, placed.arrays, result)
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         return launch
+
+    def burst(self, placed: Placed, outputs: Sequence[Buffer]) -> list[Launch]:
+        """One launch into each of `outputs` without waiting, over plausible contents, and without
+        checking inputs and zones.
+
+        Raises:
+            LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
+        """
+        for output in outputs:
+            self.device.fill_bytes(output, PLAUSIBLE[0])
+        with self._watching(len(outputs)):
+            results = [self._run(placed, output) for output in outputs]
+            self.device.synchronize()
+        launches = []
+        for output, result in zip(outputs, results, strict=True):
+            launch = Launch(self.device, self._output, placed.arrays, result)
+            launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+            launches.append(launch)
+        return launches
 
     def queue(
         self,
@@ -269,9 +295,10 @@ class Launcher:
                 else:
                     self.device.fill_bytes(output, sentinel)
             self.device.synchronize()
-            with within():
-                results = [self._run(placed, output) for output in outputs]
-            self.device.synchronize()
+            with self._watching(len(outputs)):
+                with within():
+                    results = [self._run(placed, output) for output in outputs]
+                self.device.synchronize()
             pairs = list(zip(outputs, results, strict=True))
             del outputs, results
             ends = (1, len(pairs))
@@ -320,16 +347,25 @@ class Launcher:
         del room
         device.synchronize()
         results, copies = [], []
-        for make in plan:
-            _call_all(make)
-            result = self._run(placed, output)
-            results.append(result)
-            copies.append(device.clone(result) if type(result) is type(output) else result)
-        device.synchronize()
+        with self._watching(len(plan)):
+            for make in plan:
+                _call_all(make)
+                result = self._run(placed, output)
+                results.append(result)
+                copies.append(device.clone(result) if type(result) is type(output) else result)
+            device.synchronize()
         for result, copy in zip(results, copies, strict=True):
             launch = Launch(device, self._output, placed.arrays, copy)
             launch.returned_type = "" if type(copy) is type(output) else type(copy).__name__
             yield launch, None if self.executable.writes_output else result
+
+    def _note(self, seconds: float) -> None:
+        self.fastest_s = min(self.fastest_s, seconds)
+
+    def affordable(self, most: int, limit_s: float, fewest: int = 1) -> int:
+        """Number of launches, at most `most` and at least `fewest`, that take `limit_s` seconds in
+        all if each is as fast as the fastest so far."""
+        return max(fewest, min(most, int(limit_s / max(self.fastest_s, 1e-9))))
 
     def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
         """Roles of inputs whose contents differ from the uploaded data."""

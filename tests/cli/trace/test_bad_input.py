@@ -4,6 +4,7 @@ event, reports what could be read, and ends with the documented status."""
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import json
 import os
@@ -92,7 +93,7 @@ UNREADABLE = {
     "damaged gzip": (lambda path: path.write_bytes(b"\x1f\x8b\x08\x00" + b"\xff" * 99), "byte 0: "),
     "a folder without traces": (lambda path: path.mkdir(), "no trace below"),
     "a pipe": (_fifo, "is a pipe, not a file"),
-    "a file that lies": (lambda path: path.symlink_to("/proc/self/mem"), "Input/output error"),
+    "a file that lies": (lambda path: path.symlink_to("/proc/self/mem"), os.strerror(errno.EIO)),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "does not exist"),
     "another database": (_database, "SQLite database"),
@@ -101,7 +102,7 @@ UNREADABLE = {
         "a Chakra execution trace",
     ),
     "another zip file": (_workbook_of_something_else, "workbook"),
-    "a name too long": (None, "File name too long"),
+    "a name too long": (None, os.strerror(errno.ENAMETOOLONG)),
 }
 
 
@@ -169,7 +170,7 @@ def test_a_file_that_may_not_be_read(read, command, monkeypatch):
             if is_root:
                 os.seteuid(0)
     assert ended.status == 2, ended.stderr
-    assert "error: secret.json cannot be read: Permission denied" in ended.stderr
+    assert f"error: secret.json cannot be read: {os.strerror(errno.EACCES)}" in ended.stderr
 
 
 @commands
@@ -187,7 +188,7 @@ def test_a_file_that_vanishes_meanwhile(read, command, monkeypatch):
     monkeypatch.setattr(sniffing, "format_of", format_of)
     ended = read(command, "gone.json")
     assert ended.status == 2
-    assert "error: gone.json cannot be read: No such file" in ended.stderr
+    assert f"error: gone.json cannot be read: {os.strerror(errno.ENOENT)}" in ended.stderr
 
 
 @commands
@@ -251,7 +252,7 @@ DAMAGED = {
     "a zst bomb": (lambda: _zstd(_bomb()), None, r"byte \d+: .* like a decompression bomb", True),
     "deep nesting in an event": (
         lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(b'"N"', NESTED),
-        2, r"byte \d+: left out", False,
+        2, r"byte \d+: left out", True,
     ),
     "deep nesting without an end": (
         lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(
@@ -261,10 +262,12 @@ DAMAGED = {
     "deep nesting around the events": (
         lambda: document(kernel(), x="N").replace(b'"N"', NESTED), 1, r"byte \d+: .*before", False
     ),
-    "NaN as times": (lambda: _NAN, 1, r"event 0 \('a'\): has no usable time.*1 more", False),
+    "NaN as times": (
+        lambda: _NAN, 1, r"work on a GPU 'a' \(and 1 more\): has no usable time", False
+    ),
     "negative durations": (
         lambda: document(kernel("a"), kernel("b", dur=-3), kernel("c", dur=-1e9)),
-        3, r"event 1 \('b'\): has a negative duration.*1 more", False,
+        1, r"work on a GPU 'b' \(and 1 more\): has no usable time", False,
     ),
     "times of centuries": (
         lambda: document(kernel("a"), kernel("b", 10, 4e15), kernel("c", 4e15, 4e15)),
@@ -272,7 +275,7 @@ DAMAGED = {
     ),
     "huge integers": (
         lambda: document(kernel("a"), kernel("b", ts=10**40), kernel("c", dur=10**40)),
-        1, r"event 1 \('b'\): has no usable time", False,
+        1, r"work on a GPU 'b' \(and 1 more\): has no usable time", False,
     ),
     "a million million ranks": (
         lambda: document(kernel(), distributedInfo={"rank": 0, "world_size": 10**12}),
@@ -281,7 +284,7 @@ DAMAGED = {
     "not UTF-8": (lambda: document(kernel("gemm?")).replace(b"?", b"\xff"), 1, "", False),
     "no event": (
         lambda: document(kernel(), 7, "x", kernel()), 2, r"byte \d+: left out because it is",
-        False,
+        True,
     ),
     "a lost quote": (
         lambda: document(*[kernel(f"k{i}") for i in range(50)]).replace(b'"k20"', b'"k20'),

@@ -3,6 +3,7 @@ one stays as it was, and the message names the file, the cause and the next step
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -68,9 +69,9 @@ def test_an_unknown_suffix_is_refused_before_anything_is_read(cli, command, name
 @pytest.mark.parametrize(
     ("place", "cause"),
     [
-        ("/proc/nowhere", "No such file|not permitted|Permission denied"),
-        ("a-file", "Not a directory"),
-        ("x" * 300, "File name too long"),
+        ("/proc/nowhere", "|".join(map(os.strerror, (errno.ENOENT, errno.EPERM, errno.EACCES)))),
+        ("a-file", os.strerror(errno.ENOTDIR)),
+        ("x" * 300, os.strerror(errno.ENAMETOOLONG)),
     ],
     ids=["no folder can be made", "a file in its place", "a name too long"],
 )
@@ -107,7 +108,7 @@ def test_a_read_only_folder(cli, command, output, tmp_path, monkeypatch):
             os.seteuid(0)
     assert ended.status == 3, ended.stderr
     assert f"error: cannot write {output}" in ended.stderr
-    assert "Permission denied" in ended.stderr
+    assert os.strerror(errno.EACCES) in ended.stderr
     assert "hint: Choose a folder that you may write to." in ended.stderr
 
 
@@ -123,7 +124,7 @@ def test_a_full_disk_while_the_file_is_written(run, tmp_path, command, output):
     ended = run("trace", command, LARGE, "-o", target, "--no-cache", limit=0)
     assert ended.returncode == 3, ended.stderr
     assert f"error: cannot write {target}" in ended.stderr
-    assert "File too large" in ended.stderr
+    assert os.strerror(errno.EFBIG) in ended.stderr
     assert "hint: Files may not be that large here" in ended.stderr
     assert {path: path.read_bytes() for path in files_below(tmp_path)} == before
 
@@ -146,7 +147,7 @@ def test_a_disk_that_is_really_full(run, full_disk, output):
     (full_disk / "filler").write_bytes(bytes(40_000))
     ended = run("trace", "report", LARGE, "-o", full_disk / output, "--no-cache")
     assert ended.returncode == 3
-    assert "No space left on device" in ended.stderr
+    assert os.strerror(errno.ENOSPC) in ended.stderr
     assert "hint: The disk is full; free some space and write it again." in ended.stderr
     assert (full_disk / output).read_text() == "old"
     assert [path.name for path in files_below(full_disk)] == ["filler", output]
@@ -174,7 +175,7 @@ def test_a_full_disk_behind_stdout(run, words):
         ended = run("trace", command, GOOD, "--no-cache", *words, before=full)
         assert ended.returncode == 3, ended.stderr
         assert ended.stderr.splitlines()[0] == (
-            "error: cannot write the output: No space left on device"
+            f"error: cannot write the output: {os.strerror(errno.ENOSPC)}"
         )
         assert "Traceback" not in ended.stderr
 

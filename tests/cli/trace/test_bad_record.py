@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -25,7 +26,7 @@ SPECS = {
         _ALIASES.encode(),
         r"bad.yaml:1:\d+: aliases expand it to more than",
     ),
-    "nested deeply": (b"matrix_sizes: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+    "nested deeply": (b"matrix_sizes: " + b"[" * 5000 + b"]" * 5000, r"bad.yaml:1:\d+: .* deep"),
     "no UTF-8": (b"\xff\xfe\x00matrix", "cannot read the spec bad.yaml"),
     "no YAML": (b"matrix_sizes: [16\nname: x: y", r"bad.yaml:\d+:\d+: not YAML"),
     "NaN": (b"matrix_sizes: [.nan]", "bad.yaml:1:15: matrix_sizes: nan is not a shape"),
@@ -86,7 +87,7 @@ def test_a_manifest_that_cannot_be_read_is_reported_and_stays(cli):
     manifest.mkdir()
     ended = cli(*RECORD, *SMALL, "--experiment", "e")
     assert ended.status == 3
-    assert "manifest.json cannot be read: Is a directory" in ended.stderr
+    assert f"manifest.json cannot be read: {os.strerror(errno.EISDIR)}" in ended.stderr
     manifest.rmdir()
     manifest.write_bytes(whole)
     assert cli(*RECORD, *SMALL, "--experiment", "e").status == 0
@@ -116,7 +117,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_the_same_command_continues(
         command = [*RECORD, "--matrix-sizes", "16,32,48,64,80,96", "--experiment"]
         ended = cli(*command, str(place / "e"))
         assert ended.status == 3, ended.stderr
-        assert "No space left on device" in ended.stderr
+        assert os.strerror(errno.ENOSPC) in ended.stderr
         assert "Traceback" not in ended.stderr
         shutil.copytree(place / "e", tmp_path / "e")
     finally:

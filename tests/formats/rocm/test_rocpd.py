@@ -171,9 +171,10 @@ def test_values_that_cannot_be_used(database):
         opened.commit()
     rows = read_rocpd(path)
     assert rows is not None
-    assert names(rows, "gpu") == ["kernel 99", "MEMORY_COPY_HOST_TO_DEVICE"]
-    assert rows.gpu.grid[0].tolist() == [0, 1, 1]
-    assert "1 have no usable time" in str(rows.problems[0])
+    assert names(rows, "gpu")[1:] == ["kernel 99", "MEMORY_COPY_HOST_TO_DEVICE"]
+    assert rows.gpu.grid[1].tolist() == [0, 1, 1]
+    # Work without a usable time is left out later, as that of every format is.
+    assert (rows.gpu.start_ns[0], rows.gpu.duration_ns[0]) == (0, 0)
 
 
 def test_a_database_without_a_column_is_partial(database):

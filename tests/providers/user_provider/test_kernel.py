@@ -77,7 +77,7 @@ def test_a_missing_function_suggests_the_nearest(tmp_path):
     ("source", "words"),
     [
         ("import nothing_of_that_name", "ModuleNotFoundError"),
-        ("x = 1\ny = 1 / 0", r"ZeroDivisionError: division by zero \(broken.py line 2\)"),
+        ("x = 1\ny = 1 / 0", r"ZeroDivisionError: .*\(broken.py line 2\)"),
         ("def f(a, b:\n", "SyntaxError"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("class Own(Exception): ...\nraise Own('boom')", r"Own: boom \(broken.py line 2\)"),

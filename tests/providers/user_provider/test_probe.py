@@ -38,7 +38,7 @@ def test_configurations_of_the_request_are_named_and_checked(tmp_path):
     path.write_text(SOURCE)
     (inspected,) = inspect_kernels([f"{path}:g"], configurations=[{"tile": 7}])
     assert inspected.configurations == {"tile7": {"tile": 7}}
-    with pytest.raises(RequestError, match="missing a required argument: 'tile'"):
+    with pytest.raises(RequestError, match="'tile'"):
         inspect_kernels([f"{path}:g"], configurations=[{"stages": 7}])
 
 

@@ -289,7 +289,7 @@ def test_without_a_kernel_it_says_what_to_add():
         ([{"bias": 3}], "the operation decides 'bias'"),
         ([{"tile": [1, 2]}], "not a number, text or boolean"),
         ([{"tile": float("nan")}], "not finite"),
-        ([{"tlie": 3}], "unexpected keyword argument 'tlie'"),
+        ([{"tlie": 3}], "'tlie'"),
     ],
 )
 def test_bad_configurations_are_refused(kernel, configurations, words):
@@ -301,10 +301,10 @@ def test_bad_configurations_are_refused(kernel, configurations, words):
 def test_a_parameter_that_nobody_gives_is_a_mistake_of_the_request(kernel):
     provider = kernel("def f(a, b, tile): ...")
     operation = parse_operation(NAME)
-    with pytest.raises(RequestError, match="missing a required argument: 'tile'") as raised:
+    with pytest.raises(RequestError, match="'tile'") as raised:
         provider.supports(operation, CPU)
     assert "CONFIGURATIONS" in raised.value.hint
-    with pytest.raises(RequestError, match=r"configuration stages2: missing .* 'tile'"):
+    with pytest.raises(RequestError, match=r"configuration stages2: .*'tile'"):
         list(
             kernel(
                 "def f(a, b, tile, stages=1): ...",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -92,7 +94,7 @@ def test_machine_code_is_quoted_around_its_product(result_set, make_record, tmp_
     assert str(tmp_path / "a.log") in text
     (tmp_path / "a.ptx").unlink()
     text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
-    assert "the assembly cannot be read: No such file" in text
+    assert f"the assembly cannot be read: {os.strerror(errno.ENOENT)}" in text
 
 
 def test_source_is_quoted_from_the_experiment(result_set, make_record, tmp_path, console_text):
@@ -108,7 +110,7 @@ def test_source_is_quoted_from_the_experiment(result_set, make_record, tmp_path,
     assert "registers 64" in " ".join(text.split())
     (tmp_path / "gen" / "a.mlir").unlink()
     text = console_text(lambda c: show_dispatch(results, "*", c), width=200)
-    assert "the source cannot be read: No such file" in text
+    assert f"the source cannot be read: {os.strerror(errno.ENOENT)}" in text
 
 
 def test_output_tail_cannot_drive_the_terminal(result_set, console_text):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.sweeps.values import interval_text, longer, percent
+from gemmetry.domain.units import format_change
+from gemmetry.reports.sweeps.values import interval_text, longer
 
 
 @pytest.mark.parametrize(
@@ -17,10 +18,11 @@ from gemmetry.reports.sweeps.values import interval_text, longer, percent
     ],
 )
 def test_large_ratios_are_not_given_in_percent(ratio, text, duration):
-    assert percent(ratio) == text
+    assert format_change(ratio) == text
     assert longer(ratio) == duration
 
 
 def test_an_interval_of_two_pairs_reads_well():
-    assert interval_text(0.004, 236.148) == " (-99.6 % to ×236)"
+    assert interval_text(0.004, 236.148) == " (too few runs, or too different ones)"
+    assert interval_text(20, 236.148) == " (×20 to ×236)"
     assert interval_text(None, None) == ""

@@ -27,7 +27,7 @@ def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="No space left") as caught:
+    with pytest.raises(StorageError, match=os.strerror(errno.ENOSPC)) as caught:
         write_atomically(path, b"new")
     assert caught.value.exit_status == 3
     assert "free some space" in caught.value.hint

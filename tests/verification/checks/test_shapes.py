@@ -258,13 +258,14 @@ def test_executables_are_closed(check, executable_of):
 def test_slow_shapes_are_left_out(check, monkeypatch, limit, built):
     monkeypatch.setattr(shapes, limit, {False: -1.0, True: -1.0})
     result, context = check(NAME)
-    assert result.text == f"passed: stopped after {built} of them, as they take long"
+    assert result.text == f"incomplete: stopped after {built} of them, as they take long"
     assert len(context.built) == built
 
 
 def test_slow_builds_are_counted(check, executable_of, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "_processor_s", lambda: now[0])
     monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 4.0, True: 4.0})
 
     def build(operation):
@@ -272,12 +273,26 @@ def test_slow_builds_are_counted(check, executable_of, monkeypatch):
         return executable_of(operation, product)
 
     result, _ = check(NAME, build=build)
-    assert result.text == "passed: stopped after 2 of them, as they take long"
+    assert result.text == "incomplete: stopped after 2 of them, as they take long"
+
+
+def test_waiting_for_a_busy_machine_cuts_nothing_short(check, executable_of, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "_processor_s", lambda: 0.0)
+
+    def build(operation):
+        now[0] += 20.0
+        return executable_of(operation, product)
+
+    result, _ = check(NAME, build=build)
+    assert result.text == "passed"
 
 
 def test_time_of_launches_is_no_time_of_builds(check, executable_of, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(shapes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(shapes, "_processor_s", lambda: now[0])
     monkeypatch.setattr(shapes, "LONGEST_S", {False: 100.0, True: 100.0})
     monkeypatch.setattr(shapes, "LONGEST_BUILDS_S", {False: 4.0, True: 4.0})
 

@@ -30,7 +30,7 @@ def build(
     A shape gets another candidate than cuBLAS only where that is shown to be faster, and only
     candidates that passed verification at level standard are ever chosen.
     """
-    from gemmetry.cli.console import note, print_json
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.dispatcher.building import build_table
     from gemmetry.dispatcher.problems import CUBLAS
     from gemmetry.dispatcher.table import write_table
@@ -53,7 +53,7 @@ def build(
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
     if json:
-        print_json(built.table.document())
+        print_facts(**built.table.document())
     else:
         say(
             f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "

@@ -38,7 +38,7 @@ def evaluate(
 
     A replay of stored times: nothing runs, and no GPU is needed.
     """
-    from gemmetry.cli.console import print_json
+    from gemmetry.cli.console import print_facts
     from gemmetry.cli.dispatcher.tables import open_table
     from gemmetry.cli.tables import check_outputs, write_outputs
     from gemmetry.dispatcher.documents import evaluation_document, replay_table
@@ -52,7 +52,7 @@ def evaluate(
     finally:
         opened.close()
     if json:
-        print_json(evaluation_document(found))
+        print_facts(**evaluation_document(found))
     else:
         _print(found)
     write_outputs(replay_table(found), output or ())

@@ -102,10 +102,15 @@ def run(
         raise typer.Exit(_run(planned, fresh=fresh, as_json=json))
 
 
+_MOST_LOGS = 5
+"""Failed points whose logs are named."""
+
+
 def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.domain.errors import InterruptedRunError
     from gemmetry.domain.units import counted, noun_for
     from gemmetry.reports.job_progress import JobProgress
+    from gemmetry.training.points import LOG
 
     folder = shlex.quote(str(planned.folder))
     again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
@@ -125,6 +130,10 @@ def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     if failed:
         again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
         note(f"{failed} of {counted(count, 'point')} failed; {again}")
+        for point in found.failed[:_MOST_LOGS]:
+            note(f"  {point.folder}: {planned.folder / point.folder / LOG}")
+        if failed > _MOST_LOGS:
+            note(f"  and {failed - _MOST_LOGS} more, each with a {LOG}")
     note(f"sweep: {planned.folder}")
     if failed < count:
         note("analyse it:", command=f"gemmetry sweep analyze {folder}")

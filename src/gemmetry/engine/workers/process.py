@@ -14,6 +14,8 @@ from pathlib import Path
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.failures import (
+    COMPILING_HUNG_SHARE,
+    HUNG,
     TAIL_BYTES,
     Ending,
     WorkerLost,
@@ -151,11 +153,17 @@ class WorkerProcess:
         except ChannelClosed:
             raise self._reap() from None
 
-    def set_deadline(self, stage: Stage, doing: str, factor: float = 1) -> None:
-        """Set the deadline of the next reply to `factor` times that of `stage`, from now; `doing`
-        is for the message."""
-        seconds = factor * self._context.settings.deadlines_s[stage]
-        self.set_limit(seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds)))
+    def set_deadline(
+        self, stage: Stage, doing: str, factor: float = 1, expected_s: float | None = None
+    ) -> None:
+        """Set the deadline of the next reply to `factor` times that of `stage`, from now; to less
+        where it is expected after `expected_s`. `doing` is for the message."""
+        whole = seconds = factor * self._context.settings.deadlines_s[stage]
+        if expected_s is not None:
+            seconds = min(whole, max(COMPILING_HUNG_SHARE * whole, HUNG * expected_s))
+        self.set_limit(
+            seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds, whole))
+        )
 
     def set_limit(self, seconds: float, late: Ending) -> None:
         """Require the next reply within `seconds` from now; otherwise the worker ends as `late`."""

@@ -38,6 +38,7 @@ from gemmetry.reports.labels import (
     difference_sign,
     format_half_width,
     format_ratio,
+    noted_checks,
     operation_title,
     outcome_counts,
     shorten_configurations,
@@ -254,7 +255,13 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     if refused:
         many = counted(sum(refused), "small shape")
         console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
-    return bool(checks or refused)
+    noted = [(word, noted_checks(records, word)) for word in ("incomplete", "property")]
+    for word, found in noted:
+        if found:
+            named = ", ".join(f"{check} ({count})" for check, count in found.items())
+            what = "Cut short" if word == "incomplete" else "Properties"
+            console.print(Text(f"{what}: {named}, of {counted(len(records), 'dispatch')}"))
+    return bool(checks or refused or any(found for _, found in noted))
 
 
 def _print_footer(

@@ -21,7 +21,7 @@ SUMMARY = (
 )  # fmt: skip
 
 PRESETS: dict[str, str] = {
-    "gemmetry": "every column of docs/columns.md",
+    "gemmetry": "every column (gemmetry help columns)",
     "summary": f"{', '.join(SUMMARY)}",
     "dispatch-profiler": "the columns of the IREE dispatch profiler's CSV, under its names",
 }

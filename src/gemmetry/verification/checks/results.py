@@ -17,6 +17,10 @@ class CheckOutcome(StrEnum):
     WARNED = "warned"
     FAILED = "failed"
     NOT_APPLICABLE = "not applicable"
+    INCOMPLETE = "incomplete"
+    """What was tried is correct, but the check was cut short."""
+    PROPERTY = "property"
+    """Not wrong, but worth knowing: a range, or a relation between results, that does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,14 @@ def failed(name: str, detail: str, first_bad: str = "") -> CheckResult:
 
 def warned(name: str, detail: str) -> CheckResult:
     return CheckResult(name, CheckOutcome.WARNED, detail)
+
+
+def incomplete(name: str, detail: str) -> CheckResult:
+    return CheckResult(name, CheckOutcome.INCOMPLETE, detail)
+
+
+def property_of(name: str, detail: str) -> CheckResult:
+    return CheckResult(name, CheckOutcome.PROPERTY, detail)
 
 
 def not_applicable(name: str, detail: str) -> CheckResult:

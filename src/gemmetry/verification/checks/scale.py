@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gemmetry.domain.operation import Operation
+from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import values
-from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.checks.results import (
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+    property_of,
+)
 from gemmetry.verification.context import INTEGERS, Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs.exact import ExactCase
-from gemmetry.verification.inputs.scaled import overflowing, scaled_along_k, subnormal
+from gemmetry.verification.inputs.scaled import (
+    HONEST_SPAN,
+    overflowing,
+    scaled_along_k,
+    subnormal,
+)
 from gemmetry.verification.inputs.special import objection
 
 _NO_ROOM = "the range of these formats is too small for such inputs"
@@ -31,7 +43,10 @@ def check_scaled_along_k(context: Context) -> CheckResult:
         return not_applicable(name, _NO_ROOM)
     run = context.run_exact(name, case)
     was_wrong = bool(context.first_errors.bad_count)
-    return _explained(context, context.verdict_of_exact(name, run, guess=was_wrong))
+    result = context.verdict_of_exact(name, run, guess=was_wrong)
+    base = context.case(INTEGERS, exact_inputs.integers)
+    assert base is not None
+    return _explained(context, result, base.inputs)
 
 
 def _within_bound(name: str, context: Context) -> CheckResult:
@@ -44,20 +59,49 @@ def _within_bound(name: str, context: Context) -> CheckResult:
     )
     if launch.same_as(context.first):
         return passed(name)
-    return _explained(context, context.judge_by_bound(name, launch, context.reference))
+    result = context.judge_by_bound(name, launch, context.reference)
+    return _explained(context, result, context.inputs)
 
 
-def _explained(context: Context, result: CheckResult) -> CheckResult:
+def _explained(context: Context, result: CheckResult, unscaled: Sequence[Array]) -> CheckResult:
     """A failure that mentions what is special about these inputs, where others gave a correct
-    result."""
+    result; a property where scaling by the largest number, as kernels honestly do, explains it."""
     if not result.is_failure or context.first_errors.bad_count:
         return result
+    evidence = context.evidence.get(result.name)
+    if _holds_honest_span(context, result.name, unscaled):
+        return property_of(
+            result.name,
+            f"numbers that differ by up to 2^{HONEST_SPAN} along K count (or as far as their "
+            "format reaches), at either end of the range, but not all that the formats allow: they "
+            "share a scale with the largest one, of a row, a block or a tensor",
+        )
+    if evidence is not None:
+        context.evidence[result.name] = evidence
     why = (
         "columns of A times powers of two and rows of B divided by them change no product, but "
         "the result is wrong: numbers share a scale (of a block or row), have a fixed point or a "
         "narrower range, or are cut off at an epsilon"
     )
     return failed(result.name, f"{why}; {result.detail}", result.first_bad)
+
+
+def _holds_honest_span(context: Context, name: str, unscaled: Sequence[Array]) -> bool:
+    """Whether results are within their bounds if numbers differ by :data:`HONEST_SPAN` only, at
+    both ends of the range: no threshold, fixed point or narrower range does both."""
+    reference = context.reference
+    if unscaled is not context.inputs:
+        reference = context.reference_of(unscaled)
+    for end in (0, 1):
+        inputs = scaled_along_k(context.operation, unscaled, end=end)
+        if inputs is None:
+            return False
+        launch = context.launcher.launch(
+            context.put(inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
+        )
+        if context.judge_by_bound(name, launch, reference).is_failure:
+            return False
+    return True
 
 
 def check_subnormals(context: Context) -> CheckResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import exact, memory, special, values
 from gemmetry.verification.checks.results import (
     BUGS,
+    CheckOutcome,
     CheckResult,
     failed,
     not_applicable,
@@ -51,6 +53,24 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
 _FIRST = (*_EACH, special.check_nan_spreads)
 """Checks for the first of them, which has a remainder along every axis, and for all thorough ones:
 two more launches each."""
+
+
+class Spent:
+    """The time since it was created, less what a busy machine adds: by the clock, or by the
+    processor time of this process and of what it has waited for, whichever is shorter."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), _processor_s()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent so far."""
+        began, processor_began = self._began
+        return min(time.monotonic() - began, _processor_s() - processor_began)
+
+
+def _processor_s() -> float:
+    return sum(os.times()[:4])
 
 
 @dataclass(frozen=True)
@@ -133,13 +153,14 @@ def _try_all(
     name: str,
     options: Iterator[tuple[Operation, ...]],
 ) -> CheckResult:
-    shapes, tried, began, builds_s = 0, 0, time.monotonic(), 0.0
+    shapes, tried, spent, builds_s = 0, 0, Spent(), 0.0
     refused: list[str] = []
     for candidates in options:
-        is_late = time.monotonic() - began > LONGEST_S[context.thorough]
+        is_late = spent.seconds > LONGEST_S[context.thorough]
         if is_late or builds_s > LONGEST_BUILDS_S[context.thorough]:
             late = f"stopped after {tried} of them, as they take long"
-            return _passed(name, shapes, refused, late)
+            stopped = _passed(name, shapes, refused, late)
+            return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
         tried_last = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
             checks = _FIRST if context.thorough or not shapes else _EACH
@@ -184,10 +205,10 @@ def attempt(
     """Build `operation` and run `checks` on it until one fails, for the check `name` of
     `context`."""
     executable: Executable | None = None
-    began, build_seconds = time.monotonic(), 0.0
+    spent, build_seconds = Spent(), 0.0
     try:
         executable = companions.build(operation)
-        build_seconds = time.monotonic() - began
+        build_seconds = spent.seconds
         if executable is None:
             return Attempt(operation, refusal="not supported")
         failure = _failure(context, companions, name, operation, executable, checks)

@@ -186,7 +186,8 @@ def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RequestError(
-            f"the manifest {path} is not valid TOML: {error}", hint="See docs/my-kernel.md."
+            f"the manifest {path} is not valid TOML: {error}",
+            hint="`gemmetry help my-kernel` shows a manifest.",
         ) from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     if stray := [name for name in document if name not in tables]:
@@ -381,7 +382,7 @@ class _Reader:
             raise RequestError(
                 f"{self._where}: operations: {error.message}",
                 hint="Write formats and layouts of A, B and C as in names of operations: "
-                "bf16t_bf16n_bf16t (docs/names.md).",
+                "bf16t_bf16n_bf16t (gemmetry help names).",
             ) from None
 
     def _trait(self, text: str) -> Trait:
@@ -391,7 +392,9 @@ class _Reader:
         return Trait(text)
 
     def _mistake(self, key: str, problem: str) -> RequestError:
-        return RequestError(f"{self._where}: {key}: {problem}", hint="See docs/my-kernel.md.")
+        return RequestError(
+            f"{self._where}: {key}: {problem}", hint="`gemmetry help my-kernel` shows a manifest."
+        )
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:
