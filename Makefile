@@ -33,11 +33,12 @@ DEMO_SWEEP := $(DEMO_FOLDER)-sweep
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest constraints test-masked test-loaded lint types docs bench clean
+.PHONY: help demo test test-gpu test-newest constraints test-masked test-loaded lint types docs bench clean
 
 help:
 	@echo "make demo   profile a few products on this machine's CPU, trace some, train, and write reports"
 	@echo "make test   lint, types, layers and the whole test suite"
+	@echo "make test-gpu  the tests that need a GPU, those that need it to themselves last"
 	@echo "make test-newest  the same with the newest packages, in $(NEWEST); make constraints: keep them"
 	@echo "make test-masked  the suite without the widest vectors; make test-loaded: with busy processes"
 	@echo "make lint   ruff, the layer contract, and the words of docs/style.md"
@@ -70,6 +71,10 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed lint types
 	$(BIN)/python -m pytest -n 2
+
+test-gpu: $(VENV)/.test-installed
+	$(BIN)/python -m pytest tests/gpu -m "not alone" -n 6
+	$(BIN)/python -m pytest tests/gpu -m alone
 
 # The newest packages instead of constraints.txt, and the file for them when all is green.
 test-newest:

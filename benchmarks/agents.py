@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gemmetry.domain.dispatch import Plan, ProviderRequest
 from gemmetry.domain.dtypes import F32
@@ -115,7 +116,7 @@ def _ray_cluster(agents: int) -> Iterator[dict[str, str]]:
     request; the options of the executor for it."""
     from ray.cluster_utils import Cluster
 
-    small = {"object_store_memory": 80 << 20}
+    small: dict[str, Any] = {"object_store_memory": 80 << 20}
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, **small},
@@ -131,7 +132,9 @@ def _ray_cluster(agents: int) -> Iterator[dict[str, str]]:
 def report(executor: str, agents: int, dispatches: int, milliseconds: float) -> None:
     """Print what one executor reaches."""
     is_ray = executor == "ray"
-    with _ray_cluster(agents) if is_ray else contextlib.nullcontext({}) as options:
+    nothing: dict[str, str] = {}
+    cluster = _ray_cluster(agents) if is_ray else contextlib.nullcontext(nothing)
+    with cluster as options:
         share = max(2 * PER_OPERATION, dispatches // agents)
         one = measure(1, share, milliseconds, executor, options)
         every = measure(agents, dispatches, milliseconds, executor, options)

@@ -28,7 +28,7 @@ from gemmetry.analysis.history.changes import history_changes
 from gemmetry.analysis.history.checking import check_history
 from gemmetry.analysis.history.series import device_history
 from gemmetry.reports.history.site import write_site
-from gemmetry.store.history.folder import append, read_history
+from gemmetry.store.history.folder import StoredHistory, append, read_history
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 import histories
@@ -47,8 +47,18 @@ POWERS = (
 )  # fmt: skip
 """Factors of slower kernels, with the noise of each dispatch and the threshold of the check."""
 
-SINCE = (3, 4, 5, 6, 8, 10, 15, 20)
+SINCE = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 """Runs after a change at which it is looked for."""
+
+LENGTHS = (5, 8, 12, 20, 40)
+"""Runs of young histories, the newest of which has a slower kernel."""
+
+SIZES = (1.05, 1.10, 1.30, 1.50)
+NOISES_OF_RUNS = (0.005, 0.01, 0.03)
+"""Of each dispatch, and of the night in addition."""
+
+YOUNG = (5, 8, 12, 60)
+"""Lengths of histories in which false alarms are counted."""
 
 
 def wander(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -140,6 +150,45 @@ def power(
     return Power(len(found), len(delays), tuple(sorted(delays.values())))
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRun:
+    """Of histories whose newest run has a slower kernel, in 100: what their check shows."""
+
+    found: float
+    """An alarm for that kernel."""
+    promised: float
+    """By the mean chance that the checks of unchanged histories state for it."""
+    others: float
+    """An alarm for another dispatch."""
+
+
+def first_run(
+    factor: float, runs: int, noise: float, *, shapes: int = 4, histories_: int = 100
+) -> FirstRun:
+    """How often a kernel that takes `factor` times as long is an alarm in the first run after it,
+    the last of `runs`, in a history of three dispatches for each of `shapes`."""
+    found = others = 0
+    promised = 0.0
+    for seed in range(histories_):
+        synthetic = histories.SyntheticHistory(
+            shapes=shapes, runs=runs, noise=noise, host_noise=noise, seed=seed
+        )
+        entries = synthetic.entries()
+        device = device_history(entries[0].device, entries)
+        unchanged = history_changes(device, threshold=THRESHOLD)
+        name = synthetic.dispatch("triton", 0)
+        own = next(n for n, key in enumerate(device.keys) if f"{key[0]}:{key[1]}" == name)
+        promised += unchanged.power(own, factor - 1, most_after=1).share
+        synthetic.slow(factor, runs - 1, provider="triton", shape=0)
+        entries = synthetic.entries()
+        check = check_history(StoredHistory(runs={entries[0].device: entries}), latest=10,
+                              threshold=THRESHOLD)  # fmt: skip
+        alarms = {one.name for one in check.new if one.is_alarm}
+        found += name in alarms
+        others += bool(alarms - {name})
+    return FirstRun(*(100 * count / histories_ for count in (found, promised, others)))
+
+
 def speed(series: int, runs: int) -> dict[str, float]:
     """Seconds of processor time of each step, for a history with changes of all causes; MB."""
     synthetic = histories.SyntheticHistory(shapes=-(-series // 3), runs=runs)
@@ -172,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--series", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=365)
+    parser.add_argument("--histories", type=int, default=100)
     chosen = parser.parse_args(arguments)
     series, runs = chosen.series, chosen.runs
     print(f"{series} series of {runs} runs, processor time")
@@ -182,20 +232,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n| noise | runs | series with a change | not noise | kernel | alarms |")
     print("|---|---|---|---|---|---|")
     for kind in NOISES:
-        for length in sorted({60, runs}):
+        for length in sorted({*YOUNG, runs}):
             counts = false_alarms(kind, series, length)
             causes = sum(counts[cause] for cause in ChangeCause if cause is not ChangeCause.NOISE)
             print(f"| {kind} | {length} | {counts['series']} | {causes} | {counts['kernel']} "
                   f"| {counts['alarms']} |")  # fmt: skip
+    heads = " | ".join(f"{length} runs" for length in LENGTHS)
+    print(f"\n| noise | slower by | {heads} |")
+    print("|---|---|" + "---|" * len(LENGTHS))
+    for noise in NOISES_OF_RUNS:
+        for factor in SIZES:
+            shown = [first_run(factor, length, noise, histories_=chosen.histories)
+                     for length in LENGTHS]  # fmt: skip
+            cells = " | ".join(f"{one.found:.0f} ({one.promised:.0f})" for one in shown)
+            print(f"| {noise:.1%} | {factor - 1:.0%} | {cells} |".replace("%", " %"))
     print("\n| slower by | noise | --threshold | found | kernel | half after | all after |")
     print("|---|---|---|---|---|---|---|")
     for factor, noise, threshold in POWERS:
-        shown = power(factor, series, runs, noise=noise, threshold=threshold)
+        grown = power(factor, series, runs, noise=noise, threshold=threshold)
         half, last = (
-            str(shown.delays[count - 1]) if len(shown.delays) >= count else "–" for count in (5, 10)
+            str(grown.delays[count - 1]) if len(grown.delays) >= count else "–" for count in (5, 10)
         )
-        print(f"| {factor - 1:.0%} | {noise:.1%} | {threshold:.0%} | {shown.found} "
-              f"| {shown.kernel} | {half} | {last} |".replace("%", " %"))  # fmt: skip
+        print(f"| {factor - 1:.0%} | {noise:.1%} | {threshold:.0%} | {grown.found} "
+              f"| {grown.kernel} | {half} | {last} |".replace("%", " %"))  # fmt: skip
 
 
 if __name__ == "__main__":

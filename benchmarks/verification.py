@@ -26,6 +26,7 @@ from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import CHECKS, verify
@@ -107,7 +108,7 @@ def main() -> None:
             builder = CompanionBuilder(provider, workspace)
             companions = builder.companions(dispatch, level)
 
-            def once(level: str = level, companions: object = companions) -> None:
+            def once(level: str = level, companions: Companions | None = companions) -> None:
                 verdict = verify(
                     executable, operation, inputs, reference, level=level, companions=companions
                 )

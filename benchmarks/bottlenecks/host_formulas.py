@@ -63,7 +63,7 @@ def shared_memory(work: Work, given: Words, at: npt.NDArray[np.int64]) -> Words:
     total = np.zeros(len(at), dtype=np.uint32)
     for _ in range(work.steps):
         found = table[row, lane]
-        row = found[:, 0]
+        row = found[:, 0].astype(np.int64)
         total += found[:, 1] ^ found[:, 2] ^ found[:, 3]
     return total
 

@@ -81,6 +81,14 @@ def memory(size_bytes: int) -> Iterator[int]:
         checked(driver.cuMemFree(address), "freeing memory")
 
 
+def blocks_per_processor(kernel: Kernel, launch: Launch) -> int:
+    """How many of its blocks a multiprocessor runs at a time."""
+    occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        driver.CUfunction(kernel.address), launch.threads, launch.dynamic_bytes
+    )
+    return int(checked(occupancy, f"querying the occupancy of {kernel.name}"))
+
+
 def measure(planted: Planted, variant: str, architecture: str, launches: int) -> Row:
     """Launch one variant, and check what it wrote.
 
@@ -92,7 +100,7 @@ def measure(planted: Planted, variant: str, architecture: str, launches: int) ->
     kernel = Kernel(compile_file(SOURCES, planted.name, (), architecture), name)
     if launch.dynamic_bytes > _STATIC_SHARED_BYTES:
         kernel.allow_shared_memory(launch.dynamic_bytes)
-    each = kernel.blocks_per_processor(launch.threads, launch.dynamic_bytes)
+    each = blocks_per_processor(kernel, launch)
     blocks = launch.blocks(device_attribute("MULTIPROCESSOR_COUNT"), each)
     given = planted.given(variant)
     written = np.empty(planted.words or blocks * launch.threads, dtype=np.uint32)

@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +113,7 @@ def launcher(variant: DecodeVariant, weights: Weights, name: str) -> Launch | st
 
     def allocate(size: int) -> int:
         keep.append(torch.zeros(size, dtype=torch.uint8, device="cuda"))
-        return keep[-1].data_ptr()
+        return int(keep[-1].data_ptr())
 
     roles = [spec.role for spec in (*operation.inputs, operation.output)]
     loaded = LoadedPlan(plan, roles, compiled, allocate)
@@ -150,7 +149,7 @@ def torch_launchers(weights: Weights, dtype: str) -> dict[str, Launch]:
     if dtype != "e4m3":
         return {"torch": mm}
     one = torch.ones((), device="cuda")
-    found = {}
+    found: dict[str, Callable[[int, int], None]] = {}
     for fast in (False, True):
 
         def scaled(copy: int, stream: int, fast: bool = fast) -> None:
@@ -235,7 +234,7 @@ def swept(name: str) -> list[DecodeVariant]:
 
 def compile_all(wanted: dict[str, list[DecodeVariant]]) -> None:
     """Compile what the run needs on all cores."""
-    needed = {}
+    needed: dict[Any, None] = {}
     for name, variants_of_it in wanted.items():
         operation = parse_operation(name)
         for variant in variants_of_it:
@@ -293,15 +292,17 @@ def main() -> None:
         )  # fmt: skip
         print("   " + ", ".join(f"{one} {t:.2f}" for one, t in measured.items() if one not in own))
         ranked = sorted(own, key=measured.__getitem__)
-        for one in ranked[: given.top]:
-            took = measured[one]
-            print(f"   {took:8.2f} us  x{library / took:.3f}  share {reading / took:.3f}  {one}")
+        for best_one in ranked[: given.top]:
+            took = measured[best_one]
+            print(
+                f"   {took:8.2f} us  x{library / took:.3f}  share {reading / took:.3f}  {best_one}"
+            )
         gains.setdefault(m, []).append(library / measured[ranked[0]])
         shares.setdefault(m, []).append(reading / measured[ranked[0]])
         for field in FIELDS if given.search else ():
             best: dict[Any, float] = {}
-            for one in ranked:
-                best.setdefault(getattr(parse_variant(one), field), measured[one])
+            for own_one in ranked:
+                best.setdefault(getattr(parse_variant(own_one), field), measured[own_one])
             values = ", ".join(f"{value}: {best[value]:.2f}" for value in sorted(best))
             print(f"     best by {field}: {values}")
         rows.append({"m": m, "n": n, "k": k, "dtype": given.dtype, "us": measured})
@@ -317,4 +318,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -32,7 +32,8 @@ def dispatches(records: Iterable[Record]) -> list[str]:
     found: list[str] = []
     for group in group_by_problem(measured).values():
         problem = problem_of(parse_operation(group[0].operation))
-        times = {name: one.measurement.median_ns for name, one in best_times(group).items()}
+        best = best_times(group).items()
+        times = {name: one.measurement.median_ns for name, one in best if one.measurement}
         for name, ns in times.items():
             if name != CUBLAS and ns <= NEARLY * times.get(CUBLAS, 0.0):
                 found += [f"{one.name}_{parts_of(name)[1]}" for one in problem.for_proof]

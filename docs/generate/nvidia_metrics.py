@@ -40,7 +40,7 @@ class _Library:
         kind = type("Fields", (ctypes.Structure,), {"_fields_": names})
         # The size that the library expects has no padding after the last field.
         size = getattr(kind, last).offset + getattr(kind, last).size
-        given = kind(size, None, *fields.values())
+        given: ctypes.Structure = kind(size, None, *fields.values())
         status = getattr(self._library, function)(ctypes.byref(given))
         if status:
             raise SystemExit(f"{function} ended with status {status}")

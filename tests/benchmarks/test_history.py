@@ -29,7 +29,13 @@ def test_a_change_as_large_as_the_threshold_is_found_and_counts_as_none() -> Non
 
 
 def test_the_figures_are_printed(capsys) -> None:
-    history.main(["--series", "30", "--runs", "20"])
+    history.main(["--series", "30", "--runs", "20", "--histories", "1"])
     printed = capsys.readouterr().out
     assert "| changes and causes |" in printed
     assert all(kind in printed for kind in history.NOISES)
+
+
+def test_a_large_step_is_an_alarm_in_the_first_run_after_it() -> None:
+    shown = history.first_run(1.5, 5, 0.01, histories_=10)
+    assert (shown.found, shown.others) == (100, 0)
+    assert shown.promised > 80

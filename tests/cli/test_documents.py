@@ -1,10 +1,14 @@
-"""Every command line of the dispatch profiler's document does what the document says: it parses as
-written, it plans what is meant, and the three commands share a folder."""
+"""Every command line of the documents does what they say, with gemmetry's command in place of the
+script: it parses as written, it plans what is meant, and what one writes the next one reads."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import shlex
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -206,3 +210,242 @@ def test_the_folder_of_one_command_serves_the_next(cli):
     assert record["compile_ns"] == build["compile_ns"]
     assert binary.stat().st_mtime_ns == made
     assert {path.name for path in folder.glob("[!.]*")} == names
+
+
+# The sweep analysis document.
+
+SWEEP_FOLDER = "experiments/sweep_20251124_222204"
+ANALYSIS = f"{SWEEP_FOLDER}/tracelens_analysis"
+TOP = f"{ANALYSIS}/top5_gemm_kernels_time_variance"
+TRAINING = "--config config/single_node/gemm_overlap_comm.yaml"
+TOP_INPUT = "scripts/gemm_analysis/rocprof_top5_kernels.yaml"
+CU_INPUT = "scripts/gemm_analysis/rocprof_cu_only.yaml"
+
+RUNS = [
+    f"--channels 28,42,56,70 --threads 256,512 {TRAINING}",
+    f"--rocprof --rocprof-input {CU_INPUT} --channels 28,42,56 --threads 256,512 {TRAINING}",
+    f"--rocprof --rocprof-input {TOP_INPUT} --channels 28,42,56 --threads 256,512 {TRAINING}",
+    "--rocprof --stats --channels 28,42,56,70 --threads 256,512",
+    f"--rocprof --stats --rocprof-input {TOP_INPUT} --channels 28,42,56,70 --threads 256,512",
+    f"--rocprof --stats --rocprof-input {CU_INPUT} --channels 28,42,56,70 --threads 256,512",
+    f"--skip-existing --channels 28,42,56,70 --threads 256,512 {TRAINING}",
+]
+"""Of ``run_train_various_channels.sh``; the last one is the script's own, for a first run."""
+
+ANALYSES = [
+    (f"--base-path {ANALYSIS} --threads 256 512 --channels 28 42 56 70 --ranks 0 1 2 3 4 5 6 7 "
+     "--top-k 5", "variance", [f"{TOP}.csv"]),
+    (f"--base-path {ANALYSIS} --threads 256 512 --channels 28 42 56 70 --top-k 5", "variance",
+     [f"{TOP}.csv"]),
+    (f"--csv-path {TOP}.csv --output-dir {ANALYSIS}/plots", "plots",
+     [f"{ANALYSIS}/plots/variance_by_threads_boxplot.png",
+      f"{ANALYSIS}/plots/variance_thread_channel_interaction.png"]),
+    (f"--csv-path {TOP}.csv --output-dir elsewhere", "plots",
+     ["elsewhere/variance_by_ranks_boxplot.png"]),
+    (f"--csv-path {TOP}.csv", "plots", [f"{ANALYSIS}/plots/variance_by_channels_boxplot.png"]),
+    (f"--input-csv {TOP}.csv --base-path {SWEEP_FOLDER}", "timestamps",
+     [f"{TOP}_with_timestamps.csv"]),
+    (f"--input-csv {TOP}_with_timestamps.csv --tracelens-path {ANALYSIS}", "overlap",
+     [f"{TOP}_with_collective_overlap.csv"]),
+    (f"--sweep-dir {SWEEP_FOLDER} --analysis-dir tracelens_analysis", "timeline",
+     [f"{ANALYSIS}/gpu_timeline_all_configs_mean.xlsx"]),
+    (f"--sweep-dir {SWEEP_FOLDER} --analysis-dir tracelens_analysis", "collectives",
+     [f"{ANALYSIS}/nccl_master_all_configs.xlsx", f"{ANALYSIS}/nccl_master_all_configs.csv"]),
+]  # fmt: skip
+"""Of the scripts that analyse; the step of ours; the files that the document says are written."""
+
+
+@pytest.fixture
+def sweep(cli, tmp_path, sweeps):
+    """`cli` in a folder with the document's sweep, without the folder of its analysis."""
+    points = [
+        sweeps.MadePoint(threads=threads, channels=channels, slowdown={sweeps.UP.kernel: 1.3},
+                         layers=2)
+        for threads in (256, 512) for channels in (28, 42)
+    ]  # fmt: skip
+    sweeps.write_sweep(tmp_path / SWEEP_FOLDER, points)
+    return cli
+
+
+@pytest.fixture
+def with_rocprofv3(tmp_path, monkeypatch, rocprofv3):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "rocprofv3"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} '
+                       f'{shlex.quote(rocprofv3.__file__)} "$@"\n')  # fmt: skip
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("line", RUNS)
+def test_a_sweep_is_planned(cli, with_rocprofv3, rocprofv3, line):
+    Path("top.csv").write_text(f"kernel_name\n{rocprofv3.GEMM}\n")
+    made = cli("sweep", "rocprof-input", "--input-csv", "top.csv", "--output-yaml", TOP_INPUT)
+    assert made.status == 0, made.stderr
+    planned = cli("sweep", "run", *shlex.split(line), "--override", "distributed.backend=gloo",
+                  "--dry-run", "--json")  # fmt: skip
+    assert planned.status == 0, planned.stderr
+    points = json.loads(planned.stdout)["points"]
+    channels = (28, 42, 56) if "28,42,56 " in line else (28, 42, 56, 70)
+    assert {(one["threads"], one["channels"]) for one in points} == {
+        (threads, number) for threads in (256, 512) for number in channels
+    }
+    # A file of the document that is not there is gemmetry's own, which a note says.
+    for name in ("gemm_overlap_comm.yaml", "rocprof_cu_only.yaml"):
+        assert (name in planned.stderr) == (name in line)
+
+
+def test_a_file_of_ones_own_comes_before_that_of_the_document(cli):
+    for path in (TRAINING.split()[1], "gemm_overlap_comm.yaml"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("training: {no_such_key: 3}\n")
+        assert "no_such_key" in cli("sweep", "run", "--config", path, "--dry-run").stderr
+
+
+def test_a_sweep_is_analysed_into_the_folder_that_is_named(sweep):
+    for line, step, files in ANALYSES:
+        ended = sweep("sweep", "analyze", *shlex.split(line), "--only", step)
+        assert ended.status == 0, (line, ended.stderr)
+        assert [name for name in files if not Path(name).is_file()] == [], line
+        for name in files:
+            Path(name).rename(f"{name}.seen")
+    assert not Path(SWEEP_FOLDER, "analysis").exists()
+    assert not Path(SWEEP_FOLDER, "plots").exists()
+
+
+def test_names_of_nvidia_in_an_input_of_rocprofv3_are_warned_of(sweep, sweeps, rocprofv3):
+    assert sweep("sweep", "analyze", "--base-path", ANALYSIS, "--only", "variance").status == 0
+    line = f"--input-csv {TOP}.csv --output-yaml {TOP_INPUT}"
+    ended = sweep("sweep", "rocprof-input", *line.split())
+    assert ended.status == 0
+    assert "warning:" in ended.stderr and sweeps.UP.kernel[:20] in ended.stderr
+    with Path(f"{TOP}.csv").open() as file:
+        names = {row["kernel_name"] for row in csv.DictReader(file)}
+    listed = Path(TOP_INPUT).with_name("rocprof_top5_kernels_kernel_list.txt").read_text()
+    assert set(listed.splitlines()) == names
+    Path("amd.csv").write_text(f"kernel_name\n{rocprofv3.GEMM}\nmatmul_kernel\n")
+    ended = sweep("sweep", "rocprof-input", "--input-csv", "amd.csv", "--output-yaml", TOP_INPUT)
+    assert "warning" not in ended.stderr
+
+
+def test_sweeps_are_compared_on_one_page(sweep, tmp_path, sweeps):
+    sweeps.write_sweep(tmp_path / "experiments/sweep_20251121_155219",
+                       [sweeps.MadePoint(threads=256, channels=28, layers=2)])  # fmt: skip
+    line = (f"--sweep1 experiments/sweep_20251121_155219 --sweep2 {SWEEP_FOLDER} "
+            '--label1 "Base ROCm" --label2 "ROCm 7.0" --output sweep_comparison.html')  # fmt: skip
+    ended = sweep("sweep", "compare", *shlex.split(line))
+    assert ended.status in (0, 1), ended.stderr
+    page = Path("sweep_comparison.html").read_text()
+    assert "Base ROCm" in page and "ROCm 7.0" in page
+
+
+# The Nsight Compute document. Its program is gemmetry's block-scaled product.
+
+PROGRAM = "python dense_blockscaled_gemm_persistent.py"
+PRODUCT = (
+    "--mnkl 8192,8192,1024,1 --mma_tiler_mn 256,128 --cluster_shape_mn 2,1 "
+    "--ab_dtype Float4E2M1FN --sf_dtype Float8E8M0FNU --sf_vec_size 16 --c_dtype Float16 "
+    "--skip_ref_check --iterations 1"
+)
+METRICS = (
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed,"
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed,"
+    "smsp__average_warps_issue_stalled_barrier_per_issue_active.pct,"
+    "smsp__average_warps_issue_stalled_membar_per_issue_active.pct,"
+    "smsp__average_warps_issue_stalled_mio_throttle_per_issue_active.pct,"
+    "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.pct,"
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum,lts__t_sectors_srcunit_tex_op_read.sum"
+)
+NCU = [
+    "--set full --target-processes all --force-overwrite -o baseline_profile",
+    "--section SpeedOfLight --section MemoryWorkloadAnalysis --section WarpStateStats "
+    "--section Occupancy --target-processes all --force-overwrite -o baseline_quick",
+    "--set full -o profile_n128",
+    "--set full -o profile_n256",
+    f"--csv --metrics {METRICS}",
+]
+
+
+@pytest.mark.parametrize("line", NCU)
+def test_counters_are_collected_as_ncu_is_started(cli, line):
+    own = f"{PRODUCT} --set x --json=true"
+    words = [*line.split(), *PROGRAM.split(), *own.split()]
+    ended = cli("counters", "collect", "--dry-run", "--json", *words)
+    assert ended.status == 0, ended.stderr
+    started = json.loads(ended.stdout)["command"]
+    at = started.index("python")
+    assert shlex.join(started[at:]) == f"{PROGRAM} {own}"
+    given = shlex.split(line)
+    pairs = dict(pairwise(started[:at]))
+    assert pairs["--target-processes"] == "all"
+    assert pairs.get("--set") == ("full" if "--set" in given else None)
+    for option, value in pairwise(given):
+        if option == "--section":
+            assert value in started
+        elif option == "--metrics":
+            assert set(value.split(",")) <= set(pairs["--metrics"].split(","))
+        elif option == "-o":
+            assert pairs["-o"].startswith(value)
+
+
+def test_what_ncu_writes_replaces_and_prints(cli):
+    words = ["counters", "collect", "-o", "x", "--dry-run", "--json"]
+    for option in ("-f", "--force", "--force-overwrite", "--csv"):
+        assert cli(*words, option, "true").status == 0
+    only = cli(*words, "--target-processes", "application-only", "true")
+    assert "application-only" in json.loads(only.stdout)["command"]
+
+
+@pytest.mark.parametrize("tile", ["256,128", "256,256"])
+def test_the_program_is_a_product_of_blocks(cli, tile):
+    pytest.importorskip("triton", reason="the triton extra is not installed")
+    line = PRODUCT.replace("256,128", tile)
+    ended = cli("compile", *line.split(), "--providers", "triton", "--device", "cuda-sm_90",
+                "--dry-run")  # fmt: skip
+    if tile == "256,128":
+        assert ended.status == 0, ended.stderr
+        assert "matmul_8192x8192x1024_e2m1t_e2m1n_f16t_vs16_e8m0" in ended.stdout
+    else:
+        assert ended.status == 2
+        # Why there is none, with what the tile needs: 256 values in each of 256 threads.
+        error = ended.stderr.partition("error:")[2].partition("hint:")[0]
+        assert "registers" in error and "256" in error
+
+
+# The grid tracing document.
+
+
+def test_the_grid_of_the_document(cli):
+    flags = [f"--enable-{one}-search" for one in ("size", "precision", "layout", "batch")]
+    ended = cli("trace", "record", *flags, "--device", "cpu", "--dry-run", "--json")
+    assert ended.status == 0, ended.stderr
+    ended = cli("trace", "record", "--matrix-sizes", "1024", "--enable-precision-search",
+                "--precisions", "fp32,fp16,bf16", "--device", "cpu", "--dry-run",
+                "--json")  # fmt: skip
+    assert json.loads(ended.stdout)["dispatches"] == 3
+
+
+@pytest.mark.parametrize("command", [("trace", "record"), ("profile", "--providers", "null")])
+@pytest.mark.parametrize("sizes", [["64,128,256"], ["64", "128", "256"], ["64x64x64,128,256"]])
+def test_sizes_of_the_grid_are_squares(cli, command, sizes):
+    ended = cli(*command, "--matrix-sizes", *sizes, "--precisions", "fp32", "--layouts", "tt",
+                "--dry-run", "--json")  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    assert json.loads(ended.stdout)["operations"] == 3
+
+
+# The dispatch profiler's own output, by one option.
+
+
+def test_the_output_of_the_dispatch_profiler(cli):
+    ended = cli("profile", "--providers", "null", "--shapes", "64x64x64", "--dtypes", "f32",
+                "--format", "block", "--output", "data.csv")  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    fields = [line.partition(":")[0].strip() for line in ended.stdout.splitlines() if ":" in line]
+    assert fields[:8] == ["Dispatch", "Provider", "OpKind", "Operation", "Configuration",
+                          "Arguments", "Verification", "Runtime(ms)"]  # fmt: skip
+    with Path("data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for row in rows:
+        assert (row["m"], row["Runtime(ms)"] != "", "median_ns" in row) == ("64", True, False)

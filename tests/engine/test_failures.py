@@ -12,6 +12,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.failures import (
+    HUNG_REASON,
     describe,
     ending_of,
     ending_of_death,
@@ -71,6 +72,7 @@ def test_a_lost_device_keeps_its_kind():
         (-9, "", False, Outcome.CRASH, "the worker process died of SIGKILL"),
         (-6, "free(): invalid pointer\nFatal Python error: Aborted", False, Outcome.CRASH,
          "the worker process died of SIGABRT: Fatal Python error: Aborted"),
+        (-14, "File x", False, Outcome.TIMEOUT, HUNG_REASON),
         (3, "", False, Outcome.CRASH, "the worker process ended with status 3"),
     ],
 )  # fmt: skip
@@ -94,6 +96,6 @@ def test_first_useful_line(text, line):
 
 
 def test_a_missed_deadline_explains_how_to_raise_it():
-    assert timeout_reason(Stage.VERIFY, "verifying", 120.0) == (
+    assert timeout_reason(Stage.VERIFY, "verifying", 120.0, 120.0) == (
         "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
     )

@@ -60,6 +60,17 @@ def test_a_run_measures_verifies_and_stores(make_plan, run_plan, tmp_path):
     assert [e.stage for e in ran.of(StageProgress)].count(Stage.VERIFY) == 4
 
 
+def test_a_hang_ends_long_before_the_deadline_of_its_stage(make_plan, run_plan):
+    """A launch of microseconds may take a twelfth of the deadline, and no more."""
+    began = time.monotonic()
+    ran = run_plan(make_plan(("hang",), deadlines_s={Stage.VERIFY: 60.0}))
+    assert time.monotonic() - began < 60
+    assert (ran["hang"].outcome, ran["hang"].stage) == (Outcome.TIMEOUT, Stage.VERIFY)
+    assert "hundreds of times as long as predicted" in ran["hang"].reason
+    assert "_hang" in ran["hang"].output_tail, "the log shows where it was"
+    assert ran["default"].outcome is Outcome.OK
+
+
 def test_every_outcome_is_a_row_and_the_rest_is_measured(make_plan, run_plan):
     bad = ("hang", "crash", "wrong", "compile_error", "launch_error", "leak", "exit_3", "raises")
     bad += ("late", "unsupported", "abort")

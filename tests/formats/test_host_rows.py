@@ -20,7 +20,7 @@ def gpu(correlations, external_ids) -> GpuRows:
         kind=column([0] * n, np.int8), device=column([0] * n, np.int32), stream=column([7] * n),
         correlation=column(correlations), external_id=column(external_ids),
         grid=np.ones((n, 3), np.int32), block=np.ones((n, 3), np.int32), bytes=column([-1] * n),
-        collective=column([-1] * n, np.int32),
+        collective=column([-1] * n, np.int32), part=column([0] * n, np.int16),
     )  # fmt: skip
 
 

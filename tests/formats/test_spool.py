@@ -13,7 +13,9 @@ def rows(begin: int, count: int) -> GpuRows:
     values = np.arange(begin, begin + count)
     columns = {}
     for column in dataclasses.fields(GpuRows):
-        dtype = {"Int8": np.int8, "Int32": np.int32, "Int64": np.int64}[str(column.type)]
+        dtype = {"Int8": np.int8, "Int16": np.int16, "Int32": np.int32, "Int64": np.int64}[
+            str(column.type)
+        ]
         array = values.astype(dtype)
         if column.name in ("grid", "block"):
             array = np.stack([array, array + 1, array + 2], axis=1)

@@ -54,7 +54,8 @@ class Kernel:
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
 def test_an_edit_changes_its_bytes_and_no_version(device: Any, dtype: Any) -> None:
-    assert isinstance(device, EditableDevice)
+    has_methods = isinstance(device, EditableDevice)
+    assert has_methods
     spec = TensorSpec("lhs", (64, 48), dtype)
     buffer = device.allocate(spec)
     device.fill_bytes(buffer, 0x11)
@@ -135,7 +136,14 @@ def test_right_launches_pass(device: Any, name: str, slug: str) -> None:
 
 
 @pytest.mark.parametrize("name", [SHORT, LONG])
-@pytest.mark.parametrize("slug", WRONG)
+@pytest.mark.parametrize(
+    "slug",
+    # Next to other processes, work on two streams may happen to be in order.
+    [
+        pytest.param(slug, marks=[pytest.mark.alone] if "unordered_work" in checks else [])
+        for slug, checks in WRONG.items()
+    ],
+)
 def test_wrong_launches_fail(device: Any, name: str, slug: str) -> None:
     verdict = _verified(device, name, slug)
     assert verdict.status is Verification.FAILED

@@ -12,6 +12,7 @@ from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
+from gemmetry.measurement import sampler
 
 
 class FakeDevice:
@@ -141,6 +142,12 @@ class FakeExecutable:
         return result
 
     def close(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def no_chance_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New inputs come again only where a test wants them: they would change what it counts."""
+    monkeypatch.setattr(sampler, "_TRIED_AGAIN", 0.0)
 
 
 @pytest.fixture

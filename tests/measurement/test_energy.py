@@ -24,10 +24,12 @@ from gemmetry.measurement.sampler import Sampler
 class Machine:
     """A device with a clock of its own, and a counter that is updated every `period_s`."""
 
-    def __init__(self, *, period_s=0.05, busy_w=600.0, idle_w=100.0, launch_s=1e-4, gap_s=0.0):
+    def __init__(
+        self, *, period_s=0.05, busy_w=600.0, idle_w=100.0, launch_s=1e-4, gap_s=0.0, slowed=1.0
+    ):
         self.now = 0.0
         self.period_s, self.busy_w, self.idle_w = period_s, busy_w, idle_w
-        self.launch_s, self.gap_s = launch_s, gap_s
+        self.launch_s, self.gap_s, self.slowed = launch_s * slowed, gap_s, slowed
         self.queued = self.made = 0
         self.times, self.energies = [0.0], [0.0]
 
@@ -61,8 +63,8 @@ class Machine:
     def meter(self, **changes):
         given = {"counter": self.counter} | changes
         return EnergyMeter(
-            given["counter"], self.submit, self.wait, 1, self.launch_s * 1e9,
-            clock=self.clock, sleep=self.sleep,
+            given["counter"], self.submit, self.wait, 1, self.launch_s / self.slowed * 1e9,
+            lambda: self.launch_s * 1e9, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
 
 
@@ -78,6 +80,14 @@ def test_the_energy_of_a_launch_is_within_the_stated_resolution(period_s) -> Non
         right = machine.busy_w * machine.launch_s
         assert abs(window.joules / right - 1) <= window.resolution
         assert window.launches == pytest.approx(window.seconds / machine.launch_s, rel=0.02)
+
+
+def test_a_limit_on_power_under_load_is_no_idleness() -> None:
+    machine = Machine(slowed=1.9)
+    taken = machine.meter().measure(2)
+    assert [window.joules for window in taken.windows] == [
+        pytest.approx(machine.busy_w * machine.launch_s, rel=COARSEST)
+    ] * 2
 
 
 def test_idle_power_is_that_before_the_load() -> None:
@@ -96,6 +106,7 @@ def test_a_counter_that_shows_nothing_of_the_idle_device_gives_no_idle_power() -
         (Machine(period_s=30.0), "was not updated within 10 s"),
         (Machine(launch_s=0.3), "resolves .* % only; 2 % are required"),
         (Machine(gap_s=0.008), "the device was idle in between"),
+        (Machine(gap_s=0.015, slowed=1.9), "the device was idle in between"),
     ],
 )
 def test_what_cannot_be_resolved_has_its_reason(machine, reason) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -8,6 +7,7 @@ from gemmetry.domain.errors import LaunchError
 from gemmetry.measurement import integrity
 from gemmetry.measurement.buffers import make_sets
 from gemmetry.measurement.launches import Launches
+from gemmetry.numerics.changes import changed_inputs
 
 
 def _check(device, executable, operation, inputs, launch_ns) -> float:
@@ -93,19 +93,35 @@ class Remembering:
         return self.executable.run(inputs, output)
 
 
-def _ratio(executable, operation, inputs) -> float:
+def _ratio(executable, operation, inputs, seen=lambda one, result: None) -> float:
     [first, *_] = make_sets(executable.device, operation, inputs, 1, rotate_outputs=True)
     executable.run(first.inputs, first.output)
-    found = integrity.slowdown_on_new_inputs(executable, operation, inputs, first)
+    new = integrity.NewInputs(executable, operation, inputs, seen)
+    new.try_on(first)
     for buffer, array in zip(first.inputs, inputs, strict=True):
         assert np.array_equal(buffer, array), "what is timed afterwards has the inputs again"
-    return found
+    return new.ratio
 
 
 def test_reused_results_are_reported(operation, host_inputs, make_device, make_executable) -> None:
     executable = Remembering(make_executable(make_device()))
     assert _ratio(executable, operation, host_inputs) == 4.0
     assert len(executable.known) == len(executable.seen) == 19, "all inputs but the first were new"
+
+
+def test_one_of_the_results_of_new_inputs_is_kept_with_its_change(
+    operation, host_inputs, make_device, make_executable
+) -> None:
+    seen = []
+
+    def keep(one, result):
+        seen.append((one.change, np.array(result)))
+
+    _ratio(make_executable(make_device()), operation, host_inputs, keep)
+    [(change, result)] = seen
+    a, b = changed_inputs(operation, host_inputs, change)
+    np.testing.assert_array_equal(result, a @ b)
+    assert not np.array_equal(result, host_inputs[0] @ host_inputs[1])
 
 
 def test_an_honest_launch_takes_as_long_on_new_inputs(
@@ -123,17 +139,3 @@ def test_what_was_disturbed_for_a_while_remembers_nothing(
     # The launch before; then known and new in turns, the first new ones disturbed.
     device = make_device(durations_ns=[1e3, *[1e3, 9e3] * disturbed, *[1e3] * 40])
     assert _ratio(make_executable(device), operation, host_inputs) == 1.0
-
-
-@pytest.mark.parametrize(
-    "dtype", [np.float32, np.int8, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
-)
-@pytest.mark.parametrize("fill", [0, 1, 2])
-def test_each_change_makes_inputs_that_were_never_seen(dtype, fill) -> None:
-    array = np.full((3, 3), fill, dtype)
-    seen = {array.tobytes()}
-    for number in range(6):
-        integrity._change_one(array, number)
-        assert array.tobytes() not in seen
-        seen.add(array.tobytes())
-    assert np.isfinite(array.astype(np.float32)).all()

@@ -586,3 +586,36 @@ def test_a_round_that_is_held_up_ends_early(
     promising = Sampler(make_executable(device), operation, host_inputs, requested)
     promising.prepare()
     assert len(promising.sample_round(40).samples_ns) == 40
+
+
+@pytest.mark.parametrize("writes_output", [True, False])
+def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(
+    operation, host_inputs, make_device, make_executable, monkeypatch, writes_output
+) -> None:
+    """Half of the launches of an early round are wrong, and none of the last."""
+    executable = make_executable(make_device(durations_ns=[2e5]), writes_output=writes_output)
+    sampler = _prepared(executable, operation, host_inputs)
+
+    def spoil(number, result) -> None:
+        if number % 2:
+            result[...] = 7
+
+    for after in (None, *[spoil] * 20, None):
+        executable.after = after
+        sampler.sample_round(8)
+    kept = [left.array for left in sampler.kept_results()]
+    assert any((array == 7).all() for array in kept)
+    assert not any((left.array == 7).all() for left in sampler.recheck())
+    assert len(kept) <= 6
+
+
+def test_new_inputs_come_again_in_later_rounds(
+    operation, host_inputs, make_device, make_executable, monkeypatch
+) -> None:
+    monkeypatch.setattr("gemmetry.measurement.sampler._TRIED_AGAIN", 1 / 6)
+    sampler = _prepared(make_executable(make_device(durations_ns=[2e5])), operation, host_inputs)
+    tried = sampler._kept_new.seen
+    assert tried == 1
+    for _ in range(100):
+        sampler.sample_round(2)
+    assert tried < sampler._kept_new.seen <= tried + 4

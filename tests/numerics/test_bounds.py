@@ -128,6 +128,15 @@ class TestDeclared:
     def test_another_order_is_within_every_bound_already(self):
         assert self.bounds(self.f32, Trait.NONDETERMINISTIC) == self.bounds(self.f32)
 
+    def test_a_product_that_is_rounded_before_c_is_added_may_err_by_that_rounding(self):
+        operation = parse_operation("matmul_1x1x64_bf16t_bf16t_bf16t_beta1")
+        usual = self.bounds(operation)
+        declared = self.bounds(operation, Trait.ROUNDS_BEFORE_ADDING)
+        assert [more - less for more, less in zip(declared, usual, strict=True)] == pytest.approx(
+            [2.0 * 2**-8] * 2, rel=0.1
+        )
+        assert self.bounds(self.f32, Trait.ROUNDS_BEFORE_ADDING) == self.bounds(self.f32)
+
     def test_norms_of_the_operands_bound_fast_algorithms(self):
         tiers = normwise_error(self.f32)
         added = np.subtract(self.bounds(self.f32, Trait.NORMWISE), self.bounds(self.f32))

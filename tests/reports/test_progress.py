@@ -3,14 +3,16 @@ from __future__ import annotations
 import dataclasses
 import gc
 import io
+import time
 
 import pytest
 from rich.console import Console
 
-from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
+from gemmetry.domain.events import DispatchFinished, Doing, Message, PlanReady, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, Record, TraceFacts
-from gemmetry.reports.progress import ProgressListener
+from gemmetry.reports import progress as progress_module
+from gemmetry.reports.progress import CountProgress, ProgressListener
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
 
@@ -173,3 +175,30 @@ def test_a_long_run_keeps_the_records_alone_that_it_shows(make_record):
         view = _console()
         view.print(listener._render())
     assert view.file.getvalue().count("200 GFLOP/s") == 5
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_counted_work_has_a_bar_or_a_line_for_each_item(is_terminal):
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=is_terminal, width=80, highlight=False)
+    with CountProgress("read", console) as progress:
+        for number in range(1, 13):
+            progress(number, 12, f"rank{number}\x1b[31m.json")
+    shown = file.getvalue()
+    if is_terminal:
+        assert "12/12" in shown
+    else:
+        assert len(shown.splitlines()) == 12
+        assert shown.startswith("[ 1/12] read rank1")
+    assert "\x1b[31m.json" not in shown
+
+
+def test_long_work_without_a_live_view_says_what_it_does(monkeypatch):
+    monkeypatch.setattr(progress_module, "QUIET_S", 0.05)
+    file = io.StringIO()
+    with ProgressListener(Console(file=file, width=80, highlight=False), live=False) as listener:
+        listener(Doing("verifying torch:slow"))
+        until = time.monotonic() + 60
+        while "verifying torch:slow, for" not in file.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+    assert "verifying torch:slow, for" in file.getvalue()

@@ -39,7 +39,12 @@ def test_a_change_is_found_within_a_few_runs():
     assert sum(map(bool, places(found))) <= 3
     series[17][-4] -= 1
     series[17][-3] -= 1
-    assert places(find_changes(series))[17] == [], "two values decide nothing among a hundred"
+    assert places(find_changes(series))[17] == [58]
+    series[17][-1] -= 1
+    assert places(find_changes(series))[17] == [], "the level returned"
+    series[17][-1] += 0.3
+    series[17][-2] -= 0.7
+    assert places(find_changes(series))[17] == [], "two small ones decide nothing among a hundred"
 
 
 def test_the_statistic_is_the_energy_distance_of_the_ranks():
@@ -87,8 +92,8 @@ def test_the_result_does_not_depend_on_units_or_on_the_run():
 
 
 def test_more_series_need_more_evidence():
-    changed = steps(0, 1, size=7)
-    assert places(find_changes([changed])) == [[7]]
+    changed = steps(0, 0.3, size=7)
+    assert places(find_changes([changed])) == [[6]]
     others = [steps(0, 0, size=7, seed=seed) for seed in range(1, 400)]
     assert places(find_changes([changed, *others]))[0] == []
 

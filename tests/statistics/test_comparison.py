@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -54,18 +56,27 @@ def test_constant_samples_have_a_zero_width_interval():
     assert comparison.verdict is Difference.SLOWER
 
 
-@pytest.mark.parametrize("sizes", [(7, 7), (8, 12), (6, 30)])
+@pytest.mark.parametrize("sizes", [(7, 7), (8, 12), (6, 30), (101, 64)])
 def test_the_interval_is_that_of_resampled_medians(sizes):
+    """The computed distribution is that of 40,000 drawn resamples: of odd numbers their median, of
+    even ones either value in the middle."""
     rng = np.random.default_rng(5)
     left, right = (np.round(durations(rng, 10.0, size), 1) for size in sizes)  # With equal ones.
-    draw = np.random.default_rng(comparison._SEED)
-    medians = [
-        np.median(side[draw.integers(0, side.size, (comparison.RESAMPLES, side.size))], axis=1)
-        for side in (right, left)
-    ]
-    ratios = np.sort(medians[0] / medians[1])
+    medians = []
+    for side in (right, left):
+        drawn = np.sort(side[rng.integers(0, side.size, (40_000, side.size))], axis=1)
+        places = (side.size - 1) // 2 + rng.integers(0, 2 - side.size % 2, 40_000)
+        medians.append(drawn[np.arange(40_000), places])
+    ratios = medians[0] / medians[1]
+    exact, chances = comparison._ratios_of_medians(left, right)
+    assert chances.sum() == pytest.approx(1, abs=1e-9)
+    for place in (0.99, 1.0, 1.01):
+        share = chances[exact <= place].sum()
+        assert (ratios <= place).mean() == pytest.approx(share, abs=4 * 0.5 / math.sqrt(40_000))
     found = compare_medians(left, right)
-    assert found.interval == pytest.approx((ratios[49], ratios[-50]), rel=1e-15)
+    for end, sign in zip(found.interval, (-1, 1), strict=True):
+        beyond = chances[sign * (exact - end) > 1e-12].sum()
+        assert beyond <= 0.025 < chances[sign * (exact - end) > -1e-12].sum()
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gemmetry.statistics.comparison import Difference, Pairing
 from gemmetry.statistics.runs import (
+    NoiseTail,
+    RunNoise,
     RunSpread,
     compare_pairs,
     compare_runs,
+    latest_steps,
+    run_noise,
     run_spread,
+    student_of_score,
     student_quantile,
 )
 
@@ -94,6 +102,7 @@ def test_pairs_of_settings_show_their_mean_change():
 
 def test_one_pair_has_no_interval():
     found = compare_pairs([100], [130])
+    assert "1 pair: at least 2 are needed" in found.note
     assert (found.interval, found.verdict) == (None, Difference.UNDECIDED)
 
 
@@ -111,3 +120,83 @@ def test_intervals_of_pairs_cover_the_mean_change():
         low, high = compare_pairs([1.0] * 4, np.exp(random.normal(0.1, 0.02, 4)).tolist()).interval
         covered += low < math.exp(0.1) < high
     assert abs(covered - 380) <= 18
+
+
+@pytest.mark.parametrize("degrees", [2, 3, 5, 10, 60])
+@pytest.mark.parametrize("share", [0.9, 0.975, 0.995, 0.9995])
+def test_scores_are_never_less_strict_than_student(degrees, share):
+    score = NormalDist().inv_cdf(share)
+    exact = student_quantile(share, degrees)
+    assert exact * (1 - 1e-3) <= student_of_score(score, degrees)
+    assert student_of_score(score, degrees) <= exact * (1 + 0.7 / degrees)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.floats(0.5, 5), st.floats(0.05, 2), st.sampled_from([0.0, 0.1, 0.5]),
+    st.floats(1e-12, 0.99),
+)  # fmt: skip
+def test_the_score_of_a_p_value_has_it(threshold, scale, shape, p_value):
+    """Where the tail begins, a p-value may have a jump: the score is then beyond it."""
+    for tail in (NoiseTail(), NoiseTail(threshold, scale, shape)):
+        score = tail.score(p_value)
+        assert tail.p_value(score * (1 + 1e-9) + 1e-12) <= p_value * (1 + 1e-6)
+        assert tail.p_value(1.01 * score) <= tail.p_value(score)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-3, 3), st.floats(0.01, 100))
+def test_steps_do_not_depend_on_units(seed, shift, scale):
+    series = np.random.default_rng(seed).normal(size=(6, 9))
+    series[0, -1] += 20
+    plain = latest_steps(list(series), [1.0] * 6)
+    moved = latest_steps(list(shift + scale * series), [1.0] * 6)
+    assert [one.after for one in plain] == [one.after for one in moved]
+    assert [one.p_value for one in plain] == pytest.approx([one.p_value for one in moved], rel=1e-6)
+    assert [one.after for one in latest_steps(list(-series), [1.0] * 6)] == [
+        one.after for one in plain
+    ]
+    assert plain[0].p_value == min(one.p_value for one in plain)
+
+
+@pytest.mark.parametrize(
+    ("size", "noise"),
+    [(5, "gaussian"), (8, "gaussian"), (20, "gaussian"), (20, "heavy_tails")],
+)
+def test_steps_of_unchanged_series_are_as_rare_as_their_p_values(histories, size, noise):
+    """Of 300 families of 12 series with different spreads, at most 5 % have any p-value below
+    5 % / 12, up to chance; heavy tails need more earlier runs to be seen."""
+    random = np.random.default_rng(5)
+    false = 0
+    for _ in range(300):
+        spreads = np.exp(random.normal(size=(12, 1)) / 2)
+        series = spreads * getattr(histories, noise)(random, (12, size))
+        found = latest_steps(list(series), [1.0] * 12)
+        false += min(one.p_value for one in found) <= 0.05 / 12
+    assert false <= 25
+
+
+def test_a_family_lends_its_spread_to_short_series():
+    random = np.random.default_rng(6)
+    series = 0.01 * random.normal(size=(50, 5))
+    series[7, -1] += 0.1
+    together = latest_steps(list(series), [1.0] * 50)[7]
+    alone = latest_steps([series[7]], [1.0])[0]
+    assert together.after == alone.after == 1
+    assert together.p_value < 1e-4 < alone.p_value
+    noise = run_noise(list(np.delete(series, 7, axis=0)))
+    assert math.sqrt(noise.variance) == pytest.approx(0.01, rel=0.1)
+    different = [row * 100 ** (n % 2) for n, row in enumerate(0.01 * random.normal(size=(50, 5)))]
+    assert run_noise(different).degrees < 1 < noise.degrees
+
+
+def test_power_is_how_often_steps_are_found():
+    random = np.random.default_rng(7)
+    noise = RunNoise(variance=1e-4, degrees=20.0)
+    confidence, margin, found = 0.999, math.log(1.02), 0
+    for _ in range(400):
+        values = 0.01 * random.normal(size=9)
+        low, _ = noise.interval(values[:8], values[8:] + 0.08, confidence)
+        found += low > margin
+    share = noise.power(0.08, 1e-4, 8, 1, p_value=1e-3, margin=margin, confidence=confidence)
+    assert 0.1 < share < 0.99
+    assert found / 400 == pytest.approx(share, abs=0.1)

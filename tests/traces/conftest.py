@@ -24,6 +24,8 @@ class Recording:
 
     def __init__(self, **head: Any) -> None:
         self.head = head
+        self.process = ""
+        """Put before the number of each process."""
         self.events: list[str] = []
 
     def kernel(self, name: str, start: int, duration: int, **args: Any) -> None:
@@ -97,7 +99,8 @@ class Recording:
         args: Any,
         process: int = 1,
     ) -> None:
-        recorded = {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread}
+        pid = f"{self.process}{process}" if self.process else process
+        recorded = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread}
         rest = json.dumps(recorded)
         times = f', "ts": {_microseconds(start)}, "dur": {_microseconds(duration)}'
         self.events.append(f'{rest[:-1]}{times}, "args": {json.dumps(args)}}}')

@@ -281,7 +281,7 @@ BAD = {
     "cut array": (b"[1,2", "ends before"),
     "cut long array": (b"[" + b"1, " * 50_000, "ends before"),
     "cut": (b'{"schemaVersion": 1, "deviceProp', "ends before"),
-    "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "ends before"),
+    "gzip": (gzip.compress(b'{"traceEvents": []}')[:12], "cut short"),
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +59,47 @@ def test_marks_that_were_written_as_operators(recording):
     made.call(1, 1010)
     made.kernel("a", 5000, 30, correlation=1)
     assert find_steps(made.trace()) == [Step(5, 5000, 5030, "launches", 100)]
+
+
+@pytest.mark.parametrize(
+    ("marks", "steps"),
+    [
+        (["step[EXTEND bs=2 toks=2048]", "step[DECODE bs=64]", "step[DECODE bs=64]"],
+         [(0, "extend"), (1, "decode"), (2, "decode")]),
+        (["execute_context_1(2048)_generation_0(0)", "execute_context_0(0)_generation_64(64)",
+          "execute_2_context_1(sq5sk7sqsq9sqsk3)_generation_1"],
+         [(0, "prefill"), (1, "decode"), (2, "mixed")]),
+        (["execute_new_1_cached_0", "execute_new_0_cached_64"], [(0, "prefill"), (1, "decode")]),
+        (["[Executor] _forward_step 7: 1 ctx reqs, 64 gen reqs",
+          "[Executor] _forward_step 8: 0 ctx reqs, 64 gen reqs"], [(7, "mixed"), (8, "decode")]),
+        (["iteration 5", "Iter: 6"], [(5, ""), (6, "")]),
+        (["batch 0", "batch 1", "batch 0"], [(0, ""), (1, ""), (2, "")]),
+        (["train_step_1", "eval step 2"], [(1, "train"), (2, "eval")]),
+        (["ProfilerStep#4", "iteration 9"], [(4, "")]),
+        (["Optimizer.step#SGD.step", "my step 3 things", "forward_step", "step"], []),
+    ],
+)  # fmt: skip
+def test_marks_of_engines_and_users_are_steps(recording, marks, steps):
+    made = recording()
+    for place, mark in enumerate(marks):
+        made.mark(mark, 1000 * place, 500)
+        made.call(place + 1, 1000 * place + 10)
+        made.kernel("k", 1000 * place + 100, 5, correlation=place + 1)
+    found = find_steps(made.trace())
+    assert [(step.number, step.phase) for step in found] == steps
+    assert all(len(step.rows) == 1 for step in found)
+
+
+def test_a_mark_of_an_engine_on_several_streams_is_one_step(recording):
+    made = recording()
+    for start in (1000, 2000):
+        for stream in (7, 20):
+            made.mark("step[DECODE bs=64]", start + stream, 100, gpu=True, stream=stream)
+            made.kernel("k", start + stream, 50, stream=stream)
+    found = find_steps(made.trace())
+    assert [(step.number, len(step.rows), step.source) for step in found] == [
+        (0, 2, "gpu"), (1, 2, "gpu"),
+    ]  # fmt: skip
 
 
 def test_no_steps(recording):

@@ -211,5 +211,5 @@ def test_the_document_lists_what_is_in_no_step(recording):
     assert [step["kernels"] for step in document["steps"]] == [1]
     assert document["outside_steps"] == [
         {"file": "a.json", "kernels": 2, "gemm_kernels": 0, "comm_kernels": 1,
-         "launch_not_in_file": 1},
+         "launch_not_in_file": 1, "steps_without_work": 0},
     ]  # fmt: skip

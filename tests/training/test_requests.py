@@ -65,8 +65,8 @@ def test_the_folder(tmp_path, monkeypatch):
 def test_the_latest_sweep_of_the_same_kind_is_resumed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     request = make_request(command="train", library="nccl")
-    with pytest.raises(RequestError, match="no sweep with these settings"):
-        sweep_folder(request, None, resume=True, fresh=False)
+    first = sweep_folder(request, None, resume=True, fresh=False)
+    assert first.parent == Path("gemmetry-out") and not first.exists()
     identity = sweep_identity(request, CommunicationLibrary.NCCL)
     for name, content in {
         "sweep_1": json.dumps({"identity": identity}),

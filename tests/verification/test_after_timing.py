@@ -17,6 +17,7 @@ from gemmetry.numerics.references import compute_reference, to_logical, to_stora
 from gemmetry.numerics.storage import as_bits, quantize
 from gemmetry.verification import after_timing
 from gemmetry.verification.after_timing import digest, recheck
+from gemmetry.verification.checks import CheckOutcome
 
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
 NAMES = (
@@ -176,6 +177,31 @@ def test_what_is_declared_holds_for_lines():
     outputs = ("1", spread, case.change)
     assert case.check(outputs).is_failure
     assert case.check(outputs, declared=(Trait.NORMWISE,)).text == "passed"
+
+
+def test_bits_that_differ_after_timing_are_a_finding():
+    case = Case("matmul_1x17x65_f32t_f32t_f32t")
+    other = case.good.copy()
+    bits = as_bits(other)
+    bits[0] += 1  # within the bound
+    outputs = [("same", case.good, None), ("other", other, None)]
+
+    def judged(**how):
+        return recheck(
+            case.operation,
+            outputs,
+            lambda: case.reference,
+            inputs=case.inputs,
+            right=digest(case.good),
+            **how,
+        )
+
+    found = judged(is_repeatable=True)
+    assert found.outcome is CheckOutcome.WARNED
+    assert found.detail.startswith("other is within its bound, but differs in its bits")
+    assert judged().outcome is CheckOutcome.PASSED
+    declared = (Trait.NONDETERMINISTIC,)
+    assert judged(is_repeatable=True, declared=declared).outcome is CheckOutcome.PASSED
 
 
 def test_every_output_counts():

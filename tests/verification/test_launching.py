@@ -29,8 +29,10 @@ def test_clean_launch(launcher):
     assert launch.returned_input == ""
     assert launch.returned_type == ""
     assert launch.broken_zones == ()
-    assert launch.seconds > 0
+    assert 0 < launch_with.fastest_s < 60
     assert launch_with.form_problem(launch) == ""
+    assert launch_with.affordable(10, 1e9) == 10
+    assert launch_with.affordable(10, 0.0, 3) == 3
 
 
 def test_each_place_has_buffers_of_its_own(launcher):

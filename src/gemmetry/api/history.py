@@ -17,6 +17,7 @@ from gemmetry.analysis.history.checking import (
     check_history,
 )
 from gemmetry.analysis.history.collecting import added_before, runs_of
+from gemmetry.analysis.history.series import measured_again
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.reports.tables.frames import frame
 from gemmetry.store.experiment import Experiment
@@ -41,6 +42,9 @@ class AddedRun:
     ``same`` if these were, and nothing was added."""
     is_older: bool
     """A later run is in the history already: this one is placed by its time."""
+    measured_before: HistoryRun | None = None
+    """The earlier run of its commit, where another commit was measured in between: no change is
+    looked for in this one."""
 
 
 class History:
@@ -60,8 +64,13 @@ class History:
 
     @property
     def has_alarm(self) -> bool:
-        """Whether ``gemmetry history check`` fails."""
+        """Whether a dispatch became slower, or was lost, by one of the causes that fail."""
         return self.check.has_alarm
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether ``gemmetry history check`` fails: on an alarm, or undecided."""
+        return self.check.has_failed
 
     def series(self, pattern: str = "*") -> polars.DataFrame:
         """A row for each series: its latest median and interval in ns, its level, its changes.
@@ -162,6 +171,7 @@ def load(
     threshold: float = THRESHOLD,
     baseline: str | None = None,
     fail_on: Collection[str] = FAIL_ON,
+    undecided_fails: bool = True,
 ) -> History:
     """Read the history in the folder `store` and find its changes.
 
@@ -171,6 +181,7 @@ def load(
         baseline: provider, or ``provider:configuration``, with which times are compared; None: the
             best vendor library that each problem was measured with.
         fail_on: causes of slower changes that are alarms, and ``lost``.
+        undecided_fails: whether :attr:`History.has_failed` while "no change" is no verdict.
 
     Raises:
         RequestError: there is no history, or no line of it can be used.
@@ -183,6 +194,7 @@ def load(
             threshold=threshold,
             baseline=baseline,
             fail_on=fail_on,
+            undecided_fails=undecided_fails,
         )
     )
 
@@ -231,4 +243,8 @@ def _added(path: Path, run: HistoryRun, history: StoredHistory) -> AddedRun:
     is_older = bool(known) and run.time < max(one.time for one in known)
     if state != "same":
         known.append(run)
-    return AddedRun(path, run, state, is_older)
+    ordered = sorted(known, key=lambda one: one.time)
+    before = None
+    if any(ordered[place] is run for place in measured_again(ordered)):
+        before = next(one for one in ordered if one.commit == run.commit)
+    return AddedRun(path, run, state, is_older, before)

@@ -14,6 +14,7 @@ from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 from gemmetry.analysis.sweeps.recorded import DOCUMENT, fresh_document, read_document
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
+from gemmetry.reports.tables.files import written_together
 from gemmetry.reports.tables.frames import frame
 
 if TYPE_CHECKING:
@@ -112,8 +113,14 @@ class AnalyzedSweep:
 
         return frame(rocprof_table(self.analysis))
 
+    @written_together()
     def write(
-        self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
+        self,
+        only: Collection[str] = (),
+        *,
+        top_k: int = TOP_K,
+        geometric: bool = False,
+        plots: Path | None = None,
     ) -> WrittenProducts:
         """Write its files into :attr:`folder`: ``analysis.json``, the page ``report.html``, and
         those of the sweep analysis document.
@@ -124,6 +131,7 @@ class AnalyzedSweep:
             top_k: GEMMs per rank and point in the tables of varying GEMMs, and in their names.
             geometric: geometric instead of arithmetic means over ranks in the workbook of
                 timelines.
+            plots: the folder of the pictures; None: ``plots`` in :attr:`folder`.
 
         Returns:
             The paths of all files, and a sentence for each that could not be made.
@@ -138,8 +146,9 @@ class AnalyzedSweep:
         from gemmetry.reports.tables.json import json_file
 
         found = write_products(
-            product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric
-        )
+            product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric,
+            plots=plots,
+        )  # fmt: skip
         if not only and any(one.rocprof.kernels for one in self.analysis.points):
             from gemmetry.analysis.sweeps.tables import rocprof_table
             from gemmetry.reports.tables.writing import write_tables
@@ -194,14 +203,22 @@ class SweepWorkbooks:
         self.folder = folder
         """Where its workbooks are, and its files are written."""
 
+    @written_together()
     def write(
-        self, only: Collection[str] = (), *, top_k: int = TOP_K, geometric: bool = False
+        self,
+        only: Collection[str] = (),
+        *,
+        top_k: int = TOP_K,
+        geometric: bool = False,
+        plots: Path | None = None,
     ) -> WrittenProducts:
         """Write those of the sweep analysis document's files that follow from workbooks, like
         :meth:`AnalyzedSweep.write`."""
         from gemmetry.reports.sweeps.products import write_products
 
-        return write_products(self.sweep, self.folder, only, top_k=top_k, geometric=geometric)
+        return write_products(
+            self.sweep, self.folder, only, top_k=top_k, geometric=geometric, plots=plots
+        )
 
     def products(self) -> ProductSweep:
         """What its files are made from."""
@@ -265,7 +282,8 @@ def analyze(
         analysis_dir: name of the folder for its files; None: ``tracelens_analysis`` if the sweep
             has one, else ``analysis``.
         processes: workers that read traces; None: as many as there are processors.
-        progress: is called with the number of traces that are read and that of all.
+        progress: is called with the number of traces that are read, that of all, and the path of
+            the latest.
         check_writable: refuse a folder that :meth:`AnalyzedSweep.write` could not write to, before
             anything is read.
         workbooks: write the workbook of each trace, which needs XlsxWriter, while the trace is in

@@ -13,6 +13,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.reports.tables.frames import frame
 from gemmetry.traces.loading import all_failed, read_all, read_any
+from gemmetry.traces.missing import problem_texts
 from gemmetry.traces.model import Trace
 from gemmetry.traces.stages import stage
 
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_PROBLEMS = 5
-"""Most problems of one file in :attr:`Traces.warnings`; :meth:`Traces.document` has all."""
-
 
 class Summaries(NamedTuple):
     """Summaries of files and of their steps, and the work outside of steps."""
@@ -39,6 +37,20 @@ class Summaries(NamedTuple):
     files: list[Summary]
     steps: list[Summary]
     outside: list[Outside]
+
+    def no_steps_note(self) -> str:
+        """A sentence about the files that have no steps; "" if all have some."""
+        having = {one.file for one in self.steps}
+        files = [one.file for one in self.outside if one.file not in having]
+        if not files:
+            return ""
+        which = files[0] if len(files) == 1 else f"{len(files)} of {len(self.outside)} files"
+        have = noun_for(len(files), "has", "have")
+        return (
+            f"{which} {have} no steps: no marks such as ProfilerStep#1 (torch.profiler's step()), "
+            "step[DECODE bs=64] (SGLang) or execute_context_1(8)_generation_0(0) (vLLM) with work "
+            "on a GPU"
+        )
 
 
 class Traces(Sequence[Trace]):
@@ -63,6 +75,7 @@ class Traces(Sequence[Trace]):
         """Files among them that have no work on a GPU."""
         self.partial: list[Path] = []
         self.problems: list[tuple[Path, TraceProblem]] = []
+        self._above_peak = ""
         self._of_convolutions = 0
         self._of_convolutions_ns = 0
 
@@ -152,7 +165,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: none of the files can be read.
         """
-        from gemmetry.traces.gemms.summary import gemm_table
+        from gemmetry.traces.gemms.summary import above_peak_warning, gemm_table
         from gemmetry.traces.operators.host import product_table
 
         workbooks: list[TraceLensReport] = []
@@ -179,6 +192,7 @@ class Traces(Sequence[Trace]):
                     rows = []  # Otherwise times of the host would be added to times of a GPU.
                 rows = sorted([*rows, *more], key=lambda row: -row.sum_ns)
         self._check_any()
+        self._above_peak = above_peak_warning(rows)
         return rows
 
     def report(self, *, short_kernel_us: float, with_lanes: bool = False) -> TraceReport:
@@ -277,15 +291,13 @@ class Traces(Sequence[Trace]):
     def document(self, table: Table) -> dict[str, Any]:
         """`table` and the problems of the files that could not be read, for JSON."""
         from gemmetry.traces import TRACE_SCHEMA_VERSION
+        from gemmetry.traces.summary import problem_entry
 
         return {
             "schema_version": TRACE_SCHEMA_VERSION,
             table.name: table.records(),
             "partial": [str(file) for file in self.partial],
-            "problems": [
-                {"file": str(file), "where": problem.where, "what": problem.what}
-                for file, problem in self.problems
-            ],
+            "problems": [problem_entry(file, problem) for file, problem in self.problems],
             "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
         }
 
@@ -298,16 +310,15 @@ class Traces(Sequence[Trace]):
     def warnings(self) -> list[str]:
         """The parts that are missing from files that could be read: the first problems of each
         file."""
-        found = [f"{file} is partial: events are missing" for file in self.partial]
-        counts: dict[Path, int] = {}
+        found: dict[Path, list[TraceProblem]] = {file: [] for file in self.partial}
         for file, problem in self.problems:
-            counts[file] = counts.get(file, 0) + 1
-            if counts[file] <= _MOST_PROBLEMS:
-                found.append(f"{file}: {problem}")
-        more = ((file, count - _MOST_PROBLEMS) for file, count in counts.items())
-        return found + [
-            f"{file}: and {counted(count, 'more problem')}" for file, count in more if count > 0
+            found.setdefault(file, []).append(problem)
+        texts = [
+            text
+            for file, problems in found.items()
+            for text in problem_texts(file, file in self.partial, problems)
         ]
+        return [*texts, *filter(None, [self._above_peak])]
 
     def without_gpu_note(self, instead: str = "") -> str:
         """A sentence about the files without work on a GPU; "" if all have some. `instead`: what is

@@ -40,7 +40,8 @@ class WorkbenchCommand(PlainHelp, TyperCommand):
         has_arguments = any(p.param_type_name == "argument" for p in self.params)
         options = [p for p in self.params if isinstance(p, TyperOption)]
         try:
-            return super().parse_args(ctx, list(normalize(args, options, has_arguments)))
+            given = normalize(args, options, has_arguments, ctx.allow_interspersed_args)
+            return super().parse_args(ctx, list(given))
         except PARSER_ERROR as error:
             # The parser does not report the command of an option without its value.
             error.ctx = getattr(error, "ctx", None) or ctx
@@ -48,12 +49,16 @@ class WorkbenchCommand(PlainHelp, TyperCommand):
 
 
 def normalize(
-    arguments: Sequence[str], options: Iterable[TyperOption], has_arguments: bool = False
+    arguments: Sequence[str],
+    options: Iterable[TyperOption],
+    has_arguments: bool = False,
+    are_mixed: bool = True,
 ) -> Iterator[str]:
     """`arguments` in the form that the parser of `options` knows.
 
     `has_arguments`: the command takes positional arguments, so words after an option's value
-    are not gathered into a list.
+    are not gathered into a list. `are_mixed`: options may follow them; otherwise what follows the
+    first is a command's own.
 
     Raises:
         RequestError: a flag has a value that is neither true nor false.
@@ -62,7 +67,7 @@ def normalize(
     waiting = list(reversed(arguments))
     while waiting:
         word = waiting.pop()
-        if word == "--":
+        if word == "--" or not (are_mixed or word.startswith("-")):
             yield word
             yield from reversed(waiting)
             return

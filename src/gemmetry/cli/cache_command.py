@@ -1,4 +1,4 @@
-"""``gemmetry cache``: the caches that make reading a trace again fast."""
+"""``gemmetry cache``: the caches that make reading a trace, or checking a kernel, again fast."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.help_text import PlainGroup
+from gemmetry.cli.options import Json
 from gemmetry.domain.units import counted
 
 app = typer.Typer(
@@ -34,12 +35,16 @@ def clear(
             "user wrote them.",
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
-    """Remove the caches of traces: those that your runs wrote, and those of the given paths.
+    """Remove the caches of traces: those that your runs wrote, and those of the given paths. Remove
+    what `gemmetry kernels check` keeps.
 
     The traces themselves stay. A cache is written again when its trace is next read.
     """
+    from gemmetry.cli.console import print_facts
     from gemmetry.domain.errors import RequestError
+    from gemmetry.formats.files import clear_user_cache
     from gemmetry.traces.cache import clear_cache
 
     hint = "Give the path of a trace, or of a folder."
@@ -50,5 +55,8 @@ def clear(
         except OSError as error:
             what = f"{path} cannot be read: {error.strerror}"
             raise RequestError(what, hint=hint) from error
-    count, size = clear_cache(paths or ())
+    count, size = map(sum, zip(clear_cache(paths or ()), clear_user_cache("kernels"), strict=True))
+    if json:
+        print_facts(caches=count, bytes=size)
+        return
     typer.echo(f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB")

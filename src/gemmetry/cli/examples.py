@@ -228,10 +228,10 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     ),
     "kernels check": (
         ("Every kernel in every configuration:", "gemmetry kernels check"),
-        ("Only the first rungs, with two threads:",
-         "gemmetry kernels check --kernel 'r0[01]*' --jobs 2"),
+        ("One rung, or one configuration of a kernel:",
+         "gemmetry kernels check r07 r11_128x256_c2x1_b8"),
         ("Registers and shared memory as a table:",
-         "gemmetry kernels check --kernel 'r01*' -o registers.csv"),
+         "gemmetry kernels check 'r01*' -o registers.csv"),
     ),
     "kernels ladder": (
         ("Every rung next to cuBLAS, on this machine's Hopper GPU:", "gemmetry kernels ladder"),
@@ -418,6 +418,11 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("For the editor in which you write a spec:", "gemmetry schema spec -o spec.schema.json"),
         ("On the terminal:", "gemmetry schema"),
         ("The schema of what --json prints:", "gemmetry schema results"),
+    ),
+    "help": (
+        ("What there are pages about:", "gemmetry help"),
+        ("How the keys of a spec are written:", "gemmetry help specs"),
+        ("A page for a program:", "gemmetry help measurement --json"),
     ),
 }  # fmt: skip
 """Command, without ``gemmetry``, -> its examples; "" for ``gemmetry`` itself."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
 from gemmetry.cli.options import LEGACY_DEFAULTS, DryRun, Json, Verbose, with_request
 from gemmetry.cli.requests import Source, plan_request, read_request
 
@@ -42,7 +43,7 @@ def generate(
     Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80. Given
     shapes replace that set; --shapes legacy,768x512x1024 adds a shape to its matmuls.
     """
-    from gemmetry.cli.console import note, print_json
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.providers.traits import legacy_provider
     from gemmetry.specs.operations.defaults import legacy
 
@@ -61,14 +62,14 @@ def generate(
         return
     files = generate_files(prepared)
     if json:
-        print_json({"schema_version": 1, "files": files})
+        print_facts(files=files)
         return
     folder = shlex.quote(str(request.generated_dir))
     note("compile them:", command=f"gemmetry compile --generated-dir {folder}")
     for file in files:
-        typer.echo(f"[Generating]: {file['path']}")
+        say(f"[Generating]: {file['path']}")
         for configuration in file["configurations"]:
-            typer.echo(f"    Emitting tuning configuration : {configuration}")
+            say(f"    Emitting tuning configuration : {configuration}")
 
 
 def generate_files(prepared: Prepared) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
+from gemmetry.cli.options import Json
 
 app = typer.Typer(add_completion=False)
 
@@ -18,8 +20,8 @@ def import_files(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Results of cutlass_profiler or tritonbench (CSV), FlashInfer-Bench (JSON lines) "
-            "or Kernel Tuner (JSON); also compressed.",
+            help="Results of cutlass_profiler, hipblaslt-bench or tritonbench (CSV), "
+            "FlashInfer-Bench (JSON lines) or Kernel Tuner (JSON); also compressed.",
         ),
     ],
     into: Annotated[
@@ -48,13 +50,14 @@ def import_files(
             "compares their dispatches. Default: none.",
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Import results of other benchmarks as an experiment; they are marked as not verified here.
 
     Rows that cannot be imported are listed with the reason, and the others are imported. Exit
     status 2 if there is none.
     """
-    from gemmetry.cli.console import command_line, note
+    from gemmetry.cli.console import command_line, note, print_facts
     from gemmetry.domain.units import counted
     from gemmetry.store.imported import MeasuredOn, import_results, measured_like
 
@@ -67,6 +70,12 @@ def import_files(
     )
     for problem in summary.problems:
         note(f"left out: {problem}")
+    if json:
+        print_facts(
+            experiment=str(into), records=summary.records, formats=dict(summary.by_format),
+            left_out=summary.problems,
+        )  # fmt: skip
+        return
     by_format = ", ".join(f"{count} of {name}" for name, count in summary.by_format.items())
     left_out = f", {counted(len(summary.problems), 'row')} left out" if summary.problems else ""
-    typer.echo(f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}")
+    say(f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}")

@@ -51,7 +51,7 @@ def report(
     rendering = Rendering(
         outputs=tuple(output or ()),
         append=append,
-        columns=columns_of(columns),
+        columns=columns_of(columns, format),
         baseline=baseline,
         format=format,
         json=json,

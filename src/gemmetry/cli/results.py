@@ -34,7 +34,7 @@ def rendering_of(spec: ProfileSpec, *, json: bool) -> Rendering:
     return Rendering(
         outputs=tuple(Path(path) for path in spec.output),
         append=spec.append,
-        columns=columns_of(spec.columns),
+        columns=columns_of(spec.columns, spec.format),
         baseline=spec.baseline,
         format=spec.format,
         json=json,
@@ -42,8 +42,11 @@ def rendering_of(spec: ProfileSpec, *, json: bool) -> Rendering:
     )
 
 
-def columns_of(names: tuple[str, ...] | list[str] | None) -> tuple[str, ...]:
-    """Names of columns from comma lists; ``all`` is another name of ``gemmetry``."""
+def columns_of(names: tuple[str, ...] | list[str] | None, format: str) -> tuple[str, ...]:
+    """Names of columns from comma lists; ``all`` is another name of ``gemmetry``. Without any, the
+    format of the dispatch profiler has its columns in files, too."""
+    if not names and format == "block":
+        return ("dispatch-profiler",)
     parts = [part for name in names or () for part in name.replace(",", " ").split()]
     return tuple("gemmetry" if part == "all" else part for part in parts)
 
@@ -87,6 +90,9 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         print_json(document)
     else:
         _print(result_set, rendering)
+    if rendering.json or rendering.format != "table" or rendering.columns:
+        for remark in result_set.remarks:  # A table of one's own has no place for them.
+            note(f"warning: {remark}")
     for path in rendering.outputs:
         suffix = path.suffix.lower()
         columns = rendering.columns if suffix in with_columns() else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -116,8 +116,12 @@ def expression_on(chip: str, concept: str | Concept) -> str | None:
     return None
 
 
-def flags_for(wanted: Iterable[str | Concept], chip: str) -> str:
-    """The options of ncu, or of rocprofv3 on AMD, that collect these concepts; "" for none."""
+def flags_for(wanted: Iterable[str | Concept], chip: str, without: Collection[str] = ()) -> str:
+    """The options of ncu, or of rocprofv3 on AMD, that collect these concepts; "" for none.
+
+    Args:
+        without: sections that are not named; what they collect is listed by its metrics.
+    """
     sections: dict[str, None] = {}
     metrics: dict[str, None] = {}
     for one in wanted:
@@ -125,7 +129,7 @@ def flags_for(wanted: Iterable[str | Concept], chip: str) -> str:
         expression = expression_on(chip, concept)
         if expression is None:
             continue
-        if concept.section and chip not in AMD_CHIPS:
+        if concept.section and concept.section not in without and chip not in AMD_CHIPS:
             sections[concept.section] = None
         else:
             metrics.update(dict.fromkeys(m for m in metrics_in(expression) if m not in AMD_FACTS))

@@ -80,6 +80,18 @@ def compile_kept(
     )  # fmt: skip
 
 
+def compilation_key(compilation: Compilation, architecture: str) -> str:
+    """A name for the machine code of a source of this package: the same for the same source,
+    headers, options and version of NVRTC.
+
+    Raises:
+        CompileError: the compiler is missing.
+    """
+    *folders, name = compilation.source.split("/")
+    folder = SOURCES.joinpath(*folders)
+    return _key(_request(folder, name, compilation.macros, architecture, compilation.options))
+
+
 def compile_file(
     folder: Traversable,
     name: str,
@@ -103,7 +115,21 @@ def compile_file(
         CompileError: the compiler is missing, or it rejected the source; the message is its first
             line.
     """
-    request = _Request(
+    request = _request(folder, name, macros, architecture, options)
+    if kept_in is None:
+        return _compile(request, architecture)
+    file = kept_in / f"{_key(request)}.cubin"
+    found = None if fresh else _read_kept(file)
+    if found is None:
+        found = _compile(request, architecture)
+        _keep(file, found)
+    return found
+
+
+def _request(
+    folder: Traversable, name: str, macros: Macros, architecture: str, options: tuple[str, ...]
+) -> _Request:
+    return _Request(
         name,
         (folder / f"{name}.cu").read_bytes(),
         tuple(
@@ -119,14 +145,6 @@ def compile_file(
             *(f"-D{macro}={value}" for macro, value in macros),
         ),
     )
-    if kept_in is None:
-        return _compile(request, architecture)
-    file = kept_in / f"{_key(request)}.cubin"
-    found = None if fresh else _read_kept(file)
-    if found is None:
-        found = _compile(request, architecture)
-        _keep(file, found)
-    return found
 
 
 def nvrtc_version() -> tuple[int, int]:

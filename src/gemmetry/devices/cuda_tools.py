@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -35,6 +36,14 @@ def cuda_tools(name: str) -> Iterator[Path]:
     for root in roots:
         if (root / "bin" / name).is_file():
             yield root / "bin" / name
+
+
+def disassembler_key() -> str:
+    """Differs for another nvdisasm: the hash of the path, size and time of each that would be
+    tried."""
+    found = [(str(path), path.stat()) for path in cuda_tools("nvdisasm")]
+    text = repr([(path, facts.st_size, facts.st_mtime_ns) for path, facts in found])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def instructions_of(code: bytes) -> frozenset[str]:

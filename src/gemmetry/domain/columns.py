@@ -182,6 +182,10 @@ COLUMNS: tuple[RecordColumn, ...] = (
             _checks("failed", "warned"), required=True),
     _column("checks_not_applicable", TEXTS, "", "Checks that did not apply, each with the reason.",
             _checks("not applicable"), required=True),
+    _column("checks_incomplete", TEXTS, "", "Checks that were cut short, each with what is "
+        "missing; what they tried was correct.", _checks("incomplete"), required=True),
+    _column("properties", TEXTS, "", "What checks found that is not wrong, but worth knowing.",
+            _checks("property"), required=True),
     _column("refused_shapes", INTEGER, "", "Small shapes that the checks tried and the "
         "configuration refused.", lambda r, o: r.verdict.refused_shapes, required=True),
     _column("first_bad", TEXT, "", "Index, value and expected value of the first wrong element.",

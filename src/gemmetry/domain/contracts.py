@@ -365,6 +365,10 @@ class Provider(Protocol):
         """The configuration called `name`, even if `configurations` does not list it; None if
         `name` does not follow this provider's grammar."""
 
+    def why_not(self, name: str, operation: Operation, target: Target) -> str | None:
+        """Why the configuration called `name` cannot be built, as far as that is known without
+        building it; None where it is not."""
+
     def targets(self) -> Sequence[Target]:
         """The devices of this machine that the provider can run on, and the architectures it can
         compile for (those with ``index`` None)."""

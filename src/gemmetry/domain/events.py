@@ -31,6 +31,14 @@ class StageProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Doing:
+    """The run begins something that may take long; `text` says what: ``verifying torch:matmul_…``.
+    It ends with the next event."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class DispatchFinished:
     """A dispatch has its outcome; the record is durable when this is sent."""
 
@@ -45,7 +53,7 @@ class Message:
     level: str = "info"
 
 
-Event: TypeAlias = PlanReady | StageProgress | DispatchFinished | Message
+Event: TypeAlias = PlanReady | StageProgress | Doing | DispatchFinished | Message
 Listener: TypeAlias = Callable[[Event], None]
 
 

@@ -235,6 +235,10 @@ class RunSettings:
     sanitizers: tuple[str, ...] = setting(
         (), "Tools of compute-sanitizer that check each verified CUDA dispatch: "
         f"{', '.join(SANITIZERS)}, all.", metavar="TOOLS", unset="none", names=SANITIZERS)
+    row_invariance: str = setting(
+        "off", "Whether the bits of a row may depend on the number of rows: off (not examined), "
+        "report (a property of the verdict) or demand (wrong if they do).",
+        metavar="NAME", choices=("off", "report", "demand"))
     judge_rivals: bool = setting(
         False, "Also record what the checks of other harnesses would have concluded about each "
         "result (the self-test does).", form=Form.SPEC_ONLY, effect=_TIMING)

@@ -19,10 +19,24 @@ TAIL_BYTES = 4000
 _OUTCOMES = {
     "CompileError": Outcome.COMPILE_ERROR,
     "LaunchError": Outcome.LAUNCH_ERROR,
+    "WrongResultError": Outcome.LAUNCH_ERROR,
     "OutOfMemoryError": Outcome.OUT_OF_MEMORY,
     "MemoryError": Outcome.OUT_OF_MEMORY,
     "UnsupportedError": Outcome.UNSUPPORTED,
 }
+HUNG = 200
+"""A launch that takes this many times as long as expected has hung. Inputs may slow a launch down:
+subnormal numbers cost a CPU tens of times as much."""
+
+COMPILING_HUNG_SHARE = 1 / 4
+"""Share of the stage's deadline that work may always take in which something may be compiled, as
+where an address or a setting is new to a kernel."""
+
+HUNG_REASON = (
+    "a launch did not end: it took hundreds of times as long as predicted or as earlier launches "
+    "(where launches do differ that much, raise the limit with --set deadlines.verify=1200)"
+)
+
 _LOOKS_USEFUL = re.compile(r"error|fatal|fault|abort|assert|fail|exception", re.IGNORECASE)
 _NOISE = re.compile(r"^\s*(File \"|Traceback|Extension modules|Thread 0x|Current thread|$)")
 _MAX_REASON = 500
@@ -85,6 +99,8 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
         return Ending(
             Outcome.CRASH, f"the worker process ended with status {status}{suffix}", output_tail
         )
+    if -status == signal.SIGALRM:
+        return Ending(Outcome.TIMEOUT, HUNG_REASON, output_tail)
     name = signal_name(-status)
     if -status == signal.SIGKILL and memory_ran_out:
         return Ending(
@@ -112,11 +128,12 @@ def with_left_behind(ending: Ending, processes: Sequence[str]) -> Ending:
     return replace(ending, reason=f"{ending.reason}; {more}") if more else ending
 
 
-def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:
-    """Why a dispatch whose stage exceeded its deadline ended, and how to give it longer."""
+def timeout_reason(stage: Stage, doing: str, seconds: float, deadline_s: float) -> str:
+    """Why a dispatch ended that took longer than `seconds`, all or a part of its stage's deadline,
+    and how to give it longer."""
     return (
         f"{doing} took longer than {seconds:g} s "
-        f"(raise it with --set deadlines.{stage}={2 * seconds:g})"
+        f"(raise it with --set deadlines.{stage}={2 * deadline_s:g})"
     )
 
 

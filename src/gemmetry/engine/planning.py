@@ -87,7 +87,7 @@ def enumerate_plan(
     yield from rows.product()
     yield from rows.named()
     if rows.count == 0:
-        raise _nothing_left(plan, rows.seen_names)
+        raise _nothing_left(plan, rows.seen_names, lanes)
 
 
 class _Rows:
@@ -287,7 +287,31 @@ def _known_hint(known: Sequence[str]) -> str:
     return f"Known here: {', '.join(known[:8])}; all of them: `gemmetry list configurations`."
 
 
-def _nothing_left(plan: Plan, names: Sequence[str]) -> EmptySelectionError:
+_TILE = re.compile(r"tile_(\d+x\d+)")
+"""M and N of a tile, in names of configurations and in patterns of them."""
+
+
+def _why_no_tile(text: str, plan: Plan, lanes: Sequence[LaneProvider]) -> str:
+    """Why no configuration has the tile of a selection; "" where that is not known."""
+    wanted, operation = _TILE.search(text), next(iter(plan.operations), None)
+    if wanted is None or operation is None:
+        return ""
+    reasons: dict[str, str] = {}
+    for item in lanes:
+        if item.refusal(operation):
+            continue
+        target = item.lane.target
+        for known in item.provider.configurations(operation, target):
+            name = _TILE.sub(wanted[0], known.name)
+            if name != known.name and (why := item.provider.why_not(name, operation, target)):
+                kind = re.sub(r"\S*\d\S*", "", why)
+                reasons.setdefault(kind, f"{item.lane.provider}: {why}")
+    return f": {'; '.join(reasons.values())}" if reasons else ""
+
+
+def _nothing_left(
+    plan: Plan, names: Sequence[str], lanes: Sequence[LaneProvider]
+) -> EmptySelectionError:
     if plan.selection is None or not names:
         return EmptySelectionError(
             f"the plan {plan.name} contains no dispatches: its providers offer no configurations "
@@ -300,6 +324,7 @@ def _nothing_left(plan: Plan, names: Sequence[str]) -> EmptySelectionError:
     new = [s for s in _SHAPE.findall(text) if not any(f"_{s}_" in name for name in names)]
     adding = f"The plan has no shape {new[0]}: --shapes {new[0]} adds it. " if new else ""
     return EmptySelectionError(
-        f"the selection {text} matches none of the plan's dispatches",
+        f"the selection {text} matches none of the plan's dispatches"
+        f"{_why_no_tile(text, plan, lanes)}",
         hint=f"{adding}The most similar names: {', '.join(near)}.",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Int8: TypeAlias = npt.NDArray[np.int8]
+Int16: TypeAlias = npt.NDArray[np.int16]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -60,6 +61,8 @@ class GpuRows:
     bytes: Int64
     collective: Int32
     """Index into ``TraceRows.collectives``."""
+    part: Int16
+    """Index into ``TraceRows.parts``; 0 where the file has only one part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +136,55 @@ class CollectiveCall:
     """Sequence number within the group, the same on all ranks."""
 
 
+class ProblemKind(StrEnum):
+    """What is missing from a trace, or wrong with it."""
+
+    DAMAGED = "damaged"
+    """Text that is not valid, or a value that is impossible."""
+    LOST_EVENTS = "lost_events"
+    """Events that the file contains, but that cannot be read: how many in all."""
+    NO_TIME = "no_time"
+    """Work on a GPU without a time, or with one that is impossible: left out."""
+    NO_WORK = "no_work"
+    """Launches whose work on the GPU is not in the file."""
+    TIME_BASE = "time_base"
+    """Work on a GPU that appears to have another time base than the rest."""
+    AMBIGUOUS = "ambiguous"
+    """Work on a GPU that may have been launched by any of several processes."""
+    SECOND_DOCUMENT = "second_document"
+    """Documents after the first one, which are not read."""
+
+
+INCOMPLETE = (ProblemKind.LOST_EVENTS, ProblemKind.NO_TIME, ProblemKind.NO_WORK)
+"""Kinds of problems because of which the GPU was busy for longer than the rows show."""
+
+
 @dataclass(frozen=True, slots=True)
 class TraceProblem:
-    """A part of the file that could not be used."""
+    """A part of the file that could not be used, or that is missing."""
 
     where: str
     """``byte 1234`` or ``event 17``."""
     what: str
+    kind: ProblemKind = ProblemKind.DAMAGED
+    count: int = 1
+    """Number of events, pieces of work or places with this problem."""
+    part: int | None = None
+    """Index into ``TraceRows.parts``; None: the whole file."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class TracePart:
+    """One of several processes, such as the ranks of a job, whose events are in the same file."""
+
+    name: str
+    """As the file labels it: ``TP00``, ``process 1234``."""
+    rank: int | None
+    threads: tuple[int, ...]
+    """Its threads on the host and streams of annotations: indices into ``TraceRows.threads``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,15 +218,25 @@ class TraceRows:
     problems: tuple[TraceProblem, ...] = ()
     """Parts that could not be used; the rest is complete unless `partial`."""
     partial: bool = False
-    """True where the file ends early, so that events are missing."""
+    """True where events are missing: the file ends early, or some of it cannot be read."""
+    parts: tuple[TracePart, ...] = ()
+    """The processes that recorded the file, where it contains several that can be distinguished.
+    Numbers that link rows (correlations, external ids) are then valid only within a part."""
     host_rows_left_out: int = 0
     """Number of calls and operators left out because they led to no work on a GPU and the file has
     more than should be kept in memory. 0 for files of usual size, of which all rows are kept."""
 
 
+def process_of(thread: str) -> str:
+    """The process in an entry of ``TraceRows.threads``."""
+    return thread.partition("/")[0]
+
+
 Rows = TypeVar("Rows", GpuRows, CallRows, OperatorRows, AnnotationRows)
 
-_DTYPES: dict[str, type[Any]] = {"Int8": np.int8, "Int32": np.int32, "Int64": np.int64}
+_DTYPES: dict[str, type[Any]] = {
+    "Int8": np.int8, "Int16": np.int16, "Int32": np.int32, "Int64": np.int64,
+}  # fmt: skip
 
 
 def chosen(rows: Rows, wanted: Bools) -> Rows:

@@ -145,8 +145,8 @@ def _stored(operation: Operation) -> Operation:
     return operation
 
 
-def milliseconds(value: object, what: str) -> float:
-    """A time in ms, in ns.
+def milliseconds(value: object, what: str, unit: str = "milliseconds") -> float:
+    """A time in ms, or in ``microseconds``, in ns.
 
     Raises:
         RowError: it is not a positive number.
@@ -156,8 +156,8 @@ def milliseconds(value: object, what: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
-        raise RowError(f"{what} is {value!r}, not a positive number of milliseconds")
-    return number * 1e6
+        raise RowError(f"{what} is {value!r}, not a positive number of {unit}")
+    return number * (1e3 if unit == "microseconds" else 1e6)
 
 
 def integer(value: object, what: str) -> int:

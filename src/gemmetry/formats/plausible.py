@@ -51,11 +51,18 @@ def plausible(rows: TraceRows) -> TraceRows:
     for table, what in _TABLES.items():
         columns = getattr(rows, table)
         bad = _impossible(columns.start_ns, columns.duration_ns, base)
-        if bad is not None:
+        if bad is not None and table == "gpu":
+            # Left out and counted later, as work of every kind without a usable time is.
+            changed[table] = dataclasses.replace(
+                columns,
+                start_ns=np.where(bad, 0, columns.start_ns),
+                duration_ns=np.where(bad, 0, columns.duration_ns),
+            )
+        elif bad is not None:
             name = short_name(names[columns.name[int(bad.argmax())]], 60)
             more = f" (so do {count - 1} more)" if (count := int(bad.sum())) > 1 else ""
             reason = f"has an impossible start or duration: left out{more}"
-            problems.append(TraceProblem(f"{what} {name!r}", reason))
+            problems.append(TraceProblem(f"{what} {name!r}", reason, count=count))
             changed[table] = chosen(columns, ~bad)
     if problems:
         changed["problems"] = (*rows.problems, *problems)

@@ -34,6 +34,9 @@ class DeviceSpec:
     peaks: Mapping[str, float]
     """Rate class -> FLOP/s (s8: operations per second), dense."""
     bandwidth_bytes_per_s: float
+    link_bytes_per_s: float | None
+    """All links of a GPU to the others of its node (NVLink, Infinity Fabric), in one direction;
+    None for products that are sold without."""
     l2_bytes: int
     source: str
     narrow_accumulator_peaks: Mapping[str, float] = field(default_factory=dict)
@@ -57,6 +60,7 @@ def _row(cells: Mapping[str, str]) -> DeviceSpec:
         tokens=tuple(frozenset(one.split()) for one in cells["words"].split("|")),
         peaks=peaks,
         bandwidth_bytes_per_s=float(cells["gb_per_s"]) * _G,
+        link_bytes_per_s=float(text) * _G if (text := cells["link_gb_per_s"]) else None,
         l2_bytes=int(cells["l2_mib"]) * _MIB,
         source=cells["source"],
         narrow_accumulator_peaks={name: float(text) * _T for name, text in narrow.items() if text},

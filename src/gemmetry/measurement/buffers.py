@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmetry.domain.contracts import Buffer, Device, HostArray
-from gemmetry.domain.operation import Operation
+from gemmetry.domain.contracts import Buffer, Device, HostArray, RedZoneDevice
+from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.numerics.changes import InputChange
 
 MAX_SETS = 1024
@@ -28,6 +28,10 @@ information: times vary hardly more between sets than within one
 
 KEPT_PART = 16
 """Inputs are kept on the device where the operation uses at most this share of free memory."""
+
+ZONE_BYTES = 4096
+"""Bytes on each side of a timed buffer that a kernel must not write to; the smallest zone that
+verification uses too, so that no kernel can distinguish the two by how they are allocated."""
 
 SENTINEL = 0xFF
 """Bytes of an output before its first launch: NaN in every float format, -1 in integers."""
@@ -111,11 +115,23 @@ def make_sets(
     while len(sets) < count:
         if len(sets) >= FEWEST_SETS and time.perf_counter() - began > CLONE_BUDGET_S:
             break
-        copies = tuple(device.clone(buffer) for buffer in uploaded)
         output = _new_output(device, operation) if rotate_outputs else sets[0].output
-        sets.append(BufferSet(copies, output))
+        sets.append(BufferSet(_copies(device, operation, inputs, uploaded, uploads), output))
     device.synchronize()
     return sets
+
+
+def _copies(
+    device: Device,
+    operation: Operation,
+    inputs: Sequence[HostArray],
+    uploaded: tuple[Buffer, ...],
+    uploads: Uploads | None,
+) -> tuple[Buffer, ...]:
+    """New buffers with the same contents. On the host a copy costs as much as an upload."""
+    if uploads is None and isinstance(device, RedZoneDevice):
+        return _upload(device, operation, inputs)
+    return tuple(device.clone(buffer) for buffer in uploaded)
 
 
 def fit_sets(
@@ -176,10 +192,37 @@ def _upload(
     device: Device, operation: Operation, inputs: Sequence[HostArray]
 ) -> tuple[Buffer, ...]:
     pairs = zip(inputs, operation.inputs, strict=True)
-    return tuple(device.upload(array, spec) for array, spec in pairs)
+    if not isinstance(device, RedZoneDevice):
+        return tuple(device.upload(array, spec) for array, spec in pairs)
+    uploaded = []
+    for array, spec in pairs:
+        uploaded.append(_allocate(device, spec))
+        device.write(uploaded[-1], array, spec)
+    return tuple(uploaded)
 
 
 def _new_output(device: Device, operation: Operation) -> Buffer:
-    output = device.allocate(operation.output)
+    output = _allocate(device, operation.output)
     device.fill_bytes(output, SENTINEL)
     return output
+
+
+def _allocate(device: Device, spec: TensorSpec) -> Buffer:
+    """A buffer that is allocated as verification's are."""
+    if isinstance(device, RedZoneDevice):
+        return device.allocate_with_red_zones(spec, zone_bytes=ZONE_BYTES)
+    return device.allocate(spec)
+
+
+def damaged(device: Device, operation: Operation, sets: Sequence[BufferSet]) -> tuple[str, ...]:
+    """Roles of the tensors of `sets` with memory next to them that was written to."""
+    if not isinstance(device, RedZoneDevice):
+        return ()
+    specs = (*operation.inputs, operation.output)
+    found = {
+        spec.role: None
+        for one in sets
+        for spec, buffer in zip(specs, (*one.inputs, one.output), strict=True)
+        if not device.red_zones_intact(buffer)
+    }
+    return tuple(found)

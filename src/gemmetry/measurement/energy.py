@@ -41,9 +41,9 @@ COARSEST = 0.02
 """A window whose resolution is worse does not count."""
 
 MOST_IDLE = 1.6
-"""Launches that take this many times as long as when they were timed leave the device idle between
-them; their energy is not that of a busy device. A lower clock, where power is limited, explains
-less (an H200 goes from 1980 MHz to about 1400 MHz)."""
+"""Launches that follow each other at this many times their duration leave the device idle between
+them; their energy is not that of a busy device. The duration is that under this load, since power
+limits the clock."""
 
 _POLL_S = 0.005
 
@@ -91,6 +91,8 @@ class EnergyMeter:
         wait: waits for the device.
         launches_per_call: of `submit`.
         launch_ns: the usual duration of a launch.
+        loaded_ns: times a launch by the device's clock while it is under load; None: no device's
+            clock, and `launch_ns` is its duration under load too.
         clock, sleep: replaced in tests.
     """
 
@@ -101,6 +103,7 @@ class EnergyMeter:
         wait: Callable[[], None],
         launches_per_call: int,
         launch_ns: float,
+        loaded_ns: Callable[[], float] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -109,6 +112,8 @@ class EnergyMeter:
         self._wait = wait
         self._per_call = launches_per_call
         self._launch_s = max(launch_ns, 1.0) / 1e9
+        self._loaded_ns = loaded_ns
+        self._loaded_s = self._launch_s
         self._clock = clock
         self._sleep = sleep
         self._launches = 0
@@ -126,6 +131,8 @@ class EnergyMeter:
             while self._clock() - began < LOAD_S:
                 self._launch()
                 self._wait()
+            if self._loaded_ns is not None:
+                self._loaded_s = max(self._launch_s, self._loaded_ns() / 1e9)
             found = tuple(self._window() for _ in range(windows))
         except EnergyUnavailableError as error:
             return EnergyTaken(reason=str(error))
@@ -157,11 +164,10 @@ class EnergyMeter:
                 f"one launch takes so long that a window of {seconds:.1f} s resolves "
                 f"{100 * resolution:.1f} % only; {100 * COARSEST:.0f} % are required"
             )
-        if seconds > MOST_IDLE * launches * self._launch_s:
+        if seconds > MOST_IDLE * launches * self._loaded_s:
             raise EnergyUnavailableError(
-                f"back-to-back launches took {seconds / launches * 1e6:.1f} µs each, and "
-                f"{self._launch_s * 1e6:.1f} µs when they were timed: the device was idle in "
-                "between"
+                f"back-to-back launches began every {seconds / launches * 1e6:.1f} µs, and each "
+                f"took {self._loaded_s * 1e6:.1f} µs: the device was idle in between"
             )
         return EnergyWindow((last.joules - first.joules) / launches, seconds, launches, resolution)
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gemmetry.domain.contracts import Device, Executable, HostArray, StreamDevice
+from gemmetry.domain.contracts import Buffer, Executable, HostArray, StreamDevice
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.operation import Operation
+from gemmetry.domain.operation import Conv2dShape, Operation
 from gemmetry.domain.units import format_ns
 from gemmetry.measurement.buffers import BufferSet
 from gemmetry.measurement.launches import Launches
+from gemmetry.numerics.changes import ChangeKind, InputChange, changed_inputs, negative
+from gemmetry.numerics.drawing import draw_change
 
 UNSEEN_SHARE = 0.1
 UNSEEN_NS = 500_000.0
@@ -28,11 +30,15 @@ _MOST_LAUNCHES = 200
 _TRIES = 3
 """Number of tries, of which the smallest value counts: another program may preempt one of them."""
 
+_TRIES_OF_CHANGES = 32
+
 REMEMBERED_RATIO = 1.5
 """Largest ratio between the time of launches on new inputs and that of others. Both follow a write,
 and the shortest of three counts, so only cached results make them differ by more."""
 
-_PAIRS = 3
+PAIRS = 3
+"""Number of launches on new inputs at a time."""
+
 _ROUNDS_OF_PAIRS = 6
 """Number of tries after which a slow launch can no longer be a disturbance; a launch that is not
 slow ends the tries after the first."""
@@ -85,55 +91,97 @@ def seconds_running_on(
             return now - began
 
 
-def slowdown_on_new_inputs(
-    executable: Executable,
-    operation: Operation,
-    inputs: Sequence[HostArray],
-    buffers: BufferSet,
-) -> float:
-    """Ratio between the time of a launch on inputs that differ in one element from all earlier
-    inputs and that of a launch on known inputs. It is far above 1 where an executable recognises
-    inputs by their content and returns a cached result.
+class NewInputs:
+    """Launches on inputs that differ in one element, away from the edges, from all earlier ones. A
+    launch that takes far longer than on known inputs shows that an executable recognises inputs by
+    their content and returns a stored result. Places are drawn at random.
 
-    Before each launch the smaller operand is rewritten in place; afterwards it is restored to
-    `inputs`.
-
-    Args:
-        executable: has already been launched on `inputs`.
-        inputs: host arrays, of which `buffers` hold copies.
+    Before each launch the smaller operand is rewritten in place; afterwards it is restored.
     """
-    device = executable.device
-    place = min((0, 1), key=lambda i: inputs[i].nbytes)
-    spec, buffer, known = operation.inputs[place], buffers.inputs[place], inputs[place]
-    changed = np.array(known)
 
-    def launch_ns(array: HostArray) -> float:
-        device.write(buffer, array, spec)
+    def __init__(
+        self,
+        executable: Executable,
+        operation: Operation,
+        inputs: Sequence[HostArray],
+        seen: Callable[[BufferSet, Buffer], None] = lambda one, result: None,
+    ) -> None:
+        """
+        Args:
+            executable: has already been launched on `inputs`.
+            inputs: host arrays, of which all sets hold copies.
+            seen: called with the result of a launch on new inputs, and the set with the change.
+        """
+        self._executable = executable
+        self._operation = operation
+        self._inputs = inputs
+        self._seen = seen
+        self._chance = np.random.default_rng()
+        # A line of a convolution's A is a whole image, whose reference takes long to compute.
+        is_image = isinstance(operation.shape, Conv2dShape)
+        self._place = 1 if is_image else min((0, 1), key=lambda i: inputs[i].nbytes)
+        self._past = {hash(inputs[self._place].tobytes())}
+        self.ratio: float | None = None
+        """Largest ratio found so far between the times of launches on new and on known inputs."""
+
+    def try_on(self, one: BufferSet, *, pairs: int = PAIRS) -> None:
+        """Time launches on known and on new inputs in turns, in the buffers of `one`; again where
+        new ones seem slow, as another program may have delayed them."""
+        ratio, array = 1.0, self._inputs[self._place]
+        for attempt in range(_ROUNDS_OF_PAIRS):
+            seen_ns, new_ns = [], []
+            for pair in range(pairs):
+                seen_ns.append(self._launch_ns(one, self._inputs[self._place], None))
+                shown = self._one_change() if attempt == pair == 0 else None
+                if shown is None:
+                    array = self._changed_again(array)
+                else:
+                    array = changed_inputs(self._operation, self._inputs, shown)[self._place]
+                    self._past.add(hash(array.tobytes()))
+                new_ns.append(self._launch_ns(one, array, shown))
+            found = min(new_ns) / max(min(seen_ns), 1.0)
+            ratio = found if attempt == 0 else min(ratio, found)
+            if ratio <= REMEMBERED_RATIO:
+                break
+            pairs = PAIRS
+        self._write(one, self._inputs[self._place])
+        one.launched = False
+        self.ratio = max(ratio, self.ratio or 0.0)
+
+    def _one_change(self) -> InputChange:
+        return draw_change(
+            self._operation, self._inputs, ChangeKind.ONE_ELEMENT, self._place, self._chance
+        )
+
+    def _changed_again(self, array: HostArray) -> HostArray:
+        """`array` with the sign of one more inner element changed, so that it was never seen
+        before."""
+        for _ in range(_TRIES_OF_CHANGES):
+            changed = np.array(array)
+            flat = changed.reshape(-1)
+            at = flat.size // 4 + int(self._chance.integers(flat.size // 2 + 1))
+            flat[at : at + 1] = negative(flat[at : at + 1])
+            key = hash(changed.tobytes())
+            if key not in self._past:
+                break
+        self._past.add(key)
+        return changed
+
+    def _launch_ns(self, one: BufferSet, array: HostArray, change: InputChange | None) -> float:
+        self._write(one, array)
+        device, results = self._executable.device, []
+
+        def launch() -> None:
+            results.append(self._executable.run(one.inputs, one.output))
+
+        durations, _ = device.time_calls([launch])
+        if change is not None:
+            one.change = change
+            self._seen(one, results[0])
+            one.change = None
+        return durations[0]
+
+    def _write(self, one: BufferSet, array: HostArray) -> None:
+        device = self._executable.device
+        device.write(one.inputs[self._place], array, self._operation.inputs[self._place])
         device.synchronize()
-        return _time_one(device, lambda: executable.run(buffers.inputs, buffers.output))
-
-    ratio = 1.0
-    for attempt in range(_ROUNDS_OF_PAIRS):
-        seen_ns, new_ns = [], []
-        for pair in range(_PAIRS):
-            seen_ns.append(launch_ns(known))
-            _change_one(changed, attempt * _PAIRS + pair)
-            new_ns.append(launch_ns(changed))
-        found = min(new_ns) / max(min(seen_ns), 1.0)
-        ratio = found if attempt == 0 else min(ratio, found)
-        if ratio <= REMEMBERED_RATIO:
-            break
-    device.write(buffer, known, spec)
-    return ratio
-
-
-def _time_one(device: Device, call: Callable[[], object]) -> float:
-    durations, _ = device.time_calls([call])
-    return durations[0]
-
-
-def _change_one(array: HostArray, number: int) -> None:
-    """Replace the element with that number, counted from the middle, by 1, or by 2 if it is 1."""
-    flat = array.reshape(-1)
-    index = (flat.size // 2 + number) % flat.size
-    flat[index] = 2 if flat[index] == 1 else 1

@@ -3,6 +3,7 @@ on the current contents of its buffers."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -44,6 +45,56 @@ class LeftOutput(NamedTuple):
     array: HostArray
     change: InputChange | None
     """Change of the operation's inputs at the launch; None: they were unchanged."""
+
+
+class KeptResults:
+    """Results of randomly chosen launches, while they were timed: one copy of each kind, for
+    verification afterwards."""
+
+    def __init__(self, device: Device, operation: Operation, label: str, most: int) -> None:
+        """Keeps at most `most` results that differ: the first, and a random choice of the
+        others."""
+        self._device = device
+        self._operation = operation
+        self._label = label
+        self._most = most
+        self._chance = random.Random()
+        self._kept: list[tuple[BufferSet, LeftOutput]] = []
+        self._different = 0
+        self.seen = 0
+        """Number of results looked at."""
+
+    def look_at(self, one: BufferSet, result: Buffer) -> None:
+        """Keep a copy of `result`, which a launch on the inputs of `one` has just returned or
+        written, unless an equal one is known."""
+        device, operation = self._device, self._operation
+        self.seen += 1
+        seen = BufferSet((), result, change=one.change)
+        if any(_are_equal(device, operation, seen, *other) for other in self._kept):
+            return
+        self._different += 1
+        place = len(self._kept)
+        if place == self._most:
+            place = 1 + self._chance.randrange(self._different)  # the first one is what others are
+            if place >= self._most:
+                return
+        if device.free_memory_bytes() < 3 * operation.output.bytes:
+            return
+        array = device.download(result, operation.output)
+        left = LeftOutput(f"{self._label} {self.seen}", array, one.change)
+        copy = BufferSet((), device.clone(result), change=one.change)
+        self._kept[place : place + 1] = [(copy, left)]
+
+    def left(self, right: str = "") -> list[LeftOutput]:
+        """What was kept, as :func:`left_outputs` returns it; first the results of unchanged
+        inputs."""
+        device, operation = self._device, self._operation
+        found = [
+            left
+            for one, left in self._kept
+            if not is_known(device, operation, one.output, one.change, right)
+        ]
+        return sorted(found, key=lambda left: left.change is not None)
 
 
 def left_outputs(

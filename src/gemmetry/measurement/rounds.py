@@ -27,6 +27,9 @@ class Round:
     last_level_cache_bytes: int = 0
     seconds: float = 0.0
     """Duration of the samples in seconds, which counts against the time budget."""
+    elapsed_s: float = 0.0
+    """Duration of the whole round, with all that is not counted in `seconds`, by the clock of the
+    process that took it."""
     renewal_s: float = 0.0
     """Host time spent on changing the inputs around the samples, in seconds; not part of
     `seconds`."""
@@ -48,6 +51,8 @@ class Round:
     """Why launches that should have been timed as graphs could not be captured."""
     turn: int = 0
     """Set by the engine: rounds of one turn were interleaved. 0: not known."""
+    waited_s: float = 0.0
+    """Set by the engine: how long it waited for the round by its own clock. 0: not known."""
     device_id: str = ""
     """Set by the engine: the device that ran the round, see
     :attr:`gemmetry.domain.record.Record.device_ids`. "": not known."""

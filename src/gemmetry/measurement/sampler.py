@@ -7,6 +7,8 @@ drift of the machine affects all candidates alike.
 from __future__ import annotations
 
 import math
+import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +30,15 @@ from gemmetry.measurement.energy import EnergyMeter, EnergyTaken
 from gemmetry.measurement.launches import Call, Launches, back_to_back
 from gemmetry.measurement.load import RELOAD_S, Load, Loader, Surroundings
 from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
-from gemmetry.measurement.renewal import LeftOutput, Renewal, is_known, left_outputs
+from gemmetry.measurement.renewal import (
+    KeptResults,
+    LeftOutput,
+    Renewal,
+    is_known,
+    left_outputs,
+)
 from gemmetry.measurement.rounds import Round
+from gemmetry.numerics.storage import same_bytes
 
 MIN_SAMPLE_NS = 100_000
 """Duration up to which launches are grouped into one wall-clock sample. Reading the clock twice and
@@ -62,12 +71,32 @@ so threads sleep, and instruction caches and TLBs hold the other candidates' ent
 _NEW_INPUTS_SHARE = 0.03
 """A launch shorter than this share of the time budget is also tried on new inputs, six times."""
 
+_TRIED_AGAIN = 1 / 6
+_MOST_TRIED_AGAIN = 4
+"""Probability that a round begins with one more try on new inputs, and the most of these tries:
+whoever knew when they come could compute for them alone."""
+
+_KEPT = 4
+"""Most results of timed launches that are kept because they differ; of a kernel that computes, the
+first, and one of changed inputs where the sign of a line does not make it the same."""
+
+_INPUTS_LOOKED_AT = 8
+_MOST_LOOKED_AT_BYTES = 64 << 20
+"""Sets of which inputs are compared with what was uploaded, and the most bytes of them: as many as
+are downloaded in some milliseconds."""
+
+_POISONED_BETWEEN = 4
+"""Outputs overwritten because a launch within the round writes them last before it is looked at."""
+
 _SLICE_NS = 20e6
 _HOST_SLICE_NS = 1e6
 """Approximate interval between two checks of telemetry and time; the second value is for CPUs,
 where a round can take a hundred times as long as expected."""
 
 _MAX_SLICES = 8
+
+_SAMPLES_IN_LOAD = 21
+"""Samples from which the duration of a launch under load is taken, for its energy."""
 
 _HELD_UP = 3
 """A round that takes this many times as long as expected ends with the samples it has: threads that
@@ -123,6 +152,14 @@ class Sampler:
         self._gate = QuietGate(WAIT_SHARE * settings.time_budget_s)
         self._renewal = Renewal(executable.device, operation, inputs, settings.seed)
         self._last_result: tuple[Buffer, buffers.BufferSet] | None = None
+        self._chance = random.Random()
+        device = executable.device
+        self._kept = KeptResults(device, operation, "timed result", _KEPT)
+        self._kept_new = KeptResults(device, operation, "result of new inputs", 2)
+        self._new_inputs = integrity.NewInputs(
+            executable, operation, inputs, self._kept_new.look_at
+        )
+        self._tried_again = 0
         self._load: Load | None = None
         self._surroundings = Surroundings()
         self._has_sampled = False
@@ -133,7 +170,6 @@ class Sampler:
         self.overhead_ns: float | None = None
         self.wall_launch_ns: float | None = None
         self.runs_on_s = 0.0
-        self.new_inputs_ratio: float | None = None
         self.capture_failure = ""
 
     @property
@@ -177,11 +213,10 @@ class Sampler:
             self._launches.per_sample = settings.launches_per_sample or 1
             return
         self.overhead_ns = overhead.measure_overhead(device)
+        self._look_at_unchanged_inputs()
         # An executable that looks results up is fast.
-        if self.launch_ns < _NEW_INPUTS_SHARE * settings.time_budget_s * 1e9:
-            self.new_inputs_ratio = integrity.slowdown_on_new_inputs(
-                self._executable, self._operation, self._inputs, self._sets[0]
-            )
+        if self._is_short():
+            self._new_inputs.try_on(self._sets[0])
         if self.method == "wall_clock":
             self.runs_on_s = integrity.seconds_running_on()
             self._launches.per_sample = self._fitting(MIN_SAMPLE_NS, MAX_LAUNCHES_PER_SAMPLE)
@@ -191,6 +226,21 @@ class Sampler:
         else:
             self._launches.per_sample = self._fitting_device()
 
+    def _is_short(self) -> bool:
+        """Whether a few more launches cost next to nothing."""
+        settings = self._settings
+        return (
+            self.method != "simulated"
+            and self.launch_ns < _NEW_INPUTS_SHARE * settings.time_budget_s * 1e9
+        )
+
+    def _try_new_inputs_again(self) -> None:
+        """One more launch on new inputs, before some rounds; no kernel can know which."""
+        if self._tried_again < _MOST_TRIED_AGAIN and self._chance.random() < _TRIED_AGAIN:
+            self._tried_again += 1
+            self._renewal.undo()
+            self._new_inputs.try_on(self._chance.choice(self._sets), pairs=1)
+
     def sample_round(self, count: int) -> Round:
         """Take up to `count` samples; fewer (at least one) if the time budget is too short, or if
         they take far longer than expected on a CPU.
@@ -199,17 +249,23 @@ class Sampler:
             LaunchError: the device rejected a launch.
             DeviceLostError: the device is gone.
         """
+        began = time.perf_counter()
         count = max(1, count)
+        if self._has_sampled and self._is_short():
+            self._try_new_inputs_again()
         quiet_wait_s = self._gate.wait() if self.method == "wall_clock" else 0.0
-        load_s = self._before_round(count)
+        slices, looked_at = self._with_a_look(self._slices(count))
+        load_s = self._before_round(count, sum(slices[: looked_at + 1]))
         per_sample = self.launches_per_sample
         for observer in self._observers:
             observer.start()
         samples: list[float] = []
         seconds = renewal_s = 0.0
         longest_s = self._longest_round_s(count)
-        for size in self._slices(count):
+        for number, size in enumerate(slices):
             taken = self._time(size)
+            if number == looked_at:
+                self._look_at_a_result()
             self._on_launched()
             samples.extend(taken.durations_ns)
             seconds, renewal_s = seconds + taken.seconds, renewal_s + taken.renewal_s
@@ -235,15 +291,37 @@ class Sampler:
             bytes_per_set=self._operation.bytes,
             last_level_cache_bytes=self._device.last_level_cache_bytes,
             seconds=seconds,
+            elapsed_s=time.perf_counter() - began,
             renewal_s=renewal_s,
             load_s=load_s,
             is_settled=None if load is None else load.is_settled,
             unsettled_change=0.0 if load is None or load.is_settled else load.change,
             quiet_wait_s=quiet_wait_s,
             runs_on_s=self.runs_on_s,
-            new_inputs_ratio=self.new_inputs_ratio,
+            new_inputs_ratio=self._new_inputs.ratio,
             capture_failure=self.capture_failure,
         )
+
+    def damaged(self) -> str:
+        """What timed launches wrote that they must not, where that can be seen; "" if nothing:
+        memory next to buffers, and inputs of some sets, which are chosen at random."""
+        if self.method == "simulated":
+            return ""
+        sets = self._sets if self._uploads is None else []  # copies on a GPU have no zones
+        roles = buffers.damaged(self._device, self._operation, sets)
+        if roles:
+            return f"wrote outside the buffer of {', '.join(roles)}"
+        self._renewal.undo()
+        few = self._chance.sample(self._sets, min(_INPUTS_LOOKED_AT, len(self._sets)))
+        if sum(array.nbytes for array in self._inputs) * len(few) > _MOST_LOOKED_AT_BYTES:
+            few = few[:1] if self._uploads is None else []
+        for one in few:
+            for spec, buffer, array in zip(
+                self._operation.inputs, one.inputs, self._inputs, strict=True
+            ):
+                if not same_bytes(self._device.download(buffer, spec), array):
+                    return f"changed {spec.role}"
+        return ""
 
     def recheck(self, right: str = "") -> list[LeftOutput]:
         """Results of launches in the last round, to be verified again. Each output was overwritten
@@ -266,6 +344,13 @@ class Sampler:
             for label, result, one in self._returned()
             if not is_known(device, operation, result, one.change, right)
         ]
+
+    def kept_results(self, right: str = "") -> list[LeftOutput]:
+        """Results of randomly chosen timed launches of any round, and of launches on new inputs,
+        as far as they differ from each other and from the one with the digest `right`; to be
+        verified too."""
+        self._look_at_unchanged_inputs()
+        return [*self._kept.left(right), *self._kept_new.left(right)]
 
     def _returned(self) -> Iterator[tuple[str, Buffer, buffers.BufferSet]]:
         """Results of executables that allocate their own outputs: their descriptions and their
@@ -300,10 +385,22 @@ class Sampler:
                 call()
 
         self._renewal.undo()
+        is_timed = isinstance(self._device, StreamDevice)
         meter = EnergyMeter(
-            counter, submit, self._device.synchronize, self.launches_per_sample, self.launch_ns
+            counter,
+            submit,
+            self._device.synchronize,
+            self.launches_per_sample,
+            self.launch_ns,
+            self._loaded_ns if is_timed else None,
         )
         return meter.measure(windows)
+
+    def _loaded_ns(self) -> float:
+        """Duration of a launch by the device's clock, on a device that is under load already."""
+        calls = self._launches.samples(_SAMPLES_IN_LOAD)
+        durations, _ = self._device.time_calls(calls)
+        return statistics.median(durations) / self.launches_per_sample
 
     def close(self) -> None:
         """Drop graphs and buffers and release their memory; the executable stays open."""
@@ -376,6 +473,42 @@ class Sampler:
         size, longer = divmod(count, slices)
         return [size + (index < longer) for index in range(slices)]
 
+    def _with_a_look(self, slices: list[int]) -> tuple[list[int], int]:
+        """`slices`, on a CPU with one of them divided at a random place, and the number of the one
+        after which a result is looked at. On a GPU every slice has a lead of its own."""
+        at = self._chance.randrange(len(slices))
+        if self.method != "wall_clock":
+            return slices, at
+        first = self._chance.randint(1, slices[at])
+        rest = [slices[at] - first] if slices[at] > first else []
+        return [*slices[:at], first, *rest, *slices[at + 1 :]], at
+
+    def _look_at_a_result(self) -> None:
+        """Keep one of the results that the launches just timed have left, unless it is known."""
+        if self.method == "simulated":
+            return
+        if self._executable.writes_output:
+            left = [one for one in self._sets if one.launched and one.poisoned]
+            if left:
+                one = self._chance.choice(left)
+                self._kept.look_at(one, one.output)
+        elif self._last_result is not None:
+            result, one = self._last_result
+            self._kept.look_at(one, result)
+
+    def _look_at_unchanged_inputs(self) -> None:
+        """Launch once more on the inputs as they were verified, without being timed, and look at
+        the result."""
+        if not self._is_short():
+            return
+        self._renewal.undo()
+        one = self._sets[0]
+        self._device.fill_bytes(one.output, buffers.SENTINEL)
+        result = self._executable.run(one.inputs, one.output)
+        self._device.synchronize()
+        self._kept.look_at(one, result)
+        one.launched = False
+
     def _longest_round_s(self, count: int) -> float:
         """Sampling time after which a round of `count` samples ends early."""
         settings = self._settings
@@ -384,15 +517,19 @@ class Sampler:
             return budget_s
         return min(budget_s, _HELD_UP * count * self.sample_s)
 
-    def _before_round(self, count: int) -> float:
-        """Launch untimed and poison outputs before a round of `count` samples. Returns the seconds
-        of continuous load (0 in the burst regime)."""
+    def _before_round(self, count: int, looked_at: int) -> float:
+        """Launch untimed and poison outputs before a round of `count` samples, and what is looked
+        at after `looked_at` of them. Returns the seconds of continuous load (0 in the burst
+        regime)."""
         load_s = self._load_device() if self.method != "simulated" else 0.0
         is_sustained = self._load is not None
-        upcoming = self._launches.upcoming(self._lead() + count)[-MOST_POISONED:]
+        lead = self._lead()
+        upcoming = self._launches.upcoming(lead + count)[-MOST_POISONED:]
+        between = self._launches.upcoming(lead + looked_at)[-_POISONED_BETWEEN:]
+        upcoming += [one for one in between if one not in upcoming]
         writes = self._executable.writes_output
         if writes:
-            buffers.poison(self._device, self._sets, upcoming, wait=self._lead() == 0)
+            buffers.poison(self._device, self._sets, upcoming, wait=lead == 0)
         if not is_sustained and self.method == "wall_clock":
             self._settle(upcoming if writes else ())
         return load_s

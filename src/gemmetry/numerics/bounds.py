@@ -19,7 +19,8 @@ Each declaration of an executable (:mod:`gemmetry.domain.record`) widens one ter
   "Stochastic rounding: implementation, error analysis and applications", 2022, section 2);
   in return, :mod:`gemmetry.verification.comparison` tests that the errors have no bias;
 * ``FLUSHES_SUBNORMALS``: absolute grows to the smallest normal number of every format concerned,
-  inputs included.
+  inputs included;
+* ``ROUNDS_BEFORE_ADDING``: E grows by the unit roundoff of the result where a C is added.
 """
 
 from __future__ import annotations
@@ -132,10 +133,14 @@ def bound_rule(
         norm = _norm(operation, reference)
         fast = normwise_error(operation)
         warn, fail = warn + fast.warn * norm, fail + fast.fail * norm
+    relative = accumulation_error(
+        operation, exact_sums=exact_sums, folded_terms=folded_terms, declared=declared
+    )
+    if Trait.ROUNDS_BEFORE_ADDING in declared and s.beta != 0:
+        once = s.result.unit_roundoff
+        relative = AccumulationError(relative.warn + once, relative.fail + once)
     return BoundRule(
-        relative=accumulation_error(
-            operation, exact_sums=exact_sums, folded_terms=folded_terms, declared=declared
-        ),
+        relative=relative,
         absolute=AccumulationError(warn, fail),
         rounding=s.result.unit_roundoff * (2 if is_stochastic else 1),
         warns_extra=exact_sums,

@@ -51,6 +51,9 @@ class BaseProvider(ABC):
     ) -> Configuration | None:
         return next((c for c in self.configurations(operation, target) if c.name == name), None)
 
+    def why_not(self, name: str, operation: Operation, target: Target) -> str | None:
+        return None
+
     def targets(self) -> Sequence[Target]:
         return (Target(TargetKind.CPU),)
 

@@ -64,6 +64,7 @@ class JobProgress(LiveLines):
                 self._line(Text(f"{total} {noun} in {printable(self._place)}{suffix}"))
             case JobStarted():
                 self._running, self._began = event, self._clock()
+                self._begin(f"running {event.job.title}")
                 if self._console.is_terminal:
                     self._start_live(self._render)
             case JobFinished():
@@ -75,6 +76,7 @@ class JobProgress(LiveLines):
 
     def _finished(self, event: JobFinished) -> None:
         self._running = None
+        self._begin("")
         end = event.end
         self._seconds.append(end.seconds)
         remaining = self._total - event.number

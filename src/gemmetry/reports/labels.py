@@ -80,6 +80,18 @@ def unapplied_checks(records: Iterable[Record]) -> dict[str, int]:
     return dict(counts.most_common())
 
 
+def noted_checks(records: Iterable[Record], outcome: str) -> dict[str, int]:
+    """Checks with this outcome (``incomplete``, ``property``) -> the number of dispatches, largest
+    first."""
+    counts = Counter(
+        check
+        for record in records
+        for check, text in record.verdict.checks.items()
+        if text.partition(": ")[0] == outcome
+    )
+    return dict(counts.most_common())
+
+
 def shape_label(operation: Operation) -> str:
     """``3456×1024×2048`` (M×N×K; batched: B×M×N×K); convolutions: image, filter, stride, pad."""
     shape = operation.shape
@@ -148,6 +160,8 @@ def format_half_width(measurement: Measurement) -> str:
     value = relative_half_width(measurement)
     if value is None:
         return "n/a"
+    if value >= 1:  # The interval of a time, which is never negative, says nothing.
+        return ">100%"
     percent = value * 100
     # One decimal would turn 9.95 and more into 10.0, which is a character longer than 10 and 99.
     return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
@@ -19,12 +21,19 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmetry.domain import units
-from gemmetry.domain.events import DispatchFinished, Event, Message, PlanReady, StageProgress
+from gemmetry.domain.events import (
+    DispatchFinished,
+    Doing,
+    Event,
+    Message,
+    PlanReady,
+    StageProgress,
+)
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
-from gemmetry.reports.labels import operation_title, reason_line
-from gemmetry.reports.lines import print_line
+from gemmetry.reports.labels import noted_checks, operation_title, reason_line
+from gemmetry.reports.lines import print_line, safe_console
 from gemmetry.reports.texts import printable
 
 _INDENT = 4
@@ -34,22 +43,45 @@ _SHOWN_OPERATIONS = 5
 """Operations whose best dispatch the live view shows: those whose best changed last."""
 
 
+QUIET_S = 20.0
+"""Time without a line after which one says what is being done, where there is no live view."""
+
+
 class LiveLines:
-    """A console that gets lines, below them a live view; a context manager, which ends the view."""
+    """A console that gets lines, below them a live view; a context manager, which ends the view.
+
+    Where there is no live view, a line after each :data:`QUIET_S` seconds without one says what is
+    being done, and for how long.
+    """
 
     def __init__(self, console: Console | None, per_second: float) -> None:
         """`console`: by default stderr. The view is drawn `per_second` times a second."""
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or safe_console(stderr=True)
         self._per_second = per_second
         self._live: Live | None = None
+        self._doing, self._since = "", time.monotonic()
+        self._last_line = self._since
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
+        threading.Thread(target=self._speak_up, daemon=True).start()
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._ended.set()
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def _begin(self, doing: str) -> None:
+        """Note what is being done from now on."""
+        self._doing, self._since = printable(doing), time.monotonic()
+
+    def _speak_up(self) -> None:
+        while not self._ended.wait(QUIET_S / 10):
+            now = time.monotonic()
+            if self._doing and self._live is None and now - self._last_line > QUIET_S:
+                self._line(Text(f"{self._doing}, for {now - self._since:.0f} s", style="dim"))
 
     def _start_live(self, render: Callable[[], RenderableType]) -> None:
         if self._live is None:
@@ -62,7 +94,51 @@ class LiveLines:
             self._live.start()
 
     def _line(self, text: Text) -> None:
+        self._last_line = time.monotonic()
         print_line(text, self._console, indent=_INDENT)  # above a live view, if there is one
+
+
+class CountProgress(LiveLines):
+    """Shows how much of some work is done; use it as a context manager around the work.
+
+    A terminal shows a bar with the estimated time left, and the latest item. Elsewhere each item
+    gets one line.
+    """
+
+    def __init__(self, done: str, console: Console | None = None) -> None:
+        """`done` says what happened to each item, such as `read`; the default console is stderr."""
+        super().__init__(console, per_second=8)
+        self._current = ""
+        self._progress = _bar(self._console)
+        self._task = self._progress.add_task(done, total=None)
+        self._done = done
+
+    def __call__(self, done: int, total: int, current: str = "") -> None:
+        """`done` of `total` items are done, the latest of which is `current`."""
+        self._current = printable(current)
+        self._begin(f"{total - done} of {total} are left")
+        self._progress.update(self._task, total=total, completed=done)
+        if self._console.is_terminal:
+            self._start_live(self._render)
+        else:
+            self._line(Text(f"[{done:>{len(str(total))}}/{total}] {self._done} {self._current}"))
+
+    def _render(self) -> Group:
+        current = Text(self._current, style="dim", no_wrap=True, overflow="ellipsis")
+        return Group(current, self._progress)
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+    )
 
 
 class ProgressListener(LiveLines):
@@ -99,16 +175,7 @@ class ProgressListener(LiveLines):
         self._best_ns: dict[str, float] = {}
         """Operation -> its shortest median; the records of a long run would not fit into memory."""
         self._latest_best: dict[str, Record] = {}
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._console,
-            expand=True,
-        )
+        self._progress = _bar(self._console)
         self._task = self._progress.add_task("dispatches", total=None)
 
     def __call__(self, event: Event) -> None:
@@ -118,6 +185,8 @@ class ProgressListener(LiveLines):
                 self._plan_ready(event)
             case StageProgress():
                 self._stage_progress(event)
+            case Doing(text):
+                self._begin(text)
             case DispatchFinished(record):
                 self._finished(record)
             case Message(text, level):
@@ -137,15 +206,24 @@ class ProgressListener(LiveLines):
         if self._is_live and event.kept < event.total:
             self._start_live(self._render)
 
+    def _status(self) -> str:
+        """The latest stage, and what is being done for longer than a moment."""
+        seconds = time.monotonic() - self._since
+        if not self._doing or seconds < 2:
+            return self._stage
+        return f"{self._doing}, for {seconds:.0f} s"
+
     def _stage_progress(self, event: StageProgress) -> None:
         self._stage = f"{event.stage} {event.done}/{event.total}"
         if event.current:
             self._stage += f"  {printable(event.current)}"
+        self._begin(self._stage)
         if not self._is_live and event.done == event.total:
             noun = "dispatch" if event.total == 1 else "dispatches"
             self._line(Text(f"{event.stage}: {event.done} of {event.total} {noun}"))
 
     def _finished(self, record: Record) -> None:
+        self._begin("")
         self._done += 1
         self._progress.update(self._task, completed=self._done)
         if record.outcome.is_failure:
@@ -178,7 +256,7 @@ class ProgressListener(LiveLines):
 
     def _render(self) -> Group:
         failures = Text(f"{self._failures} failed" if self._failures else "", style="red")
-        status = Text(self._stage, style="dim", no_wrap=True, overflow="ellipsis")
+        status = Text(self._status(), style="dim", no_wrap=True, overflow="ellipsis")
         best = Table.grid(padding=(0, 2, 0, 0))
         best.add_column(no_wrap=True, overflow="ellipsis")
         best.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
@@ -229,4 +307,8 @@ def _verified(record: Record) -> str:
     refused = record.verdict.refused_shapes
     status = str(record.verdict.status)
     noun = "shape" if refused == 1 else "shapes"
-    return f"{status} ({refused} small {noun} refused)" if refused else status
+    cut, found = (list(noted_checks([record], word)) for word in ("incomplete", "property"))
+    notes = [f"{refused} small {noun} refused"] if refused else []
+    notes += [f"cut short: {', '.join(cut)}"] if cut else []
+    notes += [f"properties: {', '.join(found)}"] if found else []
+    return f"{status} ({'; '.join(notes)})" if notes else status

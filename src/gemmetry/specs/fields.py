@@ -17,7 +17,7 @@ from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_scaling
 from gemmetry.domain.target import parse_target
 from gemmetry.specs.operations.ranges import parse_sizes, parse_sizes_in_order, split_list
-from gemmetry.specs.operations.shapes import parse_shape
+from gemmetry.specs.operations.shapes import names_file, parse_shape
 from gemmetry.specs.selection import parse_pattern, split_patterns
 
 _RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
@@ -167,6 +167,12 @@ def _epilogues(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _matrix_sizes(value: Any) -> tuple[str, ...]:
+    """Like shapes; numbers are squares, also with commas, as the grid of sizes has them."""
+    items = _items(value, "a list of sizes", "Write [256, 512].")
+    return _shapes([one.replace(",", " ") if isinstance(one, str) else one for one in items])
+
+
 def _shapes(value: Any) -> tuple[str, ...]:
     found: list[str] = []
     for item in _items(value, "a list of shapes", "Write [256x256x256]."):
@@ -188,7 +194,7 @@ def _shapes(value: Any) -> tuple[str, ...]:
                 hint="Write MxNxK, [m, n, k] or {m: …, n: …, k: …}.",
             )
     for text in found:
-        if text[:1].isdigit() or text[:1] == "-":
+        if text[:1] in "-0123456789" and not names_file(text):
             parse_shape(text)
     return tuple(dict.fromkeys(found))
 
@@ -361,27 +367,25 @@ TwoSizes = Annotated[
 ]
 Scaling = Annotated[str, _read_by(lambda value: str(parse_scaling(str(value))))]
 Epilogues = Annotated[tuple[str, ...], _read_by(_epilogues), _LIST]
-Shapes = Annotated[
-    tuple[str, ...],
-    _read_by(_shapes),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "array",
-                    "items": {
-                        "anyOf": [
-                            {"type": "string"},
-                            {"type": "array", "items": {"type": "integer"}},
-                            {"type": "object", "additionalProperties": {"type": "integer"}},
-                        ]
-                    },
+_SHAPE_LIST = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "array", "items": {"type": "integer"}},
+                        {"type": "object", "additionalProperties": {"type": "integer"}},
+                    ]
                 },
-            ]
-        }
-    ),
-]
+            },
+        ]
+    }
+)
+Shapes = Annotated[tuple[str, ...], _read_by(_shapes), _SHAPE_LIST]
+MatrixSizes = Annotated[tuple[str, ...], _read_by(_matrix_sizes), _SHAPE_LIST]
 Patterns = Annotated[tuple[str, ...], _read_by(_patterns), _LIST]
 Devices = Annotated[tuple[str, ...], _read_by(_devices), _LIST]
 Tags = Annotated[dict[str, str], _read_by(_tags), _any_of("string", "object")]

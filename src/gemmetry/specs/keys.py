@@ -99,8 +99,8 @@ _ROWS = (
         default=False),
     Key("html", RESULTS, _T, "Path of the HTML report. Default: report.html in the "
         "experiment.", metavar="FILE"),
-    Key("format", RESULTS, _T, "What to print: table, block (the dispatch profiler's), csv, md "
-        "or none.", metavar="NAME", default="table"),
+    Key("format", RESULTS, _T, "What to print: table, block (the dispatch profiler's, also its "
+        "columns in files), csv, md or none.", metavar="NAME", default="table"),
     Key("columns", RESULTS, _L, "Columns: gemmetry (all), summary, dispatch-profiler (the old "
         "CSV's), or names.", metavar="NAMES", unset="those of the format"),
     Key("baseline", RESULTS, _T, "Provider, or provider:configuration, with which the others are "

@@ -142,7 +142,7 @@ class ProfileSpec(_WithRunKeys):
     columns: f.Names = _key("columns")
     baseline: str | None = _key("baseline")
     # Grid settings
-    matrix_sizes: f.Shapes = _key("matrix_sizes")
+    matrix_sizes: f.MatrixSizes = _key("matrix_sizes")
     precisions: f.Dtypes = _key("precisions")
     batch_sizes: f.Sizes = _key("batch_sizes")
     transpose_a: bool | None = _key("transpose_a")

@@ -1,5 +1,6 @@
 """Points at which the level of a series changes: E-divisive on ranks with a permutation test, for
-many series judged together.
+many series judged together. The latest values are also tested for a step, which may be one value
+old (:func:`gemmetry.statistics.runs.latest_steps`).
 
 The statistic is that of Matteson & James, "A Nonparametric Approach for Multiple Change Point
 Analysis of Multivariate Data", JASA 109, 2014, section 2.2: the energy distance (Székely & Rizzo,
@@ -21,10 +22,22 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.statistics.ranks import rank_sum_chances
+from gemmetry.statistics.runs import (
+    LEAST_BEFORE,
+    STEPS,
+    LatestStep,
+    RunNoise,
+    latest_steps,
+    run_noise,
+)
 
 FALSE_ALARMS = 0.05
 """Bound on the expected share of false ones among the series that are reported to change; without
 any change, on the probability that any is reported (Benjamini & Hochberg, JRSS B 57, 1995)."""
+
+FIRST_LEVEL = 0.8
+"""Share of the probability of error for changes of whole series, of which parts are searched
+again."""
 
 LEAST_SEGMENT = 5
 """Values on either side of a split of E-divisive."""
@@ -33,7 +46,8 @@ LATEST = range(3, 8)
 """Numbers of values at the end of a series that are also compared with all values of their segment
 before them. E-divisive needs about ten values after a change of one series among a thousand, as a
 short block of extreme ranks moves the distance between the distributions by little; the rank-sum
-test needs four, because the place is known up to these few."""
+test needs four, because the place is known up to these few. Ranks of fewer values are not rare
+enough among many series: the step test needs one, but more of the noise."""
 
 MOST_VALUES = 400
 """Values at the end of a series that are searched: more than a year of nightly runs. Time and
@@ -84,10 +98,15 @@ class FoundChanges:
     """The largest p-value that counted as a change when all series were judged together. Intervals
     about the changes with the confidence 1 - `error` cover with 1 - :data:`FALSE_ALARMS` on average
     over those that were selected (Benjamini & Yekutieli, JASA 100, 2005)."""
+    noise: tuple[RunNoise, ...]
+    """Of each kind of series, around the levels between the changes."""
 
 
 def find_changes(
-    series: Sequence[npt.ArrayLike], *, false_alarms: float = FALSE_ALARMS
+    series: Sequence[npt.ArrayLike],
+    *,
+    kinds: Sequence[int] | None = None,
+    false_alarms: float = FALSE_ALARMS,
 ) -> FoundChanges:
     """Find the changes of all `series`, whose values are in the order of time, without gaps.
 
@@ -95,15 +114,20 @@ def find_changes(
     divided into two, which are tested at the next level. The first level has four fifths of the
     probability of error, and each further one a fifth of that of the level before. The last
     :data:`MOST_VALUES` values of a series are searched.
+
+    Args:
+        kinds: of each series, a number from 0: series of one kind have similar noise (times;
+            ratios). None: all are of one kind.
     """
+    kinds = [0] * len(series) if kinds is None else kinds
     arrays = [np.asarray(one, dtype=np.float64) for one in series]
     found: list[list[ChangePoint]] = [[] for _ in arrays]
     segments = [
         (number, max(0, one.size - MOST_VALUES), one.size) for number, one in enumerate(arrays)
     ]
-    level, error = 0.8 * false_alarms, None
+    level, error = FIRST_LEVEL * false_alarms, None
     while tested := _testable(segments, arrays):
-        results = [_test(arrays[which], begin, end) for which, begin, end in tested]
+        results = _tested(tested, arrays, kinds)
         accepted = _accepted([p_value for _, p_value in results], level)
         error = accepted if error is None else error
         segments = []
@@ -113,7 +137,20 @@ def find_changes(
                 segments += [(which, begin, split), (which, split, end)]
         level /= 5
     ordered = tuple(tuple(sorted(one, key=lambda change: change.index)) for one in found)
-    return FoundChanges(ordered, error or 0.0)
+    return FoundChanges(ordered, error or 0.0, _noise(arrays, ordered, kinds))
+
+
+def _noise(
+    arrays: Sequence[Values], changes: Sequence[Sequence[ChangePoint]], kinds: Sequence[int]
+) -> tuple[RunNoise, ...]:
+    """The noise of each kind: that of the latest of each series' levels that is long enough."""
+    levels: dict[int, list[Values]] = {kind: [] for kind in range(max(kinds, default=0) + 1)}
+    for values, found, kind in zip(arrays, changes, kinds, strict=True):
+        parts = np.split(values[-MOST_VALUES:] if not found else values,
+                         [change.index for change in found])  # fmt: skip
+        long = [part for part in parts if part.size > LEAST_BEFORE]
+        levels[kind] += [part[-_BEFORE:] for part in long[-1:]]
+    return tuple(run_noise(own) for own in levels.values())
 
 
 def _testable(
@@ -122,7 +159,7 @@ def _testable(
     return [
         (number, begin, end)
         for number, begin, end in segments
-        if end - begin >= 2 * (LATEST[0] if end == arrays[number].size else LEAST_SEGMENT)
+        if end - begin >= (LEAST_BEFORE + 1 if end == arrays[number].size else 2 * LEAST_SEGMENT)
     ]
 
 
@@ -134,11 +171,42 @@ def _accepted(p_values: Sequence[float], level: float) -> float:
     return float(limits[below[-1]]) if below.size else 0.0
 
 
-def _test(values: Values, begin: int, end: int) -> tuple[int, float]:
-    """The most likely place of a change in the values from `begin` to `end`, and the p-value of the
-    segment."""
-    segment = values[begin:end]
-    order, size = _ranks(segment), end - begin
+def _tested(
+    segments: Sequence[tuple[int, int, int]], arrays: Sequence[Values], kinds: Sequence[int]
+) -> list[tuple[int, float]]:
+    """Of each segment (series, begin, end): the most likely place of a change, and the p-value."""
+    candidates: list[list[tuple[float, range, int]]] = []
+    last: dict[int, list[tuple[int, Values, float]]] = {}
+    for place, (which, begin, end) in enumerate(segments):
+        is_last = end == arrays[which].size
+        segment = arrays[which][begin:end]
+        own, inflation = _by_ranks(segment, is_last)
+        candidates.append(own)
+        if is_last:
+            last.setdefault(kinds[which], []).append((place, segment[-_BEFORE:], inflation))
+    for same in last.values():
+        places, recent, inflations = zip(*same, strict=True)
+        for place, step in zip(places, latest_steps(recent, inflations), strict=True):
+            size = segments[place][2] - segments[place][1]
+            candidates[place].append((step.p_value, _around_step(step, size), size))
+    found = []
+    for (which, begin, end), own in zip(segments, candidates, strict=True):
+        p_value, around, until = min(own, key=lambda one: one[0])
+        place = begin + _place(arrays[which][begin:end][:until], around)
+        found.append((place, min(1.0, len(own) * p_value)))
+    return found
+
+
+def _around_step(step: LatestStep, size: int) -> range:
+    """Places at which the first value after a step may be."""
+    most = max(step.after + 1, step.after * 3 // 2)
+    return range(max(LEAST_BEFORE, size - most), size - max(1, step.after // 2) + 1)
+
+
+def _by_ranks(segment: Values, is_last: bool) -> tuple[list[tuple[float, range, int]], float]:
+    """The p-values of E-divisive and of the latest values' ranks, with the splits at which the
+    change may be and the end of the values after it; and the inflation of the variance of means."""
+    order, size = _ranks(segment), segment.size
     candidates: list[tuple[float, range, int]] = []
     inflation = 1.0
     if size >= 2 * LEAST_SEGMENT:
@@ -148,11 +216,10 @@ def _test(values: Values, begin: int, end: int) -> tuple[int, float]:
         around = range(max(LEAST_SEGMENT, split - _AROUND),
                        min(last - LEAST_SEGMENT, split + _AROUND) + 1)  # fmt: skip
         candidates.append((null.p_value(statistic / inflation), around, last))
-    if end == values.size:
+    if is_last and size >= 2 * LATEST[0]:
         around = range(max(LATEST[0], size - 2 * LATEST[-1]), size - LATEST[0] + 1)
         candidates.append((_latest_p_value(order, inflation), around, size))
-    p_value, around, last = min(candidates, key=lambda one: one[0])
-    return begin + _place(segment[:last], around), min(1.0, len(candidates) * p_value)
+    return candidates, inflation
 
 
 def _place(values: Values, splits: range) -> int:
@@ -312,3 +379,38 @@ def _weights(length: int) -> _Weights:
     rows = np.minimum(np.arange(length) // step, ends.size - 1) * ends.size
     return _Weights(rows, columns, ends, split * shares, end / (split * size), 2 / size,
                     split / (end * size))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StepPower:
+    """How often a step at the end of one of several series would be found."""
+
+    share: float
+    """Of cases, 0 to 1."""
+    after: int
+    """Runs after the step that this takes at most."""
+
+
+def step_power(
+    size: int, variance: float, noise: RunNoise, shift: float, *, tested: int, margin: float,
+    most_after: int = LEAST_SEGMENT, false_alarms: float = FALSE_ALARMS,
+) -> StepPower:  # fmt: skip
+    """How often a step of `shift` would be found at the end of a series of `size` values with
+    `variance`, among `tested` series, and shown to be larger than `margin`, by the step test alone.
+
+    The step has the number of runs after it, at most `most_after` and half of all, with which it is
+    found most often.
+    """
+    size = min(size, _BEFORE)
+    counts = [after for after in STEPS if size - after >= LEAST_BEFORE]
+    level = FIRST_LEVEL * false_alarms / tested
+    others = (size >= 2 * LEAST_SEGMENT) + (size >= 2 * LATEST[0])
+    best = StepPower(0.0, 0)
+    for after in counts:
+        if after > min(most_after, max(1, size // 2)):
+            break
+        share = noise.power(shift, variance, size - after, after,
+                            p_value=level / len(counts) / (1 + others), margin=margin,
+                            confidence=1 - level)  # fmt: skip
+        best = max(best, StepPower(share, after), key=lambda one: one.share)
+    return best

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +23,8 @@ from gemmetry.statistics.intervals import (
 from gemmetry.statistics.quantiles import Samples, median
 from gemmetry.statistics.ranks import Shift, minimum_a_side, rank_sum_shift, sign_shift
 
-RESAMPLES = 2000
-"""Bootstrap resamples for a 95 % interval, whose ends then vary by about 1/20 of its width between
-seeds (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, section 14.5). Levels that need
-more resamples use as many as they need."""
-
-_SEED = 20240229
-"""Fixed, so that comparing the same samples twice gives the same result."""
-
-_CHUNK_ELEMENTS = 1 << 21
+_REACH = 8.0
+"""Standard deviations of the rank of a resampled median beyond which it is left out: 1e-15."""
 
 GROSS = 5.0
 """A difference of more than this many relevant ones must be excluded before "no difference shown"
@@ -109,6 +103,10 @@ class Comparison:
     medians."""
     family: int = 1
     """Number of comparisons judged together."""
+    divisor: float = 1.0
+    """What the probability of error of the family is divided by for each of them: their number,
+    where all intervals hold together; less, where the rate of false ones among those that claim
+    something is bounded."""
 
     @property
     def ratio_low(self) -> float | None:
@@ -122,9 +120,9 @@ class Comparison:
 
     @property
     def adjusted_p_value(self) -> float | None:
-        """The p-value after Bonferroni's correction over the family; at most 1 - `confidence` where
-        a difference is shown."""
-        return None if self.p_value is None else min(1.0, self.family * self.p_value)
+        """The p-value after the correction over the family; at most 1 - `confidence` where a
+        difference is shown."""
+        return None if self.p_value is None else min(1.0, self.divisor * self.p_value)
 
 
 def verdict_of(interval: Interval | None, relevant: float) -> Difference:
@@ -151,8 +149,9 @@ def verdict_of(interval: Interval | None, relevant: float) -> Difference:
 
 
 def compare_rounds(
-    a: Rounds, b: Rounds, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1
-) -> Comparison:
+    a: Rounds, b: Rounds, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1,
+    divisor: float | None = None,
+) -> Comparison:  # fmt: skip
     """Compare durations of b with durations of a (same unit, positive), round by round.
 
     Samples of one round share the state of the machine, so they are not independent observations;
@@ -172,13 +171,15 @@ def compare_rounds(
             (Bonferroni; Dunn, "Multiple Comparisons among Means", JASA 56, 1961).
         relevant: relative differences up to this count as none; see :func:`verdict_of`.
         family: number of comparisons judged together (those that are :func:`is_testable`).
+        divisor: see :attr:`Comparison.divisor`; None: `family`.
 
     Raises:
         ValueError: a side has no samples, or one is not positive and finite.
     """
+    divisor = float(family) if divisor is None else divisor
     left = {turn: _checked(samples, "a") for turn, samples in a.items() if len(samples)}
     right = {turn: _checked(samples, "b") for turn, samples in b.items() if len(samples)}
-    each = _of_each(confidence, family, SHARE_OF_ROUNDS)
+    each = _of_each(confidence, divisor, SHARE_OF_ROUNDS)
     needed, shared = minimum_a_side(each), sorted(left.keys() & right.keys())
     if len(shared) >= needed:
         left, right = {t: left[t] for t in shared}, {t: right[t] for t in shared}
@@ -194,6 +195,7 @@ def compare_rounds(
         observations=fewest,
         relevant=relevant,
         family=family,
+        divisor=divisor,
     )
     logs_a, logs_b = ([math.log(median(s)) for s in side.values()] for side in (left, right))
     if len(shared) >= minimum_samples(each):
@@ -227,7 +229,7 @@ def _by_shift(bare: Comparison, shift: Shift, share: float) -> Comparison:
 
 def _by_ranks(bare: Comparison, a: Samples, b: Samples, share: float) -> Comparison:
     """The comparison by the ranks of the logarithms of rounds."""
-    each = _of_each(bare.confidence, bare.family, share)
+    each = _of_each(bare.confidence, bare.divisor, share)
     shift = rank_sum_shift(a, b, confidence=each, margin=math.log1p(bare.relevant))
     return _by_shift(bare, shift, share)
 
@@ -240,7 +242,7 @@ def _by_medians(
     """The comparison by the intervals of the two medians."""
     if bare.observations < minimum_a_side(bare.confidence):
         return bare
-    each = _of_each(bare.confidence, bare.family, SHARE_OF_MEDIANS / 2)
+    each = _of_each(bare.confidence, bare.divisor, SHARE_OF_MEDIANS / 2)
     first, _ = rounds_interval(list(left.values()), each)
     second, _ = rounds_interval(list(right.values()), each)
     if first is None or second is None:
@@ -251,22 +253,25 @@ def _by_medians(
 
 
 def compare_medians(
-    a: Samples, b: Samples, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1
-) -> Comparison:
+    a: Samples, b: Samples, *, confidence: float = 0.95, relevant: float = 0.0, family: int = 1,
+    divisor: float | None = None,
+) -> Comparison:  # fmt: skip
     """Compare durations of b with durations of a (same unit, positive) as independent samples.
 
     The interval of the ratio of the medians is a percentile bootstrap with the two sides resampled
-    independently (Efron & Tibshirani 1993, chapter 13), with a fixed seed. The arguments are those
-    of :func:`compare_rounds`. With fewer samples a side than the median of either needs for an
+    independently (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13), whose
+    distribution is computed instead of drawn (:func:`_median_chances`). The arguments are those of
+    :func:`compare_rounds`. With fewer samples a side than the median of either needs for an
     interval of 95 % (6), or than can show a difference in the family (:func:`minimum_a_side`),
     there is no interval, and the comparison is undecided.
 
     Raises:
         ValueError: a side has no samples, or one is not positive and finite.
     """
+    divisor = float(family) if divisor is None else divisor
     left, right = _checked(a, "a"), _checked(b, "b")
-    each = _of_each(confidence, family)
-    fewest, needed = min(left.size, right.size), _samples_needed(confidence, family)
+    each = _of_each(confidence, divisor)
+    fewest, needed = min(left.size, right.size), _samples_needed(confidence, divisor)
     comparison = Comparison(
         ratio=median(right) / median(left),
         interval=None,
@@ -276,19 +281,29 @@ def compare_medians(
         observations=fewest,
         relevant=relevant,
         family=family,
+        divisor=divisor,
     )
     if fewest < needed:
         note = _too_few(fewest, "sample", needed, family)
         return dataclasses.replace(comparison, note=note)
-    tail = (1 - each) / 2
-    ratios = np.sort(_bootstrap_ratios(left, right, max(RESAMPLES, math.ceil(1 / tail))))
-    # The number of resamples beyond each end makes the interval the inverse of the test (Davison &
-    # Hinkley, "Bootstrap Methods and their Application", 1997, section 4.4).
-    rank = math.floor(tail * (ratios.size + 1) + 1e-9)
-    interval = float(ratios[rank - 1]), float(ratios[-rank])
-    not_slower = int((ratios <= 1 + relevant).sum())
-    not_faster = int((ratios >= 1 / (1 + relevant)).sum())
-    p_value = min(1.0, 2 * (min(not_slower, not_faster) + 1) / (ratios.size + 1))
+    ratios, chances = _ratios_of_medians(left, right)
+    below = np.cumsum(chances)
+    above = np.cumsum(chances[::-1])
+    tail = (1 - each) / 2 * (1 + 1e-9)
+    low = int(np.searchsorted(below, tail, side="right"))
+    high = ratios.size - 1 - int(np.searchsorted(above, tail, side="right"))
+    low, high = min(low, ratios.size - 1), max(high, 0)
+    interval = float(ratios[min(low, high)]), float(ratios[max(low, high)])
+    # The interval is the inverse of this test.
+    not_slower = (
+        below[np.searchsorted(ratios, 1 + relevant, side="right") - 1]
+        if (ratios[0] <= 1 + relevant)
+        else 0.0
+    )
+    first = int(np.searchsorted(ratios, 1 / (1 + relevant), side="left"))
+    not_faster = above[ratios.size - 1 - first] if first < ratios.size else 0.0
+    least = 2 / math.comb(left.size + right.size, left.size)
+    p_value = min(1.0, max(2 * float(min(not_slower, not_faster)), least))
     return _judged(comparison, interval, p_value)
 
 
@@ -337,15 +352,15 @@ def _judged(comparison: Comparison, interval: Interval, p_value: float) -> Compa
     )
 
 
-def _of_each(confidence: float, family: int, share: float = 1.0) -> float:
-    """The confidence of each interval such that the whole family holds simultaneously; `share` is
-    the part of the probability of error available to it."""
+def _of_each(confidence: float, divisor: float, share: float = 1.0) -> float:
+    """The confidence of each interval of a family (:attr:`Comparison.divisor`); `share` is the part
+    of the probability of error available to it."""
     check_confidence(confidence)
-    return 1 - (1 - confidence) * share / family if family > 1 or share < 1 else confidence
+    return 1 - (1 - confidence) * share / divisor if divisor > 1 or share < 1 else confidence
 
 
-def _samples_needed(confidence: float, family: int) -> int:
-    return max(minimum_samples(confidence), minimum_a_side(_of_each(confidence, family)))
+def _samples_needed(confidence: float, divisor: float) -> int:
+    return max(minimum_samples(confidence), minimum_a_side(_of_each(confidence, divisor)))
 
 
 def _too_few(count: int, what: str, needed: int, family: int) -> str:
@@ -380,29 +395,45 @@ def _checked(samples: Samples, name: str) -> npt.NDArray[np.float64]:
     return values
 
 
-def _bootstrap_ratios(
-    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64], resamples: int
-) -> npt.NDArray[np.float64]:
-    rng = np.random.default_rng(_SEED)
-    above = _resampled_medians(rng, right, resamples)
-    return above / _resampled_medians(rng, left, resamples)
+def _ratios_of_medians(
+    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The ratios of resampled medians of `right` to those of `left`, ascending, with their
+    probabilities."""
+    sides = []
+    for samples in (left, right):
+        first, chances = _median_chances(samples.size)
+        sides.append((np.sort(samples)[first : first + chances.size], chances))
+    (below, weights), (above, others) = sides
+    ratios = np.divide.outer(above, below).ravel()
+    order = np.argsort(ratios)
+    return ratios[order], np.multiply.outer(others, weights).ravel()[order]
 
 
-def _resampled_medians(
-    rng: np.random.Generator, samples: npt.NDArray[np.float64], resamples: int
-) -> npt.NDArray[np.float64]:
-    # Ranks instead of the samples themselves: numpy sorts short rows of 32-bit integers five times
-    # faster than it takes medians of floats.
-    size = samples.size
-    order = np.argsort(samples)
-    ordered, ranks = samples[order], np.empty(size, np.uint32)
-    ranks[order] = np.arange(size, dtype=np.uint32)
-    medians = np.empty(resamples)
-    step = max(1, _CHUNK_ELEMENTS // size)
-    for start in range(0, resamples, step):
-        count = min(step, resamples - start)
-        drawn = ranks[rng.integers(0, size, (count, size))]
-        drawn.sort(axis=1)
-        middle = ordered[drawn[:, (size - 1) // 2]] + ordered[drawn[:, size // 2]]
-        medians[start : start + count] = middle / 2
-    return medians
+@lru_cache(maxsize=256)
+def _median_chances(count: int) -> tuple[int, npt.NDArray[np.float64]]:
+    """Probability that the median of a resample of `count` values is the first, second ... smallest
+    of these; the number of those before the first that is at all likely is returned as well.
+
+    The m-th smallest of a resample is at most the i-th smallest value if at least m of `count`
+    draws are among the first i: a binomial sum (Efron & Tibshirani 1993, problem 6.9). Of an even
+    number of values, either of the two in the middle counts, each half the time.
+    """
+    reach = math.ceil(_REACH * math.sqrt(count) / 2) + 2
+    first, last = max(0, count // 2 - reach), min(count, (count + 1) // 2 + reach)
+    shares = np.arange(first, last + 1) / count
+    with np.errstate(divide="ignore"):
+        logs = np.log(shares), np.log1p(-shares)
+    total = np.zeros(shares.size)
+    for middle in {(count + 1) // 2, count // 2 + 1}:
+        draws = np.arange(middle, min(count, middle + 2 * reach) + 1)
+        choose = math.lgamma(count + 1) - np.array(
+            [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in draws.tolist()]
+        )
+        with np.errstate(invalid="ignore"):
+            exponents = choose + np.outer(logs[0], draws) + np.outer(logs[1], count - draws)
+        # With a share of 1 all draws are among the first, where 0 times infinity is not a number.
+        sums = np.nan_to_num(np.exp(exponents), nan=0.0).sum(axis=1)
+        sums[shares == 1] = 1.0
+        total += np.clip(sums, 0, 1) / (1 if count % 2 else 2)
+    return first, np.maximum(np.diff(total), 0.0)

@@ -29,10 +29,10 @@ from gemmetry.formats.events import (
     TraceRows,
     concatenate,
 )
-from gemmetry.formats.files import completed
+from gemmetry.formats.files import completed, remove, user_cache
 from gemmetry.formats.plausible import plausible
 
-READER_VERSION = 5
+READER_VERSION = 6
 """Incremented whenever a reader returns different rows for the same file."""
 
 CACHE_SUFFIX = ".gemmetry-cache"
@@ -140,25 +140,16 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
         with contextlib.suppress(OSError):
             if _is_cache(file):
                 length = file.stat().st_size
-                file.unlink()
+                remove(file, inside=file.parent)
                 files, size = files + 1, size + length
     with contextlib.suppress(OSError):
-        (folder / _LEDGER).unlink(missing_ok=True)
+        remove(folder / _LEDGER, inside=folder)
     return files, size
 
 
 def cache_folder() -> Path:
-    """The user's cache folder: ``$XDG_CACHE_HOME/gemmetry/traces``, or below ``~/.cache`` where the
-    variable is not set."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base)
-    if not root.is_absolute():
-        try:
-            root = Path.home() / ".cache"
-        except RuntimeError:
-            # A user without a home folder, as in some containers, has no cache folder either.
-            root = Path(os.devnull)
-    return root / "gemmetry" / "traces"
+    """The user's cache folder for traces."""
+    return user_cache("traces")
 
 
 def _place_next_to_trace(path: Path) -> Path:
@@ -297,4 +288,7 @@ def _is_sound(rows: TraceRows) -> bool:
                     return False
         if len(filled.start_ns) and filled.duration_ns.min() < 0:
             return False
+    threads = [thread for part in rows.parts for thread in part.threads]
+    if threads and not 0 <= min(threads) <= max(threads) < len(rows.threads):
+        return False
     return plausible(rows) is rows

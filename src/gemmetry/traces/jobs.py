@@ -23,9 +23,12 @@ class RankTrace:
     """The information on communication in one trace file."""
 
     file: Path
+    of: Path | None = None
+    """The file, where it contains the traces of several ranks."""
     rank: int | None
     rank_source: str
-    """``trace``, ``name`` (of the file or its folder), or "" where neither specifies the rank."""
+    """``trace``, ``name`` (of the file or its folder), ``label`` (of a process in a file of
+    several), or "" where none of them specifies the rank."""
     world_size: int | None
     job: str | None
     """The job's identifier in the trace."""
@@ -35,7 +38,7 @@ class RankTrace:
     """First start and last end of work on GPUs, ns; (0, 0) without any."""
     collectives: tuple[Collective, ...]
     partial: bool
-    """The file ends early."""
+    """Events are missing: the file ends early, or some of it cannot be read."""
     problems: tuple[str, ...]
 
 
@@ -60,7 +63,9 @@ def rank_trace(trace: Trace) -> RankTrace:
     """The information on communication in `trace`."""
     rows = trace.rows
     rank, source = rows.rank, "trace"
-    if rank is None:
+    if trace.of is not None:
+        source = "label" if rank is not None else ""
+    elif rank is None:
         rank, source = rank_of_path(trace.file)
     gpu = rows.gpu
     span = (0, 0)
@@ -69,6 +74,7 @@ def rank_trace(trace: Trace) -> RankTrace:
         span = (rows.base_ns + int(gpu.start_ns.min()), rows.base_ns + last)
     return RankTrace(
         file=trace.file,
+        of=trace.of,
         rank=rank,
         rank_source=source,
         world_size=rows.world_size,
@@ -97,8 +103,10 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
     shared = _shared_identifications(traces)
     groups: dict[tuple[object, ...], list[RankTrace]] = {}
     for one in traces:
-        if one.job in shared:
-            key: tuple[object, ...] = ("job", one.job)
+        if one.of is not None and one.rank is not None:
+            key: tuple[object, ...] = ("job", one.of)
+        elif one.job in shared:
+            key = ("job", one.job)
         elif one.rank is None or one.world_size == 1:
             key = ("file", one.file)
         else:
@@ -115,7 +123,7 @@ def group_jobs(traces: Iterable[RankTrace]) -> list[TraceJob]:
 def _shared_identifications(traces: Sequence[RankTrace]) -> set[str | None]:
     ranks: dict[str, set[int | None]] = {}
     for one in traces:
-        if one.job:
+        if one.job and one.of is None:
             ranks.setdefault(one.job, set()).add(one.rank)
     return {job for job, found in ranks.items() if len(found) > 1}
 
@@ -174,7 +182,7 @@ def _job(traces: Sequence[RankTrace]) -> TraceJob:
     elif any(not one.rank_source for one in ranks):
         notes.append("the trace records no rank; rank 0 is assumed")
     notes += [
-        f"{one.file.name} ends early: collectives of rank {one.rank} are missing"
+        f"{one.file.name} is partial: collectives of rank {one.rank} may be missing"
         for one in ranks
         if one.partial
     ]
@@ -197,6 +205,8 @@ def _name(ranks: Sequence[RankTrace]) -> str:
     """The folder of the job's files, or the file if there is only one."""
     if len(ranks) == 1:
         return str(ranks[0].file)
+    if ranks[0].of is not None:
+        return str(ranks[0].of)
     folders = {_folder(one.file) for one in ranks}
     first = ranks[0].file.parent
     if len(folders) > 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.opening import XLSX_MAGIC
+from gemmetry.traces.missing import split
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import find_traces, read_trace
 
@@ -22,8 +23,9 @@ def read_all(
     use_cache: bool = True,
     timings: dict[str, float] | None = None,
 ) -> Iterator[Trace]:
-    """The traces of `paths` one by one, folders searched; unreadable ones are listed in `errors`,
-    by file. `timings` receives the seconds of each stage of reading."""
+    """The traces of `paths` one by one, folders searched; those of several processes in one file
+    one after the other. Unreadable ones are listed in `errors`, by file. `timings` receives the
+    seconds of each stage of reading."""
     for path in paths:
         try:
             files = find_traces([path])
@@ -32,9 +34,13 @@ def read_all(
             continue
         for file in files:
             try:
-                yield Trace(file, read_trace(file, use_cache=use_cache, timings=timings))
+                rows = read_trace(file, use_cache=use_cache, timings=timings)
             except RequestError as error:
                 errors[str(file)] = error
+                continue
+            # A part is named as if the file were a folder of them, like a trace of a workbook.
+            for name, part in split(rows):
+                yield Trace(Path(f"{file}: {name}"), part, of=file) if name else Trace(file, part)
 
 
 def read_any(

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, TraceRows
+from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, ProblemKind, TraceRows
 from gemmetry.formats.mapping import let_go
 from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.gemms.joins import JoinedLaunches, join_launches
 from gemmetry.traces.intervals import Intervals, union
+from gemmetry.traces.missing import launches_without_work
 from gemmetry.traces.operators.convolutions import is_convolution_operator, launched_by_convolution
 
 
@@ -26,6 +27,8 @@ class Trace:
 
     file: Path
     rows: TraceRows
+    of: Path | None = None
+    """The file, where it contains several traces; `file` then also names which one this is."""
 
     @cached_property
     def kernel_names(self) -> dict[int, KernelName]:
@@ -81,6 +84,15 @@ class Trace:
         found = join_launches(self.rows)
         self.let_go()
         return found
+
+    @cached_property
+    def lost_launches(self) -> Int64:
+        """Rows of ``rows.calls``: launches whose work is not in the file, or has no usable time."""
+        # Without these problems there are none: nothing was lost or left out.
+        kinds = {problem.kind for problem in self.rows.problems}
+        if kinds.isdisjoint((ProblemKind.NO_WORK, ProblemKind.NO_TIME)):
+            return np.zeros(0, np.int64)
+        return launches_without_work(self.rows, self.launches.call)
 
     @cached_property
     def is_copy(self) -> Bools:

@@ -5,7 +5,7 @@ Readers are imported when a file needs them: a cached trace needs none.
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gemmetry.formats.sniffing import Content
 
 _PACKED = re.compile(r"\.(?:gz|zst)\Z")
+_MOST_SEARCHED = 8 << 20
+"""Bytes of a file without a trace that are searched for damage to its compression."""
+
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 
 
@@ -90,9 +93,7 @@ def _traces_at(path: Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(_inside(path), key=_natural)
         if not inside:
-            from gemmetry.formats.readers import supported
-
-            raise RequestError(f"no trace below {path}", hint=supported())
+            raise _no_trace_below(path)
         return inside
     if not path.exists():
         raise RequestError(
@@ -100,6 +101,26 @@ def _traces_at(path: Path) -> list[Path]:
         )
     # A shell pattern like rank0* matches caches too.
     return [] if path.name.endswith(CACHE_SUFFIX) else [path]
+
+
+def _no_trace_below(folder: Path) -> RequestError:
+    """The error for a folder without traces, which names a file that was taken for none, if the
+    reason is known."""
+    from gemmetry.formats.readers import supported
+    from gemmetry.formats.sniffing import Content, format_of
+
+    for place, _, names in os.walk(folder):
+        for name in sorted(names):
+            if not _named(name) or name.startswith("."):
+                continue
+            with contextlib.suppress(RequestError, OSError):
+                found = format_of(Path(place, name))
+                if not isinstance(found, Content) and found.read is None:
+                    return RequestError(
+                        f"no trace below {folder}: {Path(place, name)} is not one: {found.problem}",
+                        hint=found.hint or supported(),
+                    )
+    return RequestError(f"no trace below {folder}", hint=supported())
 
 
 def _inside(folder: Path) -> Iterator[Path]:
@@ -174,11 +195,9 @@ def _read(path: Path) -> TraceRows:
         reason, hint = _reason(path, found)
         raise RequestError(f"{path} is not a trace: {reason}", hint=hint)
     from gemmetry.formats.plausible import plausible
-    from gemmetry.traces.time_bases import time_base_problems
+    from gemmetry.traces.missing import checked
 
-    rows = plausible(rows)
-    problems = time_base_problems(rows)
-    return dataclasses.replace(rows, problems=(*rows.problems, *problems)) if problems else rows
+    return checked(plausible(rows))
 
 
 def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
@@ -193,10 +212,17 @@ def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
         keys = [form.json_key for form in trace_formats() if form.reads_unrecognised]
         return f'it is a JSON document without "{keys[0]}"', supported()
     with open_decompressed(path) as file:
+        count = 0
         try:
             begin = file.read(16)
+            count = len(begin)
+            while count < _MOST_SEARCHED and (more := file.read(1 << 18)):
+                count += len(more)
         except OSError as error:
-            return f"byte 0: {error}", "Copy or record it again."
+            return f"byte {count}: {error}", (
+                "Copy or record it again, each process into a file of its own: two that write one "
+                "file at the same time damage it."
+            )
     near = next((form for form in trace_formats() if form.problem and form.begins(begin)), None)
     if near is not None:
         return near.problem, near.hint or supported()

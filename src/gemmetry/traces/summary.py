@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmetry.formats.events import Int64, TraceProblem
+from gemmetry.formats.events import INCOMPLETE, Int64, ProblemKind, TraceProblem
 from gemmetry.traces import TRACE_SCHEMA_VERSION
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.intervals import Intervals, intersect, subtract, within
 from gemmetry.traces.model import Trace
-from gemmetry.traces.steps import Step, find_steps
+from gemmetry.traces.steps import Step, find_steps, steps_without_work
 
 TOP_GEMMS = 10
 
@@ -69,10 +69,12 @@ class Summary:
     gemm_comm_overlap_ns: int
     idle_ns: int
     top_gemms: tuple[TopGemm, ...]
+    launches_without_work: int
+    """Number of launches whose work is not in the file, or has no usable time."""
     partial: bool
-    """The file ends early, so that events are missing."""
+    """Events of the file are missing."""
     problems: tuple[TraceProblem, ...]
-    """Parts of the file that could not be used."""
+    """Parts of the file that could not be used, and what is missing from it."""
     step: Step | None = None
     others_ns: int = 0
     """Time of a step's window in which work runs, but none of the step's own."""
@@ -80,6 +82,16 @@ class Summary:
     """The :data:`KEYS` that the file, such as a workbook, does not contain; they are 0 here."""
     of: str = ""
     """The trace that it belongs to, where the file is a workbook of several."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether work is missing, so that the GPU was busy for at least the time shown, and idle
+        for at most the time shown."""
+        if self.partial or self.launches_without_work:
+            return True
+        # Launches without work are known by step.
+        kinds = {problem.kind for problem in self.problems} - {ProblemKind.NO_WORK}
+        return not kinds.isdisjoint(INCOMPLETE)
 
     @property
     def source(self) -> str:
@@ -95,7 +107,7 @@ TIMES = (
 
 KEYS = (
     "file", "events", "kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernels",
-    "comm_kernel_us", *(f"{name}_us" for name in TIMES[2:]), "top_gemms",
+    "comm_kernel_us", *(f"{name}_us" for name in TIMES[2:]), "launches_without_work", "top_gemms",
 )  # fmt: skip
 """Keys of a file in the JSON document, in order."""
 
@@ -140,6 +152,8 @@ class Outside:
     unlinked: int
     """Number of the kernels whose launch is not in the file, because it preceded the recording or
     no launches are recorded."""
+    empty_steps: int = 0
+    """Number of steps with launches of which none has work in the file."""
 
 
 def outside_steps(trace: Trace) -> Outside:
@@ -154,6 +168,7 @@ def outside_steps(trace: Trace) -> Outside:
         gemm_kernels=int((outside & trace.is_gemm).sum()),
         comm_kernels=int((outside & trace.is_communication).sum()),
         unlinked=int((outside & (trace.launches.call == NONE)).sum()),
+        empty_steps=steps_without_work(trace),
     )
 
 
@@ -217,6 +232,7 @@ def _summary(
         idle_ns=length - on_device.any.length,
         others_ns=on_device.any.length - own.any.length,
         top_gemms=_top_gemms(trace, gemms),
+        launches_without_work=step.lost_launches if step else len(trace.lost_launches),
         partial=trace.rows.partial,
         problems=trace.rows.problems,
         step=step,
@@ -243,6 +259,20 @@ def _top_gemms(trace: Trace, gemms: Int64) -> tuple[TopGemm, ...]:
     return tuple(sorted(found, key=lambda gemm: (-gemm.sum_ns, gemm.name))[:TOP_GEMMS])
 
 
+def bound_of(summary: Summary, time: str) -> str:
+    """``≥`` or ``≤`` where the field `time` of an incomplete summary is only a bound, else ""."""
+    if not summary.is_incomplete:
+        return ""
+    return {"busy_ns": "≥", "idle_ns": "≤"}.get(time, "")
+
+
+ABOUT_INCOMPLETE = (
+    "≥ and ≤ mark bounds: work of the GPU is missing from the file, so it was busy for longer than "
+    "shown, and idle for less."
+)
+"""What these signs mean, wherever they are shown."""
+
+
 def microseconds(ns: int) -> Decimal:
     """`ns` in µs, with exactly three decimals."""
     return Decimal(ns).scaleb(-3)
@@ -256,6 +286,7 @@ def summary_entry(summary: Summary) -> dict[str, Any]:
         "kernels": summary.kernels,
         "gemm_kernels": summary.gemm_kernels,
         "comm_kernels": summary.comm_kernels,
+        "launches_without_work": summary.launches_without_work,
         "top_gemms": [
             {
                 "name": gemm.name,
@@ -277,11 +308,24 @@ def step_entry(summary: Summary) -> dict[str, Any]:
     entry = summary_entry(summary)
     del entry["events"], entry["top_gemms"]
     step = summary.step
-    place = {"step": step.number, "window_from": step.source} if step else {}
+    place: dict[str, Any] = {}
+    if step:
+        place = {"step": step.number, "phase": step.phase or None, "window_from": step.source}
     more: dict[str, Any] = {"others_us": microseconds(summary.others_ns)}
     if step:
         more |= {"mark_us": microseconds(step.mark_ns), "inferred": step.inferred}
     return {"file": entry.pop("file"), **place, **entry, **more}
+
+
+def problem_entry(file: Path, problem: TraceProblem) -> dict[str, Any]:
+    """A problem of a file in a JSON document."""
+    return {
+        "file": str(file),
+        "where": problem.where,
+        "what": problem.what,
+        "kind": str(problem.kind),
+        "count": problem.count,
+    }
 
 
 def summary_document(
@@ -302,7 +346,7 @@ def summary_document(
         "files": [summary_entry(summary) for summary in summaries],
         "partial": [str(summary.file) for summary in summaries if summary.partial],
         "problems": [
-            {"file": str(summary.file), "where": problem.where, "what": problem.what}
+            problem_entry(summary.file, problem)
             for summary in summaries
             for problem in summary.problems
         ],
@@ -317,6 +361,7 @@ def summary_document(
                 "gemm_kernels": one.gemm_kernels,
                 "comm_kernels": one.comm_kernels,
                 "launch_not_in_file": one.unlinked,
+                "steps_without_work": one.empty_steps,
             }
             for one in outside
         ]

@@ -36,15 +36,19 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """A workload for the CPU that trains within seconds, for tests and the demo."""
 
+DOCUMENTS_FILE = "gemm_overlap_comm.yaml"
+"""The file of the sweep analysis document, which is :data:`DOCUMENT` where there is none."""
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {DOCUMENT: {}, "tiny": TINY}
 
 _FILE_HINT = f"Give the path of a YAML file, or one of the presets {' and '.join(PRESETS)}."
-_HINT = "docs/training-workload.md explains every key."
+_HINT = "`gemmetry help training-workload` explains every key."
 
 
 def load_config(source: str, overrides: Iterable[str] = ()) -> WorkloadConfig:
     """The configuration in the YAML file `source`, or of the preset of that name, with `overrides`
-    of the form ``training.batch_size=8`` on top. A file comes before a preset of the same name.
+    of the form ``training.batch_size=8`` on top. A file comes before a preset of the same name,
+    which the document's own file (``gemm_overlap_comm.yaml``) is where it is not there.
 
     Raises:
         RequestError: the file cannot be read, or is empty.
@@ -83,10 +87,20 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> WorkloadConfig:
     return config
 
 
+def preset_of(source: str) -> str | None:
+    """The preset that `source` means, by its name or as the document's file that is not there; None
+    for a file."""
+    if Path(source).exists():
+        return None
+    if Path(source).name == DOCUMENTS_FILE:
+        return DOCUMENT
+    return source if source in PRESETS else None
+
+
 def _values(source: str) -> tuple[YamlDocument | None, Mapping[str, Any]]:
     """The document in the file `source`, None for a preset; and its values."""
-    if source in PRESETS and not Path(source).exists():
-        return None, PRESETS[source]
+    if (preset := preset_of(source)) is not None:
+        return None, PRESETS[preset]
     text = read_text_file(Path(source), "the configuration", hint=_FILE_HINT)
     document = read_yaml(text, source)
     if document.is_empty:

@@ -19,14 +19,16 @@ from gemmetry.analysis.sweeps.collectives.rules import (
 from gemmetry.domain.errors import PlanMismatchError, RequestError
 from gemmetry.domain.settings import LOCAL, RunSettings
 from gemmetry.engine.opaque.executor import resolve_program
+from gemmetry.hardware.environment import masked_words
 from gemmetry.hardware.topology import has_gpu_driver
 from gemmetry.store.manifest import plan_differences
 from gemmetry.training.axes import AxisKind, SweepAxis
-from gemmetry.training.config import PRESETS, load_config
+from gemmetry.training.config import PRESETS, load_config, preset_of
 from gemmetry.training.launching import PointLaunch, point_command
 from gemmetry.training.manifest import MANIFEST, read_sweep_manifest
 from gemmetry.training.points import PlannedPoint, plan_points
 from gemmetry.training.rocprof_check import check_rocprof_input
+from gemmetry.training.rocprof_input import DOCUMENTS_FILE
 from gemmetry.training.settings import (
     PATHS,
     CommunicationLibrary,
@@ -197,7 +199,8 @@ def _check_nodes(launch: PointLaunch) -> None:
     if not launch.launcher:
         raise RequestError(
             f"--nnodes {launch.nnodes} requires --launcher: what starts a command on every node",
-            hint="With Slurm: --launcher 'srun --ntasks-per-node=1'. See docs/sweep-multi-node.md.",
+            hint="With Slurm: --launcher 'srun --ntasks-per-node=1'. More: `gemmetry help "
+            "sweep-multi-node`.",
         )
 
 
@@ -213,8 +216,9 @@ def _rocprof_notes(launch: PointLaunch) -> tuple[str, ...]:
             hint="Leave output_directory out of the jobs.",
         )
     runs = len(found.jobs)
+    own = (f"{path.name} does not exist; gemmetry's file of that name is used",)
     again = (f"{path} has {runs} jobs: each point trains {runs} times",) if runs > 1 else ()
-    return (*again, *found.notes)
+    return (*(own if path == DOCUMENTS_FILE else ()), *again, *found.notes)
 
 
 def _check_programs(request: SweepRequest, point: PlannedPoint) -> None:
@@ -233,9 +237,8 @@ def sweep_identity(request: SweepRequest, library: CommunicationLibrary) -> dict
     launch = request.launch
     config: dict[str, Any] | None = None
     if launch.command is None:
-        is_preset = launch.config in PRESETS and not Path(launch.config).exists()
-        digest = None if is_preset else file_digest(Path(launch.config))
-        config = {"preset": launch.config} if is_preset else {"sha256": digest}
+        preset = preset_of(launch.config)
+        config = {"preset": preset} if preset else {"sha256": file_digest(Path(launch.config))}
     rocprof = None
     if launch.rocprof is not None:
         source = launch.rocprof.input
@@ -244,7 +247,7 @@ def sweep_identity(request: SweepRequest, library: CommunicationLibrary) -> dict
             "stats": launch.rocprof.stats,
         }
     return {
-        "command": None if launch.command is None else list(launch.command),
+        "command": None if launch.command is None else masked_words(launch.command),
         "config": config,
         "overrides": list(launch.overrides),
         "nproc": launch.nproc,
@@ -289,6 +292,10 @@ def _notes(
     """What is worth knowing before the sweep runs, one sentence each."""
     settings = requested_settings(points[0], request.axes, library, request.launch.path)
     notes = [f"{setting.name}: {setting.note}" for setting in settings if setting.note]
+    config = request.launch.config
+    preset = preset_of(config) if config not in ("", *PRESETS) else None
+    if preset:
+        notes.append(f"{config} does not exist; the preset {preset} has the content of that file")
     if library is CommunicationLibrary.NCCL:
         notes += _clamped("NCCL", "channels", request.channels, 1, MOST_CHANNELS)
         notes += _clamped("NCCL", "threads", request.threads, LEAST_NTHREADS, MOST_NTHREADS)

@@ -20,6 +20,7 @@ from gemmetry.training.keys import config_keys
 from gemmetry.training.launching import PointLaunch, RocprofLaunch
 from gemmetry.training.manifest import MANIFEST, read_sweep_manifest
 from gemmetry.training.planning import SweepRequest, sweep_identity
+from gemmetry.training.rocprof_input import existing_input
 from gemmetry.training.settings import PATHS, CommunicationLibrary, library_of
 
 RANKS_ON_A_CPU = 2
@@ -107,7 +108,9 @@ def make_request(**options: Unpack[SweepOptions]) -> SweepRequest:
         overrides=overrides,
         command=words,
         path=options.get("path", PATHS[0]),
-        rocprof=RocprofLaunch(input=None if source is None else source.absolute(), stats=stats)
+        rocprof=RocprofLaunch(
+            input=None if source is None else existing_input(source).absolute(), stats=stats
+        )
         if wants_rocprof
         else None,
         ncu=_words(options.get("ncu"), "--ncu", may_be_empty=True),
@@ -148,11 +151,11 @@ def _where(options: SweepOptions) -> RunSettings:
 
 
 def sweep_folder(request: SweepRequest, output: Path | None, *, resume: bool, fresh: bool) -> Path:
-    """The folder of the sweep: `output`; to `resume`, the latest one of the same kind; else a new
-    one, named by the time.
+    """The folder of the sweep: `output`; to `resume`, the latest one of the same kind if there is
+    one; else a new one, named by the time.
 
     Raises:
-        RequestError: there is nothing to resume, or the options contradict each other.
+        RequestError: the options contradict each other.
     """
     if resume and fresh:
         raise RequestError("--resume and --fresh exclude each other", hint="Leave one out.")
@@ -163,12 +166,12 @@ def sweep_folder(request: SweepRequest, output: Path | None, *, resume: bool, fr
             "--fresh requires --output: without it every sweep has a new folder",
             hint="Give the folder whose sweep begins anew.",
         )
-    if resume:
-        return _latest(request)
-    return DEFAULT_FOLDER / f"sweep_{datetime.now():%Y%m%d_%H%M%S}"
+    new = DEFAULT_FOLDER / f"sweep_{datetime.now():%Y%m%d_%H%M%S}"
+    return (_latest(request) if resume else None) or new
 
 
-def _latest(request: SweepRequest) -> Path:
+def _latest(request: SweepRequest) -> Path | None:
+    """The latest sweep with these settings; None where there is none."""
     launch = request.launch
     backend = None
     if launch.command is None:
@@ -181,10 +184,7 @@ def _latest(request: SweepRequest) -> Path:
             continue
         if not plan_differences(manifest.get("identity", {}), identity):
             return path.parent
-    raise RequestError(
-        f"no sweep with these settings in {DEFAULT_FOLDER}",
-        hint="Give its folder with --output, or leave out --resume to begin one.",
-    )
+    return None
 
 
 def _default_ranks(config: str | None, overrides: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ import yaml
 
 from gemmetry.domain.errors import RequestError, alternatives
 from gemmetry.domain.units import counted
+from gemmetry.formats.opening import open_text
 from gemmetry.hardware.amd_counters import passes_of
 from gemmetry.hardware.amd_metrics import NEED_TIME
 
@@ -40,6 +41,9 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 """Name -> counters. ``utilization`` has those of the sweep analysis document and the busy cycles
 of the matrix units, in one pass; ``gemm`` adds work, waits, LDS and L2, in two."""
 
+DOCUMENTS_FILE = Path(__file__).with_name("rocprof_cu_only.yaml")
+"""The input file of the sweep analysis document."""
+
 NAME_COLUMNS = ("kernel_name", "kernel", "Kernel_Name", "Kernel name", "Name")
 
 _HEADER = """\
@@ -58,6 +62,12 @@ _SHORTENED = re.compile(r"(.+)… \[\d+ characters, [0-9a-f]+\]", re.DOTALL)
 
 _NO_KERNEL = re.compile(r"\A(?:mem(?:set|cpy)\b|hip|cuda|aten::)", re.IGNORECASE)
 """Copies, fills, calls and operators, which the old analysis took for kernels."""
+
+_NVIDIA = re.compile(
+    r"nvjet|cutlass|cublas|cudnn|xmma_|(?<![a-z])sm_?(?:[5-9]\d|1[0-2]\d)(?!\d)|"
+    r"\b(?:maxwell|volta|turing|ampere|hopper|blackwell)_"
+)
+"""Parts of the names of kernels of NVIDIA's libraries, which no AMD GPU runs."""
 
 _SUFFIX = re.compile(r"\s*(?:\[clone \.kd\]|\(\.kd\)|\.kd)\Z")
 
@@ -78,6 +88,11 @@ class RocprofInput:
         return yaml.safe_dump({"jobs": jobs}, sort_keys=False, width=1 << 30, allow_unicode=True)
 
 
+def existing_input(path: Path) -> Path:
+    """`path`; the document's own input file where one of its name is not there."""
+    return DOCUMENTS_FILE if path.name == DOCUMENTS_FILE.name and not path.exists() else path
+
+
 def kernel_names(path: Path) -> list[str]:
     """The distinct names of kernels in a CSV file, such as
     ``top5_gemm_kernels_time_variance.csv``, in the order of its rows.
@@ -88,11 +103,11 @@ def kernel_names(path: Path) -> list[str]:
         RequestError: the file cannot be read, has no column of names, or no name of a kernel.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_text(path) as file:
             reader = csv.DictReader(file)
             column = next((c for c in NAME_COLUMNS if c in (reader.fieldnames or ())), None)
             found = [row[column] or "" for row in reader] if column is not None else []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise RequestError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
             hint="Give the CSV file of `gemmetry sweep analyze`.",
@@ -110,6 +125,20 @@ def kernel_names(path: Path) -> list[str]:
             hint="`gemmetry sweep analyze` writes one of the kernels with the largest variance.",
         )
     return kernels
+
+
+def nvidia_note(names: Iterable[str]) -> str:
+    """What is wrong with kernels of NVIDIA's libraries among `names`, as a sentence; "" where there
+    are none."""
+    every = list(names)
+    found = [name for name in every if _NVIDIA.search(name)]
+    if not found:
+        return ""
+    return (
+        f"{len(found)} of {counted(len(every), 'name')} of kernels are of NVIDIA's libraries "
+        f"({found[0][:60]}), and rocprofv3 finds none of them on an AMD GPU: make the input from a "
+        "sweep on that GPU"
+    )
 
 
 def exact_regex(names: Iterable[str]) -> str:

@@ -33,7 +33,7 @@ from gemmetry.numerics.storage import (
     same_bytes,
     to_float64,
 )
-from gemmetry.verification.checks.results import CheckResult, failed, passed
+from gemmetry.verification.checks.results import CheckResult, failed, passed, warned
 from gemmetry.verification.comparison import compare
 from gemmetry.verification.diagnosis.guess import guess_bug
 from gemmetry.verification.references.freivalds import freivalds
@@ -62,6 +62,7 @@ def recheck(
     *,
     inputs: Sequence[Array],
     right: str = "",
+    is_repeatable: bool = False,
     declared: Collection[Trait] = (),
     seed: int = 42,
 ) -> CheckResult:
@@ -76,6 +77,7 @@ def recheck(
             compared element by element. None: Freivalds' test is used.
         inputs: host arrays of ``operation.inputs``, without changes.
         right: the digest of an output of `inputs` that was verified; "" if none is known.
+        is_repeatable: launches on the same inputs gave the same bits; others are a finding then.
 
     Returns:
         The check ``after_timing``; :func:`gemmetry.verification.protocol.with_check` adds it to the
@@ -83,6 +85,7 @@ def recheck(
     """
     spec = operation.output
     judge = _Judge(operation, inputs, find_reference, declared, seed, right)
+    differing: list[str] = []
     for label, output, change in outputs:
         if output.dtype != numpy_dtype(spec.dtype) or output.shape != spec.storage_shape:
             return failed(NAME, f"{label}: it is {output.dtype} of shape {output.shape}")
@@ -90,6 +93,14 @@ def recheck(
         if problem:
             since = "" if change is None else f", with {change} before the launch"
             return failed(NAME, f"{label}{since}: {problem}", first_bad)
+        if is_repeatable and right and change is None and not judge.was_known:
+            differing.append(label)
+    if differing and not set(declared) & {Trait.NONDETERMINISTIC, Trait.STOCHASTIC_ROUNDING}:
+        return warned(
+            NAME,
+            f"{differing[0]} is within its bound, but differs in its bits from the result that was "
+            "verified, although launches agreed until they were timed",
+        )
     return passed(NAME)
 
 
@@ -103,6 +114,8 @@ class _Judge:
     right_digest: str
     right: Array | None = None
     """An output of the unchanged inputs that has been verified."""
+    was_known: bool = False
+    """Whether the latest output was equal to one that had been verified."""
 
     @cached_property
     def reference(self) -> Reference | None:
@@ -110,7 +123,8 @@ class _Judge:
 
     def problem(self, output: Array, change: InputChange | None) -> tuple[str, str]:
         """What is wrong with `output`, and its first wrong element; "" if it is correct."""
-        if self._is_known(output, change):
+        self.was_known = self._is_known(output, change)
+        if self.was_known:
             return "", ""
         if self.reference is None:
             now = self.inputs

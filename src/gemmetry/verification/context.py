@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.contracts import Executable
+from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.dtypes import F32, TF32
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Trait
@@ -92,6 +92,7 @@ class Context:
     """Digest of the first launch's result as it was judged, if `wants_digest`."""
     _exact: dict[str, ExactRun | None] = field(default_factory=dict)
     _other: Placed | None = None
+    _kept: list[tuple[Launch, Buffer, str]] = field(default_factory=list)
 
     @property
     def executable(self) -> Executable:
@@ -127,9 +128,21 @@ class Context:
     def first(self) -> Launch:
         """The launch on the caller's inputs, with the first sentinel, into its own output."""
         launcher = self.launcher
-        return launcher.launch(
+        launch = launcher.launch(
             self.main, sentinel=launcher.sentinels[0], output=launcher.new_output()
         )
+        self._keep(launch, "the first launch")
+        return launch
+
+    def _keep(self, launch: Launch, what: str) -> None:
+        """Copy the result of `launch`, for comparison at the end; not where memory is short."""
+        if not launch.returned_type and self.launcher.has_room(self.operation.output.bytes):
+            self._kept.append((launch, self.launcher.device.clone(launch.result), what))
+
+    def kept_results(self) -> list[tuple[Launch, Buffer, str]]:
+        """Launches whose results nothing may have overwritten since, with a copy of each as it was,
+        and what the launch was."""
+        return [] if self.second.shares_memory(self.first) else self._kept
 
     @cached_property
     def second(self) -> Launch:
@@ -139,11 +152,19 @@ class Context:
         if not launcher.has_room(self.operation.output.bytes):
             # From here on the first result is used on the host.
             output = first.result if first.output.size else None
-        return launcher.launch(
+        launch = launcher.launch(
             self.main,
             sentinel=launcher.sentinels[1],
             output=launcher.new_output() if output is None else output,
         )
+        self._keep(launch, "the second launch")
+        return launch
+
+    @property
+    def fastest_s(self) -> float:
+        """Duration in seconds of the fastest launch so far, of two at least."""
+        assert self.first is not None and self.second is not None  # each is made when first needed
+        return self.launcher.fastest_s
 
     @cached_property
     def differs_between_launches(self) -> bool:
@@ -230,33 +251,46 @@ class Context:
             self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared
         )
 
-    def case(self, name: str, make: ExactInputs) -> ExactCase | None:
-        """Exact inputs by the name of their check, created once for all dispatches of an operation.
+    def case(self, name: str, make: ExactInputs, *, keep: bool = True) -> ExactCase | None:
+        """Exact inputs by the name of their check, created once for all dispatches of an operation
+        if `keep`.
 
         Declarations change them: tf32 inputs are integers in tf32, stochastically rounded results
         are compared with a bound of one ulp, and results bounded by norm have no exact sums.
         """
-        operation = self._counted(self.operation)
+        operation = self.counted(self.operation)
 
         def fresh() -> ExactCase | None:
             found = make(operation, self.seed, self.matmul, self._rounds_once)
             return None if found is None else self._normwise(operation, found)
 
+        if not keep:
+            return fresh()
         key = (name, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
         return _CASES.get(operation, key, fresh)
 
-    def case_of(self, operation: Operation, inputs: tuple[Array, ...]) -> ExactCase:
+    def case_of(
+        self,
+        operation: Operation,
+        inputs: tuple[Array, ...],
+        *,
+        signs_are_random: bool = True,
+    ) -> ExactCase:
         """The exact case of other inputs on which no sum rounds, for a small operation with the
         signature of this one."""
-        operation = self._counted(operation)
-        found = case_of(operation, inputs, cast(Matmul, np.matmul), self._rounds_once)
+        operation, matmul = self.counted(operation), cast(Matmul, np.matmul)
+        found = case_of(
+            operation, inputs, matmul, self._rounds_once, signs_are_random=signs_are_random
+        )
         return self._normwise(operation, found)
 
     @property
     def _rounds_once(self) -> bool:
         return not self.declared & {Trait.NORMWISE, Trait.STOCHASTIC_ROUNDING}
 
-    def _counted(self, operation: Operation) -> Operation:
+    def counted(self, operation: Operation) -> Operation:
+        """`operation` with the input formats whose bits count: tf32 for f32 where that is
+        declared."""
         s = operation.signature
         if Trait.TF32 not in self.declared or F32 not in (s.lhs, s.rhs):
             return operation

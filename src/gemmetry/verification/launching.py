@@ -7,11 +7,13 @@ compared with copies on the device, and results are downloaded only for comparis
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import walk_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -99,8 +101,6 @@ class Launch:
     """Type of the result where it is not that of the device's buffers."""
     broken_zones: tuple[str, ...] | None = None
     """Roles of buffers with damaged red zones; None where the device has no red zones."""
-    seconds: float = 0.0
-    """Duration from submission to the end by the host's clock, in seconds."""
 
     @cached_property
     def output(self) -> Array:
@@ -116,7 +116,10 @@ class Launch:
         return _same(self.result, other.result)
 
     def same_as(self, other: Launch) -> bool:
-        """Whether both results hold the same bytes, compared on the device where both are kept."""
+        """Whether both results hold the same bytes, compared on the device where both are kept;
+        never where one is no buffer."""
+        if self.returned_type or other.returned_type:
+            return False
         if self.result is other.result:
             return same_bytes(self.output, other.output)
         return self.device.same_bytes(self.result, other.result)
@@ -141,7 +144,13 @@ class Launcher:
         # Tested once: isinstance with a protocol tests every attribute.
         self._zoned_device = self.device if isinstance(self.device, RedZoneDevice) else None
         self._inputs, self._output = operation.inputs, operation.output
+        self.fastest_s = math.inf
+        """Duration of the fastest launch so far, in seconds: the others may have compiled, or
+        waited for a processor."""
         self._tile_rows = max(tile) if tile else 0
+        self._watching: Callable[[int], AbstractContextManager[None]] = getattr(
+            executable, "watching", lambda _launches: nullcontext()
+        )
         is_integer = operation.signature.result.is_integer
         self.sentinels = INTEGER_SENTINELS if is_integer else FLOAT_SENTINELS
 
@@ -218,13 +227,12 @@ class Launcher:
         output = self.output_of(placed) if output is None else output
         self.device.fill_bytes(output, sentinel)
         self.device.synchronize()
-        with within:
+        with within, self._watching(1):
             began = time.perf_counter()
             result = self._run(placed, output)
             self.device.synchronize()
-            seconds = time.perf_counter() - began
+            self._note(time.perf_counter() - began)
         launch = self._launch(placed, output, result, sentinel)
-        launch.seconds = seconds
         launch.changed_inputs = self.changed_inputs(placed) if check_inputs else ()
         return launch
 
@@ -234,11 +242,34 @@ class Launcher:
         Raises:
             LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
         """
-        result = self._run(placed, output)
-        self.device.synchronize()
+        with self._watching(1):
+            began = time.perf_counter()
+            result = self._run(placed, output)
+            self.device.synchronize()
+            self._note(time.perf_counter() - began)
         launch = Launch(self.device, self._output, placed.arrays, result)
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+        launch.returned_input = _shared(placed, result)
         return launch
+
+    def burst(self, placed: Placed, outputs: Sequence[Buffer]) -> list[Launch]:
+        """One launch into each of `outputs` without waiting, over plausible contents, and without
+        checking inputs and zones.
+
+        Raises:
+            LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
+        """
+        for output in outputs:
+            self.device.fill_bytes(output, PLAUSIBLE[0])
+        with self._watching(len(outputs)):
+            results = [self._run(placed, output) for output in outputs]
+            self.device.synchronize()
+        launches = []
+        for output, result in zip(outputs, results, strict=True):
+            launch = Launch(self.device, self._output, placed.arrays, result)
+            launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+            launches.append(launch)
+        return launches
 
     def queue(
         self,
@@ -269,9 +300,10 @@ class Launcher:
                 else:
                     self.device.fill_bytes(output, sentinel)
             self.device.synchronize()
-            with within():
-                results = [self._run(placed, output) for output in outputs]
-            self.device.synchronize()
+            with self._watching(len(outputs)):
+                with within():
+                    results = [self._run(placed, output) for output in outputs]
+                self.device.synchronize()
             pairs = list(zip(outputs, results, strict=True))
             del outputs, results
             ends = (1, len(pairs))
@@ -320,16 +352,25 @@ class Launcher:
         del room
         device.synchronize()
         results, copies = [], []
-        for make in plan:
-            _call_all(make)
-            result = self._run(placed, output)
-            results.append(result)
-            copies.append(device.clone(result) if type(result) is type(output) else result)
-        device.synchronize()
+        with self._watching(len(plan)):
+            for make in plan:
+                _call_all(make)
+                result = self._run(placed, output)
+                results.append(result)
+                copies.append(device.clone(result) if type(result) is type(output) else result)
+            device.synchronize()
         for result, copy in zip(results, copies, strict=True):
             launch = Launch(device, self._output, placed.arrays, copy)
             launch.returned_type = "" if type(copy) is type(output) else type(copy).__name__
             yield launch, None if self.executable.writes_output else result
+
+    def _note(self, seconds: float) -> None:
+        self.fastest_s = min(self.fastest_s, seconds)
+
+    def affordable(self, most: int, limit_s: float, fewest: int = 1) -> int:
+        """Number of launches, at most `most` and at least `fewest`, that take `limit_s` seconds in
+        all if each is as fast as the fastest so far."""
+        return max(fewest, min(most, int(limit_s / max(self.fastest_s, 1e-9))))
 
     def changed_inputs(self, placed: Placed) -> tuple[str, ...]:
         """Roles of inputs whose contents differ from the uploaded data."""
@@ -344,7 +385,7 @@ class Launcher:
         return tuple(changed)
 
     def form_problem(self, launch: Launch) -> str:
-        """What is wrong with the type, dtype or shape of a result; "" if nothing."""
+        """What is wrong with the type, dtype, shape or memory of a result; "" if nothing."""
         if launch.returned_type:
             return f"the result is a {launch.returned_type}, not a buffer of the device"
         spec = self._output
@@ -354,7 +395,15 @@ class Launcher:
             return f"the result is {output.dtype}, not {wanted}"
         if output.shape != spec.storage_shape:
             return f"the result has shape {output.shape}, not {spec.storage_shape}"
+        if launch.returned_input:
+            return f"the result is the buffer of {launch.returned_input}, not a new one"
         return ""
+
+    @staticmethod
+    def raised_by_run(error: BaseException) -> bool:
+        """Whether `error` came out of the executable, and not from verification itself."""
+        code = Launcher._run.__code__
+        return any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
 
     def _run(self, placed: Placed, output: Buffer) -> Buffer:
         # Inputs hold NaN and infinity on purpose; numpy need not warn about the consequences.
@@ -372,7 +421,7 @@ class Launcher:
     ) -> Launch:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
         launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
-        launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
+        launch.returned_input = _shared(placed, result)
         # A subclass may compute when it is read, i.e. after the timing.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         if self._zoned_device is not None:
@@ -395,9 +444,18 @@ def _call_all(calls: Sequence[Callable[[], None]]) -> None:
         call()
 
 
+def _shared(placed: Placed, result: Buffer) -> str:
+    """Role of the input in whose memory the result is; "" if in none."""
+    pairs = zip(placed.specs, placed.buffers, strict=True)
+    return next((spec.role for spec, buffer in pairs if _same(buffer, result)), "")
+
+
 def _same(left: Buffer, right: Buffer) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.may_share_memory(left, right)
+    if hasattr(left, "untyped_storage") and hasattr(right, "untyped_storage"):
+        places = (one.untyped_storage().data_ptr() for one in (left, right))
+        return left.device == right.device and len(set(places)) == 1
     return left is right
 
 

@@ -4,17 +4,19 @@
 level      checks                                              cost, besides the reference
 =========  ==================================================  ==================================
 quick      form, written, inputs_unchanged, red_zones, values  one launch, one comparison
-standard   ... second_launch, repeat, spoiled_scratch,         42 more launches, one float32
+standard   ... second_launch, repeat, spoiled_scratch,         46 more launches, one float32
            integers, every_call, selects_lhs, selects_rhs,     product on the host (cached), a
-           scaled_along_k, subnormals, overflow,               dozen small shapes, 100 to 200
-           fp8_promotion, scale_factors, addend_cancels,       launches of one tile
-           in_place_change, follows_changes, nan_spreads,
-           inf_spreads, unordered_work, other_thread,
-           unaligned_buffers, tail_shapes, long_axes,
-           many_calls, alpha_beta
+           unknown_seed, scaled_along_k, subnormals,           dozen small shapes, 100 to 200
+           overflow, fp8_promotion, scale_factors,             launches of one tile, hundreds of
+           addend_cancels, in_place_change, follows_changes,   two (on a GPU 8 more under load, and
+           nan_spreads, inf_spreads, unordered_work,           1500 of a few tiles)
+           other_thread, unaligned_buffers, tail_shapes,       about 120 shapes with a launch
+           many_shapes, long_axes, many_calls, structures,     each, and about 400 contents of
+           ends_of_formats, special_numbers, rare_launches,    small shapes
+           alpha_beta, results_stay; on a GPU under_load
 paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
            wide_range, cancellation, many_repeats,             about fifty small shapes, 800 to
-           under_load                                          1600 launches of one tile
+           under_load on a CPU too                             1600 launches of one tile
 =========  ==================================================  ==================================
 """
 
@@ -36,10 +38,12 @@ from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import (
     calls,
     changes,
+    contents,
     exact,
     long_axes,
     memory,
     repeats,
+    rows,
     scale,
     shapes,
     special,
@@ -67,7 +71,7 @@ class Check:
     fewest: int | None = None
     """Number of launches where they are slow, as :func:`repeats.calls` counts; None: unchanged."""
     more_at_paranoid: int = 0
-    """Additional launches at level paranoid."""
+    """Additional launches at level paranoid; those under load are made at standard on a GPU."""
 
     @property
     def name(self) -> str:
@@ -87,6 +91,7 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", repeats.check_every_call, repeats.CALLS, repeats.FEWEST_CALLS),
     Check("standard", exact.check_selects_lhs, 1),
     Check("standard", exact.check_selects_rhs, 1),
+    Check("standard", exact.check_unknown_seed, 1),
     Check("standard", scale.check_scaled_along_k, 1),
     Check("standard", scale.check_subnormals, 1, more_at_paranoid=1),
     Check("standard", scale.check_overflow, 1, more_at_paranoid=1),
@@ -98,11 +103,16 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", special.check_nan_spreads, 2),
     Check("standard", special.check_inf_spreads, 2),
     Check("standard", repeats.check_unordered_work, 1),
-    Check("standard", repeats.check_other_thread, 1),
+    Check("standard", repeats.check_other_thread, 4),
     Check("standard", memory.check_unaligned_buffers, 1),
     Check("standard", shapes.check_tail_shapes),
+    Check("standard", shapes.check_many_shapes),
     Check("standard", long_axes.check_long_axes),
     Check("standard", calls.check_many_calls),
+    Check("standard", contents.check_structures),
+    Check("standard", contents.check_ends_of_formats),
+    Check("standard", contents.check_special_numbers),
+    Check("standard", stress.check_rare_launches),
     Check("standard", shapes.check_alpha_beta),
     Check("paranoid", exact.check_integer_ladder, 3),
     Check("paranoid", values.check_zero_mean, 1),
@@ -110,15 +120,24 @@ CHECKS: tuple[Check, ...] = (
     Check("paranoid", values.check_wide_range, 1),
     Check("paranoid", values.check_cancellation, 1),
     Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
-    Check("paranoid", stress.check_under_load, stress.CALLS_UNDER_LOAD, repeats.FEWEST_CALLS),
+    Check(
+        "standard",
+        stress.check_under_load,
+        fewest=repeats.FEWEST_CALLS,
+        more_at_paranoid=stress.CALLS_UNDER_LOAD,
+    ),
+    Check("standard", repeats.check_results_stay),
 )
 """The checks in the order in which they run; the first failure determines the reason. ``form``
 comes before all of them, and ends the verification if it fails."""
 
 
+_WITH_REASON = (CheckOutcome.NOT_APPLICABLE, CheckOutcome.INCOMPLETE, CheckOutcome.PROPERTY)
+
+
 def missing_checks(verdict: Verdict, level: str) -> tuple[str, ...]:
     """Names of the checks of `level` without a result in `verdict`, which has not failed: each must
-    be listed as passed, warned, or not applicable with a reason."""
+    be listed as passed or warned, or as not applicable, incomplete or a property with a reason."""
     wanted = LEVELS.index(level)
     names = ("form", *(one.name for one in CHECKS if LEVELS.index(one.level) <= wanted))
     return tuple(name for name in names if not _has_result(verdict, name))
@@ -130,7 +149,7 @@ def _has_result(verdict: Verdict, name: str) -> bool:
     texts = [verdict.checks[one] for one in names if one in verdict.checks]
     return any(
         outcome in (CheckOutcome.PASSED, CheckOutcome.WARNED)
-        or (outcome == CheckOutcome.NOT_APPLICABLE and reason.strip() != "")
+        or (outcome in _WITH_REASON and reason.strip() != "")
         for outcome, _, reason in (text.partition(":") for text in texts)
     )
 
@@ -140,14 +159,14 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
     `seconds_per_launch`; 0 for an unknown level."""
     if level not in LEVELS:
         return 0
-    wanted = LEVELS.index(level)
-    return sum(
-        check.launches + (check.more_at_paranoid if level == LEVELS[-1] else 0)
-        if check.fewest is None
-        else repeats.calls(seconds_per_launch, check.launches, check.fewest)
-        for check in CHECKS
-        if LEVELS.index(check.level) <= wanted
-    )
+    wanted, total = LEVELS.index(level), 0
+    for check in CHECKS:
+        if LEVELS.index(check.level) <= wanted:
+            most = check.launches + (check.more_at_paranoid if level == LEVELS[-1] else 0)
+            if most and check.fewest is not None:
+                most = repeats.calls(seconds_per_launch, most, check.fewest)
+            total += most
+    return total
 
 
 def verify(
@@ -161,6 +180,7 @@ def verify(
     companions: Companions | None = None,
     on_device: ReferenceOnDevice | None = None,
     judge_rivals: bool = False,
+    row_invariance: str = rows.OFF,
     on_failure: Callable[[Evidence], str | None] | None = None,
     on_right: Callable[[str], None] | None = None,
 ) -> Verdict:
@@ -175,6 +195,8 @@ def verify(
         companions: builds the same configuration for other operations; None: checks that need it
             do not apply.
         on_device: keeps `reference` on the device for the next dispatch of the operation.
+        row_invariance: see :mod:`gemmetry.verification.checks.rows`; ``off``, ``report`` or
+            ``demand``.
         judge_rivals: also apply the checks of other harnesses to the first result.
         on_failure: called with the arrays of the first failed check that has any; returns the path
             of the saved arrays, for the verdict.
@@ -203,6 +225,8 @@ def verify(
     if not results[0].is_failure:
         wanted = LEVELS.index(level)
         results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
+        if row_invariance != rows.OFF:
+            results.append(rows.check_row_invariance(context, row_invariance))
     verdict = replace(_verdict(results), zero_share=zero_share(inputs))
     if judge_rivals and reference is not None:
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))
@@ -245,9 +269,11 @@ def _with_evidence(
 
 
 def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
-    """`verdict` with one more check; a failed check makes it failed, and is the reason if the
-    verdict had not failed before."""
+    """`verdict` with one more check; a failed check makes it failed, a warning makes a passed one
+    warned, and either is the reason then."""
     updated = replace(verdict, checks={**verdict.checks, result.name: result.text})
+    if result.outcome is CheckOutcome.WARNED and verdict.status is Verification.PASSED:
+        return replace(updated, status=Verification.WARNED, reason=_reason(result))
     if result.outcome is not CheckOutcome.FAILED or verdict.status is Verification.FAILED:
         return updated
     return replace(

@@ -169,3 +169,75 @@ def test_another_reference_changes_who_moved(histories):
     assert causes == {("iree", 1, 30, "baseline"), ("torch", 1, 30, "baseline"),
                       ("triton", 1, 30, "baseline")}  # fmt: skip
     assert summary(found(synthetic, "torch:default")) == [("iree", 1, 30, "kernel")]
+
+
+@pytest.mark.parametrize(("runs", "first", "factor"), [(11, 6, 1.5), (5, 4, 1.5), (5, 4, 1.3)])
+def test_a_large_step_over_small_noise_is_found_at_once(histories, runs, first, factor):
+    """Of a young history with 1 % of noise: 20 of 20 seeds, and nothing else."""
+    for seed in range(20):
+        synthetic = histories.SyntheticHistory(
+            shapes=2, runs=runs, noise=0.01, host_noise=0.01, seed=seed
+        )
+        synthetic.slow(factor, first, provider="triton", shape=1)
+        kernels = [one for one in found(synthetic) if one[3] == "kernel"]
+        assert summary(kernels) == [("triton", 1, first, "kernel")]
+
+
+def test_what_a_young_history_promises_is_what_it_finds(histories):
+    """The chance that an unchanged history states is that with which the changed one is found."""
+    hits = promised = 0
+    for seed in range(40):
+        synthetic = histories.SyntheticHistory(
+            shapes=4, runs=8, noise=0.01, host_noise=0.01, seed=seed
+        )
+        runs = synthetic.entries()
+        history = device_history(runs[0].device, runs)
+        promised += history_changes(history, threshold=0.02).power(4, 0.1, most_after=1).share
+        assert history.keys[4][0] == "triton"
+        synthetic.slow(1.1, 7, provider="triton", shape=0)
+        hits += ("triton", 0, 7, "kernel") in summary(found(synthetic))
+    assert hits / 40 == pytest.approx(promised / 40, abs=0.2)
+
+
+def test_young_histories_are_undecided_and_longer_ones_are_not(histories):
+    def changes(runs, noise):
+        entries = histories.SyntheticHistory(runs=runs, noise=noise, host_noise=noise).entries()
+        return history_changes(device_history(entries[0].device, entries), threshold=0.02)
+
+    assert [changes(runs, 0.01).is_undecided for runs in (1, 3, 12)] == [True, True, False]
+    assert [changes(5, noise).is_undecided for noise in (0.002, 0.03)] == [False, True]
+    assert changes(30, 0.1).is_undecided, "runs that differ by more than what is sought"
+
+
+def test_an_old_commit_measured_again_is_no_change_and_hides_none(histories):
+    synthetic = histories.SyntheticHistory(shapes=2, runs=40, seed=2)
+    synthetic.slow(0.8, 15, provider="triton", shape=1)
+    synthetic.slow(1.25, 30, provider="triton", shape=1, end=38)
+    runs = synthetic.entries()
+    for place in range(30, 38):
+        runs[place] = msgspec.structs.replace(runs[place], commit=runs[place - 25].commit)
+    history = device_history(runs[0].device, runs)
+    assert sorted(history.measured_again) == list(range(30, 38))
+    assert history.first_new(4) == 28
+    [change] = history_changes(history, threshold=0.02).changes
+    assert (change.run, change.direction) == (15, Difference.FASTER)
+    synthetic.slow(1.25, 38, provider="triton", shape=1)
+    later = synthetic.entries()
+    later[30:38] = runs[30:38]
+    changes = history_changes(device_history(runs[0].device, later), threshold=0.02).changes
+    assert [(one.run, one.direction) for one in changes][1:] == [(38, Difference.SLOWER)]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "heavy_tails"])
+@pytest.mark.parametrize("runs", [5, 8])
+def test_unchanged_young_histories_raise_no_alarm(histories, kind, runs):
+    """Of 60 histories of six series, at most 5 % have one, up to chance."""
+    alarms = 0
+    for seed in range(60):
+        synthetic = histories.SyntheticHistory(
+            shapes=2, runs=runs, noise=0.02, kind=getattr(histories, kind), seed=seed
+        )
+        alarms += any(
+            one[3] == "kernel" and one[4].direction is Difference.SLOWER for one in found(synthetic)
+        )
+    assert alarms <= 6

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from gemmetry.store.history.entries import points_digest
 from gemmetry.store.history.folder import append, file_name
 
 STORE = Path("history")
@@ -157,7 +158,7 @@ def test_hostile_names_do_no_harm(cli, histories):
             msgspec.structs.replace(p, dispatch="<script>alert(1)</script>\x1b[31m|`")
             for p in run.points
         ]
-    append(STORE, runs)
+    append(STORE, [msgspec.structs.replace(run, digest=points_digest(run.points)) for run in runs])
     for command in (("show",), ("check", "-o", "c.xml,c.md"), ("site", "-o", "site")):
         ended = cli("history", *command, "--store", "history")
         assert ended.status == 0
@@ -200,12 +201,47 @@ def test_the_site_is_written(stored):
 
 
 def test_a_history_that_is_too_short_is_undecided(cli, histories):
-    append(STORE, histories.SyntheticHistory(shapes=1, runs=9).entries())
-    ended = cli("history", "check", "--store", "history", "-o", "c.md", "--json")
-    assert ended.status == 0
-    assert json.loads(ended.stdout)["devices"][0]["too_short"] is True
-    undecided = "too few runs to show a change, undecided"
-    assert undecided in Path("c.md").read_text()
-    assert undecided in cli("history", "check", "--store", "history").stdout
-    assert cli("history", "site", "--store", "history", "-o", "site").status == 0
-    assert undecided in Path("site/index.html").read_text()
+    append(STORE, histories.SyntheticHistory(shapes=1, runs=4, noise=0.04).entries())
+    ended = cli("history", "check", "--store", "history", "-o", "c.md,c.xml", "--json")
+    assert ended.status == 1
+    document = json.loads(ended.stdout)
+    assert (document["has_alarm"], document["has_failed"]) == (False, True)
+    [device] = document["devices"]
+    assert (device["too_short"], device["undecided_series"]) == (True, 3)
+    for words in (device["undecided"], "with 4 runs a change of 10 % is found in"):
+        assert words in Path("c.md").read_text()
+        for command in ("check", "show"):
+            assert words in " ".join(cli("history", command, "--store", "history").stdout.split())
+        assert cli("history", "site", "--store", "history", "-o", "site").status == 0
+        assert words in Path("site/index.html").read_text()
+    assert ElementTree.parse("c.xml").getroot().get("failures") == "3"
+    passed = cli("history", "check", "--store", "history", "--undecided", "pass", "-o", "c.xml")
+    assert passed.status == 0
+    assert "Undecided: no new change was found" in passed.stdout
+    root = ElementTree.parse("c.xml").getroot()
+    assert (root.get("failures"), root.get("skipped")) == ("0", "3")
+
+
+def test_an_old_commit_that_is_added_again_is_noticed(cli):
+    request = ("profile", "--providers", "null", "--shapes", "64x64x64", "--default-config")
+    for number, commit in enumerate(("aaaa", "bbbb", "aaaa")):
+        assert cli(*request, "--seed", str(number), "--experiment", f"n{number}").status == 0
+        added = cli("history", "add", f"n{number}", "--store", "history", "--commit", commit,
+                    "--time", f"2026-01-0{number + 1}")  # fmt: skip
+        assert ("--time 2026-01-01" in added.stderr) == (number == 2)
+    shown = cli("history", "check", "--store", "history", "--undecided", "pass")
+    assert "left out, as a commit measured before: 1 run" in shown.stdout
+
+
+def test_the_device_of_a_change_is_named_where_there_are_several(cli, histories):
+    synthetic = histories.SyntheticHistory(shapes=1, runs=12)
+    synthetic.slow(1.5, 8, provider="triton")
+    runs = synthetic.entries()
+    append(STORE, runs)
+    alone = cli("history", "check", "--store", "history").stdout
+    append(STORE, [msgspec.structs.replace(run, device="another") for run in runs])
+    both = cli("history", "check", "--store", "history").stdout
+    [name] = [line for line in alone.splitlines() if "✗" in line]
+    marked = " ".join(both.split())
+    assert f"{name} on another" in marked
+    assert f"{name} on {histories.DEVICE}" in marked

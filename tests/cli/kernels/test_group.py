@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,13 @@ Compiling entry function 'gemm' for 'sm_90a'
 {spilled} bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads
 Used 40 registers
 """
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where results of these tests are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "gemmetry/kernels"
 
 
 @pytest.fixture
@@ -100,12 +108,62 @@ def test_instructions_that_were_not_checked_have_no_value(cli, compiled, monkeyp
     assert "FFMA" in cli("kernels", "check").stdout
 
 
-def test_a_name_that_no_kernel_has_is_refused(cli):
-    ended = cli("kernels", "check", "--kernel", "nothing*")
+@pytest.mark.parametrize("name", ["nothing*", "r0", "r07_"])
+def test_a_name_that_no_kernel_has_is_refused(cli, name):
+    ended = cli("kernels", "check", name)
     assert ended.status == 2 and "gemmetry kernels list" in ended.stderr
+
+
+def test_names_are_those_of_the_list_and_only_they_are_compiled(cli, compiled):
+    compiled(0, ("HGMMA", "UTMALDG", "SYNCS"))
+    listed = json.loads(cli("kernels", "list", "--json").stdout)["kernels"]
+    for row in listed[:3]:
+        for name in (row["name"], row["name"].partition("_")[0], row["configurations"][0]):
+            ended = cli("kernels", "check", name, "--json")
+            rows = json.loads(ended.stdout)["kernels"]
+            assert {found["name"] for found in rows} == {row["name"]}
+            if name == row["configurations"][0]:
+                assert all(name in found["configurations"] for found in rows)
+    lines = ended.stderr.splitlines()
+    assert len(lines) == len(rows) and lines[-1].startswith(f"[{len(rows)}/{len(rows)}] compiled ")
+
+
+def test_results_are_kept_until_source_compiler_or_disassembler_change(
+    cli, compiled, cache, monkeypatch
+):
+    def check(status):
+        assert cli("kernels", "check", "r01").status == status
+
+    kernel = next(one for one in catalogue.kernels() if one.key == "r01")
+    monkeypatch.setattr(catalogue, "kernels", lambda: (replace(kernel, instructions=("FFMA",)),))
+    good = ("FFMA",)
+    compiled(0, good)
+    check(0)
+    kept = sorted(cache.iterdir())
+    assert kept
+    compiled(0, ("LDC",))  # which is not looked at
+    check(0)
+    kept[0].write_text("{}")  # damaged, so that it is made again
+    check(1)
+    for module, name in ((cuda_compiler, "nvrtc_version"), (cuda_tools, "disassembler_key")):
+        compiled(0, good)
+        monkeypatch.setattr(module, name, lambda: ("another",))
+        check(0)
+        compiled(0, ("LDC",))
+        check(0)
+    monkeypatch.setattr(cuda_tools, "disassembler_key", lambda: "a third")
+    check(1)
 
 
 def test_a_machine_without_the_bindings_learns_what_to_install(cli, monkeypatch):
     monkeypatch.setattr(CudaProvider, "available", lambda self: "cuda-bindings not installed")
     ended = cli("kernels", "check")
     assert ended.status == 2 and "cuda-bindings not installed" in ended.stderr
+
+
+def test_kept_results_are_removed_with_the_caches(cli, compiled, cache):
+    compiled(0, ())
+    assert cli("kernels", "check", "r01").status == 0
+    assert list(cache.iterdir())
+    assert cli("cache", "clear").status == 0
+    assert not list(cache.iterdir())

@@ -26,7 +26,14 @@ def test_the_first_screen_and_the_file(cli, folder):
     assert "Shortest step:" in ended.stdout
     assert "1024x4096x1024" in ended.stdout
     assert "256 threads, 4 channels" in ended.stdout
-    assert ended.stderr.startswith("wrote sweep/analysis/analysis.json\n")
+    lines = ended.stderr.splitlines()
+    assert [line.partition(" read ")[0] for line in lines[:4]] == [
+        "[1/4]",
+        "[2/4]",
+        "[3/4]",
+        "[4/4]",
+    ]
+    assert lines[4] == "wrote sweep/analysis/analysis.json"
     written = json.loads((folder / "analysis" / "analysis.json").read_text())
     assert len(written["points"]) == 2
 

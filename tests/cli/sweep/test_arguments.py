@@ -11,7 +11,7 @@ from gemmetry.cli.sweep.arguments import (
     parse_axes,
     parse_counts,
     parse_numbers,
-    sweep_folder,
+    sweep_folders,
 )
 from gemmetry.domain.errors import RequestError
 
@@ -73,7 +73,7 @@ def test_axes_that_make_no_sense(texts, message):
 def test_the_sweep_that_paths_name():
     sweep = Path("runs/sweep_1")
     files = [sweep / "tracelens_analysis" / "top5.csv", sweep / "analysis", None]
-    assert sweep_folder(None, files) == sweep
-    assert sweep_folder(sweep, []) == sweep
+    assert sweep_folders(None, files) == (sweep, sweep / "tracelens_analysis")
+    assert sweep_folders(sweep, []) == (sweep, None)
     with pytest.raises(RequestError, match="different sweeps"):
-        sweep_folder(sweep, [Path("runs/sweep_2/tracelens_analysis")])
+        sweep_folders(sweep, [Path("runs/sweep_2/tracelens_analysis")])

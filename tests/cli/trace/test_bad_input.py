@@ -252,7 +252,7 @@ DAMAGED = {
     "a zst bomb": (lambda: _zstd(_bomb()), None, r"byte \d+: .* like a decompression bomb", True),
     "deep nesting in an event": (
         lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(b'"N"', NESTED),
-        2, r"byte \d+: left out", False,
+        2, r"byte \d+: left out", True,
     ),
     "deep nesting without an end": (
         lambda: document(kernel("a"), kernel("b", x="N"), kernel("c")).replace(
@@ -262,18 +262,20 @@ DAMAGED = {
     "deep nesting around the events": (
         lambda: document(kernel(), x="N").replace(b'"N"', NESTED), 1, r"byte \d+: .*before", False
     ),
-    "NaN as times": (lambda: _NAN, 1, r"event 0 \('a'\): has no usable time.*1 more", False),
+    "NaN as times": (
+        lambda: _NAN, 1, r"work on a GPU 'a' \(and 1 more\): has no usable time", False
+    ),
     "negative durations": (
         lambda: document(kernel("a"), kernel("b", dur=-3), kernel("c", dur=-1e9)),
-        3, r"event 1 \('b'\): has a negative duration.*1 more", False,
+        1, r"work on a GPU 'b' \(and 1 more\): has no usable time", False,
     ),
     "times of centuries": (
         lambda: document(kernel("a"), kernel("b", 10, 4e15), kernel("c", 4e15, 4e15)),
-        1, r"work on a GPU 'b': has an impossible start or duration.*1 more", False,
+        1, r"work on a GPU 'b' \(and 1 more\): has no usable time", False,
     ),
     "huge integers": (
         lambda: document(kernel("a"), kernel("b", ts=10**40), kernel("c", dur=10**40)),
-        1, r"event 1 \('b'\): has no usable time", False,
+        1, r"work on a GPU 'b' \(and 1 more\): has no usable time", False,
     ),
     "a million million ranks": (
         lambda: document(kernel(), distributedInfo={"rank": 0, "world_size": 10**12}),
@@ -282,7 +284,7 @@ DAMAGED = {
     "not UTF-8": (lambda: document(kernel("gemm?")).replace(b"?", b"\xff"), 1, "", False),
     "no event": (
         lambda: document(kernel(), 7, "x", kernel()), 2, r"byte \d+: left out because it is",
-        False,
+        True,
     ),
     "a lost quote": (
         lambda: document(*[kernel(f"k{i}") for i in range(50)]).replace(b'"k20"', b'"k20'),

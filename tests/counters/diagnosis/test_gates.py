@@ -16,7 +16,7 @@ from gemmetry.counters.diagnosis.document import launch_document
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import Confidence
 from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
-from gemmetry.counters.diagnosis.units import MEMORY, SM, SUFFIX
+from gemmetry.counters.diagnosis.units import MEMORY, SECTION_MARKS, SM, SUFFIX
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.dtypes import BF16
@@ -326,6 +326,74 @@ def test_a_report_in_which_every_number_is_zero_gives_no_verdict(h200):
     assert [one.id for one in found.findings] == ["cannot_tell"]
 
 
+def test_units_that_do_nothing_next_to_one_that_works_are_no_missing_counters(counter_launches):
+    """A summary has few units and two digits, and a kernel of one block rounds to zero in all."""
+
+    def claims(values, **info):
+        return [one.claim for one in diagnose(counter_launches.launch(values, **info)).findings]
+
+    rounded = {"gpu__dram_throughput" + SUFFIX: 0.0, "lts__throughput" + SUFFIX: 0.0}
+    for more in ({SM: 98.29, MEMORY: 7.0}, {"sm__cycles_active.avg": 31.5}, {MEMORY: 0.02}):
+        assert not [one for one in claims({**rounded, SM: 0.0, **more}) if "zero" in one], more
+    assert [one for one in claims({**rounded, SM: 0.0, MEMORY: 0.0}) if "zero" in one]
+    amd = {"SQ_VALU_MFMA_BUSY_CYCLES": 0.0, "SQ_LDS_IDX_ACTIVE": 0.0, "GRBM_GUI_ACTIVE": 8e6,
+           "num_xcc": 8.0, "simd_count": 1216.0, "cu_count": 304.0}  # fmt: skip
+    info = {"tool": "rocprofv3", "capability": "gfx942"}
+    assert not [one for one in claims({**amd, "SQ_WAVES": 4096.0}, **info) if "zero" in one]
+    assert [one for one in claims(amd, **info) if "zero" in one]
+
+
+def test_a_summary_is_never_sure_of_what_the_whole_report_contradicts():
+    for kind in ("severe", "mild"):
+        names = (f"planted_{kind}_details.csv.gz", f"planted_{kind}.csv.gz")
+        pages = [read_counters(DATA / "planted_h200" / name) for name in names]
+        whole = {one.name: diagnose(one) for one in pages[1]}
+        assert pages[0].sections
+        for launch in pages[0]:
+            found = diagnose(launch)
+            assert all("zero" not in one.claim for one in found.findings)
+            if found.verdict.id != "cannot_tell":
+                _check_weaker(found.verdict, whole[launch.name].verdict, launch.name)
+            # What was collected is exported, not collected again.
+            asked = {f"--section {name}" for name in pages[0].sections}
+            for one in found.findings:
+                assert not asked & {f"--{part.strip()}" for part in one.collect.split("--")}
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenario=st.sampled_from(("dram", "naive", "latency", "near")), data=st.data())
+def test_no_section_that_was_collected_is_named_again(counter_launches, scenario, data):
+    units, stalls, others = SCENARIOS[scenario]
+    marks = [one for names in SECTION_MARKS.values() for one in names]
+    values = dict.fromkeys(marks, 20.0) | counter_launches.metrics(units, stalls, **others)
+    rest = sorted(set(values) - set(marks))
+    gone = data.draw(st.sets(st.sampled_from(rest), max_size=len(rest)))
+    kept = {name: value for name, value in values.items() if name not in gone}
+    found = diagnose(counter_launches.launch(kept, "my_gemm"))
+    named = {word for one in found.findings for word in one.collect.split()}
+    assert not named & set(SECTION_MARKS)
+
+
+def test_what_few_warps_cost_comes_before_blocks_of_different_length(verdict):
+    units, stalls, others = SCENARIOS["few_warps"]
+    found = verdict(units, stalls, **others)
+    assert (found.verdict.id, found.verdict.confidence) == ("latency_long_scoreboard", "high")
+    assert [one.id for one in found.findings] == [
+        "occupancy_shared_memory", "latency_long_scoreboard", "block_imbalance",
+    ]  # fmt: skip
+    found = verdict(units, stalls, **{**others, "sm__cycles_active___avg": 3e4})
+    assert found.verdict.id == "block_imbalance"
+
+
+@pytest.mark.parametrize("reason", ["no_instruction", "imc_miss", "drain", "dispatch_stall"])
+def test_more_warps_hide_no_wait_for_what_they_fetch_or_fill(verdict, reason):
+    few = {"launch__waves_per_multiprocessor": 0.06,
+           "sm__warps_active___avg___pct_of_peak_sustained_active": 6.0}  # fmt: skip
+    found = verdict({}, {reason: 0.75, "long_scoreboard": 0.0, "wait": 0.05}, **few)
+    assert found.verdict.id == found.findings[0].id == f"latency_{reason}"
+    assert "cause" not in found.verdict.claim
+
+
 def test_without_units_stalls_alone_give_no_verdict(counter_launches):
     values = counter_launches.metrics()
     only = {name: v for name, v in values.items() if name.startswith(("smsp__av", "gpu__time"))}
@@ -409,6 +477,14 @@ SCENARIOS = {
     "tail": ({}, {}, {"launch__waves_per_multiprocessor": 1.1, "sm__cycles_active___avg": 55e3}),
     "overhead": ({}, {}, {"sm__cycles_active___avg": 6e4, "sm__cycles_active___max": 65e3}),
     "one": ({}, {}, {"launch__grid_size": 1.0, "sm__cycles_active___avg": 1e3}),
+    "few_warps": ({}, {"long_scoreboard": 0.85, "wait": 0.05}, {
+        "sm__cycles_active___avg": 7e4, "sm__cycles_active___max": 9.9e4,
+        "launch__waves_per_multiprocessor": 1.0, "launch__grid_size": 100.0,
+        "sm__maximum_warps_per_active_cycle_pct": 3.125,
+        "sm__warps_active___avg___pct_of_peak_sustained_active": 3.1,
+        "launch__occupancy_limit_shared_mem": 1.0, "launch__occupancy_limit_registers": 32.0,
+        "launch__occupancy_limit_blocks": 32.0, "launch__occupancy_limit_warps": 32.0,
+    }),
     "spills": ({}, {}, {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld___sum": 9e6,
                         "l1tex__t_sectors_pipe_lsu_mem_global_op_ld___sum": 1e6}),
 }  # fmt: skip

@@ -9,12 +9,14 @@ import pytest
 
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.rules.limits.work_mismatch import RULE as WORK_MISMATCH
 from gemmetry.counters.diagnosis.work import GemmWork, gemm_work, work_in_name
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.dtypes import BF16, F32
+from gemmetry.domain.dtypes import BF16, E2M1, E4M3, F32, F64
 from gemmetry.domain.names import parse_operation
 
 RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
+REPORTS = RAW.parents[1] / "reports"
 WORK = GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16, result=BF16)
 NAME = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 OPERATIONS = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
@@ -68,6 +70,15 @@ def test_padded_tiles_explain_more_operations(checked):
     assert "256×128" in check.reason or "128×256" in check.reason
 
 
+@pytest.mark.parametrize("cluster", ["2x4", "4x2"])
+def test_blocks_of_a_cluster_that_lie_outside_multiply_too(checked, cluster):
+    """As counted on an H100: 11 columns of tiles in clusters of four are 12."""
+    work = replace(WORK, m=512, n=512, k=512)
+    name = f"nvjet_sm90_tst_64x48_64x15_{cluster}_h_bz_TNT"
+    check = checked({OPERATIONS: 2.0 * 512 * 576 * 512}, work, name)["operations"]
+    assert check.verdict == "padding"
+
+
 def test_another_path_is_a_mismatch(counter_launches, checked):
     values = counter_launches.metrics({"sm__pipe_tensor_cycles_active": 90.0})
     tf32 = "sm__ops_path_tensor_src_tf32_dst_fp32.sum"
@@ -86,6 +97,57 @@ def test_work_that_was_not_counted_leaves_a_low_confidence(counter_launches):
     assert (found.verdict.id, found.verdict.confidence) == ("tensor_roof", "low")
     assert "work described" in found.findings[0].against
     assert found.work_check[0].verdict == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "verdict"),
+    [
+        ("qqtst", E4M3, "ok"),
+        ("ootst", E2M1, "ok"),
+        ("ootst", E4M3, "other_path"),
+        ("qqtst", BF16, "other_path"),
+    ],
+)
+def test_operations_that_only_the_counter_of_an_instruction_shows(kernel, dtype, verdict):
+    (launch,) = (one for one in read_counters(REPORTS / "16/b300_ops.csv") if kernel in one.name)
+    found = diagnose(launch, replace(WORK, lhs=dtype, rhs=dtype))
+    assert found.work_check[0].measured == WORK.operations
+    assert found.work_check[0].verdict == verdict
+    assert all("bf16" not in one.collect for one in found.findings)
+
+
+@pytest.mark.parametrize(("chip", "dtype", "concept", "metric"), [
+    ("10.0", E4M3, "tensor_ops_fp8", "fp4_fp6_fp8"), ("10.3", E4M3, "tensor_ops_fp8", "src_fp8"),
+    ("9.0", E4M3, "tensor_ops_fp8", "src_fp8"), ("9.0", BF16, "tensor_ops_bf16", "src_bf16"),
+    ("10.3", E2M1, "tensor_ops_fp4", "src_fp4"), ("9.0", F64, "tensor_ops_fp64", "src_fp64"),
+    ("gfx942", E4M3, "tensor_ops_fp8", "MOPS_F8"), ("gfx942", BF16, "tensor_ops_bf16", "MOPS_BF16"),
+])  # fmt: skip
+def test_the_missing_counter_is_that_of_the_works_own_format(
+    counter_launches, chip, dtype, concept, metric
+):
+    work = replace(WORK, lhs=dtype, rhs=dtype)
+    is_amd = chip.startswith("gfx")
+    launch = counter_launches.launch({} if is_amd else counter_launches.metrics(), "my_gemm",
+                                     capability=chip,
+                                     tool="rocprofv3" if is_amd else "ncu")  # fmt: skip
+    facts = Facts(launch, work)
+    assert concept in facts.work_checks[0].reason
+    asked = [one.collect for one in WORK_MISMATCH.judge(facts)]
+    assert len(asked) == 1 and metric in asked[0]
+    assert dtype is BF16 or "BF16" not in asked[0].upper()
+
+
+def test_a_part_of_the_operations_is_not_less_work(checked):
+    part = "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32_sparsity_off.sum"
+    half = WORK.operations / 2
+    assert checked({part: WORK.operations})["operations"].verdict == "ok"
+    assert checked({part: half})["operations"].verdict == "skipped"
+    both = {part: half, part.replace("_off", "_on"): half}
+    assert checked(both)["operations"].verdict == "ok"
+    # The total and its parts do not add up.
+    assert checked({**both, OPERATIONS: WORK.operations})["operations"].verdict == "ok"
+    # A few operations of an epilogue do not show that the format is another one.
+    assert checked({"sm__ops_path_tensor_src_fp8.sum": 64.0})["operations"].verdict == "skipped"
 
 
 def test_bytes_of_another_tile(checked):

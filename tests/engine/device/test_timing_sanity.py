@@ -9,6 +9,7 @@ from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.device import timing_sanity
 from gemmetry.engine.device.timing_sanity import timing_check
 from gemmetry.hardware.speed_limit import SpeedLimit
+from gemmetry.measurement.rounds import Round
 from gemmetry.verification.checks import CheckOutcome
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
@@ -44,6 +45,29 @@ def test_no_median_is_shorter_than_the_peak_allows(median_ns, outcome):
 def test_without_a_known_peak_it_does_not_apply():
     found = timing_check(Target(TargetKind.NULL), LARGE, (), measured(1.0))
     assert found.outcome is CheckOutcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "elapsed_s", "seconds", "samples_s", "words"),
+    [
+        (0.012, 0.010, 0.006, 0.006, ""),
+        (0.06, 0.010, 0.006, 0.006, ""),  # the parent was late
+        (0.1, 0.010, 0.006, 0.006, "its parent waited"),
+        (0.012, 0.010, 0.006, 0.0006, "and the process counted"),
+        (0.012, 0.2, 0.1, 0.1, "the samples add up to"),
+        (0.0, 0.010, 0.006, 0.0001, ""),  # stored before the parent's clock was
+    ],
+)
+def test_a_clock_that_runs_slower_or_faster_than_another_is_wrong(
+    waited_s, elapsed_s, seconds, samples_s, words
+):
+    one = Round(
+        samples_ns=(samples_s * 1e9 / 20,) * 10, method="wall_clock", launches_per_sample=2,
+        seconds=seconds, elapsed_s=elapsed_s, waited_s=waited_s,
+    )  # fmt: skip
+    found = timing_check(H200, LARGE, (), measured(1.4e6), [one] * 30)
+    assert (found.outcome is CheckOutcome.FAILED) == bool(words)
+    assert words in found.detail
 
 
 @pytest.fixture

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import signal
 
 import pytest
 
 from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.engine.dispatches.launch_budget import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget
+from gemmetry.engine.dispatches.launch_budget import (
+    LEAST_TRIAL_S,
+    PROBE_DOUBT,
+    HangWatch,
+    LaunchBudget,
+)
 from gemmetry.engine.jobs import job_of
 from gemmetry.verification.protocol import launches
 
@@ -46,6 +53,24 @@ def test_a_prediction_that_leaves_doubt_asks_for_a_trial():
 def test_a_launch_that_the_trial_does_not_suffice_for_is_objected_to(budget):
     assert budget.objection(budget.trial_s * 1.01) != ""
     assert f"did not end within {budget.trial_s:.3g} s" in budget.overrun()
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "first_s", "later_s"),
+    [(1e-3, 10.0, 10.0), (0.2, 40.0, 40.0), (None, None, 30.0)],
+)
+def test_a_launch_has_hung_by_what_is_expected_or_was_before(expected_s, first_s, later_s):
+    watch = HangWatch(expected_s, 1e6, 120.0)
+    assert watch.limit_s(1) == (math.inf if first_s is None else pytest.approx(first_s))
+    with watch.watching():
+        assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (first_s is not None)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert watch.limit_s(1) == pytest.approx(later_s)
+    assert watch.limit_s(10**6) > watch.limit_s(1)
+    larger = watch.of_companion(1e9)
+    assert larger.limit_s(1) == (
+        math.inf if expected_s is None else pytest.approx(max(10.0, 200 * expected_s * 1e3))
+    )
 
 
 def test_a_trial_is_no_shorter_than_starting_another_worker():

@@ -16,10 +16,11 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.dispatches import sanitizing
 from gemmetry.engine.dispatches.bench import Bench
-from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
+from gemmetry.engine.dispatches.sanitizing import sanitize
 from gemmetry.engine.workers.protocol import Entered, Hello, Open, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.verification.checks.results import CheckOutcome, failed, passed, warned
+from gemmetry.verification.protocol import with_check
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 LARGE = parse_operation("matmul_1024x1024x1024_f32t_f32t_f32t")
@@ -132,10 +133,10 @@ def test_a_product_is_run_on_a_tail_of_its_tile():
 
 def test_findings_join_the_verdict():
     verdict = Verdict(status=Verification.PASSED)
-    assert with_sanitizer(verdict, passed("memcheck")).status is Verification.PASSED
-    found = with_sanitizer(verdict, warned("racecheck", "1 found"))
+    assert with_check(verdict, passed("memcheck")).status is Verification.PASSED
+    found = with_check(verdict, warned("racecheck", "1 found"))
     assert (found.status, found.reason) == (Verification.WARNED, "racecheck: 1 found")
-    found = with_sanitizer(verdict, failed("memcheck", "1 found"))
+    found = with_check(verdict, failed("memcheck", "1 found"))
     assert found.status is Verification.FAILED
     assert found.checks["memcheck"] == "failed: 1 found"
 

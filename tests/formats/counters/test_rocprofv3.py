@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import copy
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
+from gemmetry.counters.catalogue import reading_of
 from gemmetry.counters.reading import read_counters
 from gemmetry.formats.counters.launches import DURATION
 from gemmetry.hardware.amd_metrics import METRICS
 
+REPLAYED = Path(__file__).parents[2] / "data" / "reports" / "12"
 COUNTERS = ("SQ_WAVES", "SQ_BUSY_CU_CYCLES", "GRBM_GUI_ACTIVE")
 
 
@@ -135,3 +143,71 @@ def test_the_columns_of_an_early_version_in_a_file_of_another_name(tmp_path):
 def test_only_the_required_counters(recorded):
     for path in recorded.values():
         assert list(read_counters(path, ["SQ_WAVES"]).values) == ["SQ_WAVES"]
+
+
+@pytest.mark.parametrize("name", ["one_pass", "replay_sanity", "replay_unique",
+                                  "replay_results.json"])  # fmt: skip
+def test_a_replayed_kernel_is_one_launch(name):
+    table = read_counters(REPLAYED / name)
+    assert table.problems == []
+    assert [one.info.number for one in table] == [1, 2, 3]
+    for one in table:
+        assert (one.value("SQ_WAVES") or 4096, one.duration_ns) == (4096, 200_000)
+        assert one.value("GRBM_GUI_ACTIVE") == 3.36e6
+        busy = reading_of(one, "tensor_pipe_percent")
+        assert busy is not None and busy.value == pytest.approx(62.0, abs=0.05)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "db"])
+def test_passes_that_disagree_are_named(form, recorded):
+    """A second execution of the dispatch, with twice the waves and as many cycles."""
+    path = recorded[form]
+    if form == "csv":
+        head, *rows = path.read_text().splitlines()
+        again = [row.replace(",1000,1500", ",7000,7500") for row in rows]
+        again = [row.replace("4.09600000e+03", "8.19200000e+03") for row in again]
+        path.write_text("\n".join([head, *rows, *again]))
+    elif form == "json":
+        document = json.loads(path.read_text())
+        counted = document["rocprofiler-sdk-tool"][0]["callback_records"]["counter_collection"]
+        again = copy.deepcopy(counted[0])
+        again["dispatch_data"] |= {"start_timestamp": 7000, "end_timestamp": 7500}
+        again["records"][0]["value"] *= 9
+        counted.append(again)
+        path.write_text(json.dumps(document))
+    else:
+        replay_in_database(path)
+    table = read_counters(path)
+    assert [(one.value("SQ_WAVES"), one.duration_ns) for one in table] == [(4096, 500)]
+    (problem,) = table.problems
+    assert "SQ_WAVES" in problem and "GRBM_GUI_ACTIVE" not in problem
+
+
+def replay_in_database(path):
+    with closing(sqlite3.connect(path)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
+        table, events, values, names = (
+            next(one for one in tables if one.startswith(f"rocpd_{what}"))
+            for what in ("kernel_dispatch", "event", "pmc_event", "info_pmc")
+        )
+        for each, change in ((events, "id = 99"), (table, "id = 99, event_id = 99")):
+            database.execute(f"CREATE TEMP TABLE again AS SELECT * FROM {each} LIMIT 1")
+            database.execute(f"UPDATE again SET {change}")
+            database.execute(f"INSERT INTO {each} SELECT * FROM again")
+            database.execute("DROP TABLE again")
+        (pmc,) = database.execute(f"SELECT id FROM {names} WHERE name = 'SQ_WAVES'").fetchone()
+        database.execute(f"CREATE TEMP TABLE again AS SELECT * FROM {values} LIMIT 1")
+        database.execute("UPDATE again SET id = 999, event_id = 99, value = 8192, pmc_id = ?",
+                         (pmc,))  # fmt: skip
+        database.execute(f"INSERT INTO {values} SELECT * FROM again")
+        database.commit()
+
+
+def test_passes_of_a_folder_that_disagree_are_named(rocprofv3, tmp_path):
+    for number, waves in ((1, 4096), (2, 8192)):
+        rocprofv3.write_csv(tmp_path / f"pass_{number}", "41", 41, ["SQ_WAVES"],
+                            values={"SQ_WAVES": waves})  # fmt: skip
+    table = read_counters(tmp_path)
+    assert [one.value("SQ_WAVES") for one in table] == [4096] * 3
+    (problem,) = table.problems
+    assert "SQ_WAVES" in problem

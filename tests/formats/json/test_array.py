@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.formats.events import ProblemKind
 from gemmetry.formats.json import array as json_array
 from gemmetry.formats.json.array import ArrayReader, outer_object
 
@@ -86,7 +87,7 @@ def test_a_damaged_object_is_left_out_alone():
     parts[100] = '{"name": bad}'
     found, reader = read(('{"events": [' + ", ".join(parts) + "]}").encode())
     assert found == good[:100] + good[101:]
-    assert not reader.text.is_partial
+    assert reader.text.is_partial
     [problem] = reader.text.problems
     text = "{" + '"events": [' + ", ".join(parts[:100]) + ", "
     assert problem.where == f"byte {len(text)}"
@@ -162,8 +163,64 @@ def test_white_space_without_end_is_given_up(monkeypatch):
 def test_the_number_of_problems_kept_is_bounded():
     _, reader = read(b'{"events": [' + b", ".join([b'{"a": bad}'] * 500) + b"]}")
     assert reader.text.left_out == 500
-    assert len(reader.text.all_problems()) == json_array.MOST_PROBLEMS + 1
-    assert "400 more" in str(reader.text.all_problems()[-1])
+    lost, *kept, more = reader.text.all_problems()
+    assert (lost.kind, lost.count) == (ProblemKind.LOST_EVENTS, 500)
+    assert len(kept) == json_array.MOST_PROBLEMS
+    assert more.count == 400
+
+
+@pytest.mark.parametrize("bad", ['{"name": "a "b" c"}', '{"name": "a "b c"}'])
+@pytest.mark.parametrize("every", [1, 2, 7])
+def test_lost_objects_are_counted_and_take_no_others_with_them(bad, every):
+    """With quotes that are not escaped: an even number leaves the nesting visible, an odd one hides
+    everything up to the next."""
+    parts, good = [], []
+    for _ in range(60):
+        parts.append(bad)
+        for _number in range(every):
+            good.append({"name": f"event {len(good)}", "args": {"list": [{"a": 1}, {"b": 2}]}})
+            parts.append(json.dumps(good[-1]))
+    found, reader = read(('{"events": [' + ", ".join(parts) + "]}").encode())
+    assert found == good
+    assert reader.text.left_out == 60
+    assert reader.text.is_partial
+
+
+@pytest.mark.parametrize(
+    ("rest", "count"), [('{"events": []}', 1), ("[1]{}\n{", 3), ('\n{"events": [{"a": 1}', 1)]
+)
+@pytest.mark.parametrize("whole", ['{"events": [{"a": 1}], "b": 2}', '[{"a": 1}]'])
+def test_documents_after_the_first_are_named_and_not_read(whole, rest, count):
+    found, reader = read((whole + rest).encode())
+    assert found == [{"a": 1}]
+    [problem] = reader.text.all_problems()
+    assert (problem.kind, problem.count) == (ProblemKind.SECOND_DOCUMENT, count)
+    assert problem.where == f"byte {len(whole) + len(rest) - len(rest.lstrip())}"
+    assert reader.text.is_partial
+
+
+@given(st.integers(20, 400))
+@settings(deadline=None, max_examples=60)
+def test_a_document_that_is_cut_short_before_another_one(cut):
+    """Nothing of the second counts as the first's."""
+    events = [{"name": f"event {i}", "x": [i]} for i in range(12)]
+    whole = json.dumps({"devices": [{"id": 0}, {"id": 1}], "events": events, "b": {"c": [1]}})
+    first = whole[: min(max(cut, whole.index('[{"name') + 1), len(whole) - 1)]
+    other = json.dumps({"devices": [{"id": 0}, {"id": 1}], "events": [{"name": "other"}] * 3})
+    found, reader = read((first + "\n" + other).encode())
+    names = [event["name"] for event in found if "name" in event]
+    assert names == [event["name"] for event in events[: len(names)]]
+    assert reader.text.is_partial
+    kinds = [problem.kind for problem in reader.text.all_problems()]
+    assert ProblemKind.SECOND_DOCUMENT in kinds
+
+
+def test_other_text_after_the_document_is_named():
+    _, reader = read(b'{"events": [{"a": 1}]} and so on')
+    [problem] = reader.text.all_problems()
+    assert problem.where == "byte 23"
+    assert not reader.text.is_partial
+    assert read(b'{"events": [{"a": 1}]}\n\0\0\0')[1].text.all_problems() == ()
 
 
 def test_a_stream_that_fails_keeps_what_came_before():

@@ -15,7 +15,7 @@ RECORDS = st.lists(st.fixed_dictionaries({"n": st.integers(0, 9), "t": st.text(m
 def reader_of(text: bytes, chunk_bytes: int) -> SectionReader:
     decode = msgspec.json.Decoder(list[dict]).decode
     pair = (decode, lambda text: f"left out {text!r}")
-    return SectionReader(io.BytesIO(text), {"a": pair, "b": pair}, chunk_bytes=chunk_bytes)
+    return SectionReader(io.BytesIO(text), {"a": pair, "b": pair}, "again", chunk_bytes=chunk_bytes)
 
 
 @given(st.lists(st.tuples(RECORDS, RECORDS), max_size=3), st.integers(1, 2000))

@@ -223,31 +223,42 @@ def test_a_file_cut_anywhere_gives_its_complete_events():
             assert rows.problems[-1].where.startswith("byte ")
 
 
-def test_invalid_times_are_left_out_and_named():
-    bad = [kernel("first"), kernel("a", ts=None), kernel("b", dur="x"), kernel("c", ts=1e300)]
-    text = document(*bad, kernel("last", 50)).decode().replace("null", "NaN")
-    rows = rows_of(text.encode())
-    assert [rows.names[i] for i in rows.gpu.name] == ["first", "last"]
-    [problem] = rows.problems
-    assert problem.where == "event 1 ('a')"
-    assert "no usable time" in problem.what
-    assert "2 more" in problem.what
-    assert not rows.partial
+def test_work_without_a_usable_time_begins_at_0_and_takes_none():
+    """So that it is left out and counted as such work of every format is (gemmetry.traces)."""
+    bad = [kernel("a", ts=None), kernel("b", dur="x"), kernel("c", ts=1e300), kernel("d", dur=-3.5)]
+    no_time = kernel("e")
+    del no_time["ts"], no_time["dur"]
+    text = document(kernel("first"), *bad, no_time, kernel("last", 50)).decode()
+    rows = rows_of(text.replace("null", "NaN").encode())
+    zeros = (rows.gpu.start_ns == 0) & (rows.gpu.duration_ns == 0)
+    assert [rows.names[i] for i in rows.gpu.name[~zeros]] == ["first", "last"]
+    assert rows.problems == ()
 
 
-def test_a_negative_duration_counts_as_none():
-    rows = rows_of(document(kernel("a", dur=-3.5), kernel("b", dur=2)))
-    assert rows.gpu.duration_ns.tolist() == [0, 2000]
-    assert rows.problems[0].where == "event 0 ('a')"
-    assert "negative duration" in rows.problems[0].what
+@pytest.mark.parametrize(
+    ("head", "count"),
+    [
+        ({"droppedRecords": 12}, 12), ({"CUPTI": {"records lost": "7"}}, 7),
+        ({"data_loss": True}, 1), ({"dropped": 0}, 0), ({"note": "dropped: 3"}, 0), ({}, 0),
+    ],
+)  # fmt: skip
+def test_what_the_recorder_states_to_be_missing(head, count):
+    rows = rows_of(json.dumps({**head, "traceEvents": [kernel()]}).encode())
+    assert [problem.count for problem in rows.problems] == ([count] if count else [])
+    assert rows.partial == bool(count)
 
 
-def test_events_without_any_time():
-    event = kernel()
-    del event["ts"], event["dur"]
-    rows = rows_of(document(event))
-    assert len(rows.gpu.start_ns) == 0
-    assert "no usable time" in rows.problems[0].what
+def test_invalid_times_of_the_host_are_left_out_and_named():
+    bad = [
+        {**kernel(name, **times), "cat": "cpu_op"}
+        for name, times in (("a", {"ts": None}), ("b", {"dur": "x"}), ("c", {"dur": -3.5}))
+    ]
+    rows = rows_of(document(*bad).decode().replace("null", "NaN").encode())
+    assert [rows.names[i] for i in rows.operators.name] == ["c"]
+    assert rows.operators.duration_ns.tolist() == [0]
+    assert [(problem.where, problem.count) for problem in rows.problems] == [
+        ("event 0 ('a')", 2), ("event 2 ('c')", 1),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30, 1e40, "x", None, True, [1], {}])

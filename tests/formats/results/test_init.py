@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,11 +44,25 @@ def test_a_file_in_the_folder_is_a_format(tmp_path, monkeypatch) -> None:
         sys.modules.pop("gemmetry.formats.results.lines_of_times", None)
 
 
+@pytest.mark.parametrize("name", ["nvbench.csv", "iree_benchmark.json", "triton_do_bench.csv"])
+def test_results_that_do_not_state_the_product_are_refused(name) -> None:
+    path = Path(__file__).parents[2] / "data" / "reports" / "23" / name
+    with pytest.raises(RequestError) as caught:
+        read_results(path, StatedOperation("f16t_f16t_f16t"))
+    assert name in caught.value.message
+
+
 @pytest.mark.parametrize("content", [b"", b"a,b,c\n1,2,3\n", b"{}", b"\x7fELF\x00\xff"])
 def test_other_files_are_refused_with_what_is_supported(tmp_path, content) -> None:
     path = tmp_path / "f"
     path.write_bytes(content)
     with pytest.raises(RequestError, match="no results of a known format") as caught:
         read_results(path, StatedOperation())
-    for name in ("cutlass_profiler", "tritonbench", "FlashInfer-Bench", "Kernel Tuner"):
+    for name in (
+        "cutlass_profiler",
+        "hipblaslt-bench",
+        "tritonbench",
+        "FlashInfer-Bench",
+        "Kernel Tuner",
+    ):
         assert name in caught.value.hint

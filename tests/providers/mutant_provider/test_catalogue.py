@@ -17,8 +17,8 @@ from gemmetry.verification.protocol import CHECKS
 
 CHECK_NAMES = {check.run.__name__.removeprefix("check_") for check in CHECKS}
 CHECK_NAMES |= {"form", "after_timing", "timing_sanity"}
-TRY_MORE = {"tail_shapes", "long_axes", "many_calls"}
-"""Checks that try more at level paranoid than at standard."""
+TRY_MORE = {"tail_shapes", "long_axes", "many_calls", "under_load"}
+"""Checks that try more at level paranoid than at standard, or on a CPU only there."""
 ALL = [pytest.param(item, id=item.configuration) for item in all_mutants()]
 
 

@@ -60,6 +60,12 @@ def test_results_in_turn(launch):
     assert len({one.data_ptr() for one in kept}) == 3
 
 
+def test_one_launch_of_300_is_wrong(launch, operands):
+    once, right = launch("wrong_once_in_300"), torch.mm(*operands)
+    wrong = [number for number in range(1, 701) if not torch.equal(once(), right)]
+    assert wrong == [300, 600]
+
+
 @pytest.mark.parametrize("slug", ["copies_in_graphs", "without a bug"])
 def test_right_outside_of_graphs(launch, operands, slug):
     once = launch(slug)

@@ -97,11 +97,14 @@ def test_the_page_draws_in_the_colours_of_pictures(page, result_set):
 
 
 def test_sizes_of_memory_are_shown_in_units_of_memory(small_result_set):
-    environments = {"a1": Environment(memory_bytes=33_711_083_520), "b2": Environment()}
+    gpus = Environment(memory_bytes=33_711_083_520, device_memory_bytes=(85_520_809_984, None))
+    environments = {"a1": gpus, "b2": Environment()}
     page = render_html(dataclasses.replace(small_result_set, environments=environments))
     row = re.search(r'<th scope="row">memory</th>(.*)</tr>', page)[1]
     assert row == "<td>31.4 GiB</td><td>–</td>"
     assert "33711083520" not in page
+    row = re.search(r'<th scope="row">device memory</th>(.*?)</tr>', page, re.DOTALL)[1]
+    assert row == "<td>79.6 GiB\n–</td><td></td>"
 
 
 def test_every_head_of_a_table_has_its_scope(page, result_set):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
 from gemmetry.domain.operation import Conv2dShape, MatmulShape
+from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.operations.shapes import (
     PRESETS,
     parse_shape,
@@ -202,3 +204,46 @@ def test_a_file_of_tunable_op_without_results_has_no_shapes(tmp_path):
     path.write_text("Validator,PT_VERSION,2.9.0\n")
     with pytest.raises(RequestError, match="contains no shapes"):
         read_shapes(path)
+
+
+REPORTS = Path(__file__).parents[2] / "data" / "reports" / "30"
+LOGGED = ["2048x28672x4096", "32x2048x64x128"]
+
+
+@pytest.mark.parametrize(("name", "place", "shapes"), [
+    *((name, place, shapes)
+      for name, shapes in (("rocblas.log", LOGGED[:1]), ("hipblaslt.log", LOGGED),
+                           ("hipblaslt_profile.log", LOGGED))
+      for place in ("30/{}", "./30/{}", "@{}", "1.{}.yaml", "{}.txt", "30.csv", "2026-09-01")),
+    *(("tunableop_results0.csv", place,
+       ["2048x28672x4096", "2048x4096x11008", "32x2048x128x64", "1024x8192x4096"])
+      for place in ("30/{}", "2026-09-01/{}", "{}")),
+])  # fmt: skip
+def test_shapes_of_a_librarys_log_wherever_it_lies(name, place, shapes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    item = place.format(name)
+    path = Path(item.removeprefix("@"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((REPORTS / name).read_text())
+    for written in (item, [item]):
+        spec = ProfileSpec.model_validate({"shapes": written})
+        assert [print_shape(shape) for shape in parse_shapes(spec.shapes)] == shapes
+
+
+def test_calls_that_are_no_products_are_left_out(tmp_path):
+    log = tmp_path / "rocblas.log"
+    log.write_text(
+        "rocblas_create_handle,atomics_allowed\n"
+        "./rocblas-bench -f gemv -r f32_r --transposeA N -m 8 -n 16 --alpha 1 --lda 8\n"
+        "- { rocblas_function: \"rocblas_sgemm\", transA: 'N', M: 8, N: 16, K: 32, lda: 8 }\n"
+        "- { rocblas_function: \"rocblas_strsm\", side: 'L', M: 8, N: 16, lda: 8 }\n"
+        "rocblas-bench -f gemm_strided_batched_ex -m 8 -n 16 -k 32 --batch_count 4\n"
+    )
+    assert [print_shape(shape) for shape in read_shapes(log)] == ["16x8x32", "4x16x8x32"]
+
+
+def test_a_shape_is_no_file_even_where_one_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("64x64x64").write_text("128x128x128")
+    assert parse_shapes(["64x64x64"]) == (MatmulShape(64, 64, 64),)
+    assert parse_shapes(["@64x64x64"]) == (MatmulShape(128, 128, 128),)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.gemms import GemmShape, gemm_shape, is_gemm_operator
+from gemmetry.traces.operators.gemms import GemmShape, gemm_shape, is_gemm_operator, unpacked_for
 
 BF16 = "c10::BFloat16"
 
@@ -175,3 +175,49 @@ def test_operators_of_other_libraries_need_one_reading():
 def test_what_is_not_a_gemm_operator(name):
     assert not is_gemm_operator(name)
     assert gemm_shape(name, arguments(([4, 8], BF16), ([8, 16], BF16))) is None
+
+
+U8, FP4, WORD = "unsigned char", "c10::Float4_e2m1fn_x2", "int"
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "expected"),
+    [
+        # Two numbers of fp4 in a byte: k is twice what the sizes show.
+        ("aten::_scaled_mm", ([64, 512], FP4, [512, 1]), ([512, 96], FP4, [1, 512]),
+         (64, 96, 1024, "e2m1", "tn")),
+        ("aten::_scaled_mm", ([64, 512], FP4), ([512, 96], FP4), (64, 96, 1024, "e2m1", None)),
+        # They follow each other along the consecutive elements.
+        ("aten::_scaled_mm", ([64, 512], FP4, [512, 1]), ([1024, 48], FP4, [48, 1]),
+         (64, 96, 1024, "e2m1", "tt")),
+        ("aten::_scaled_mm", ([64, 1024], "c10::Float8_e4m3fn"), ([512, 96], FP4),
+         (64, 96, 1024, "e4m3:e2m1", None)),
+        # Bytes of other libraries, by the operator's name or by the sizes.
+        ("flashinfer::mm_fp4", ([64, 512], U8), ([512, 96], U8), (64, 96, 1024, "e2m1", None)),
+        ("aiter::gemm_a4w4", ([64, 512], U8), ([96, 512], U8), (64, 96, 1024, "e2m1", None)),
+        ("aiter::gemm_a8w8", ([64, 512], U8), ([96, 512], U8), (64, 96, 512, "u8", None)),
+        ("bnb::gemm_4bit", ([64, 512], BF16), ([96, 256], U8), (64, 96, 512, "bf16:s4", None)),
+        ("x::gemm", ([64, 512], BF16), ([96, 256], U8), (64, 96, 512, "bf16:s4", None)),
+        ("x::w8a16_gemm", ([64, 512], BF16), ([96, 512], U8), (64, 96, 512, "bf16:u8", None)),
+        # Words: 8 numbers along n or k.
+        ("_C::awq_gemm", ([16, 512], BF16), ([512, 12], WORD), (16, 96, 512, "bf16:s4", None)),
+        ("_C::gptq_gemm", ([16, 512], BF16), ([64, 96], WORD), (16, 96, 512, "bf16:s4", None)),
+        ("_C::gptq_gemm", ([16, 512], BF16), ([128, 96], WORD), (16, 96, 512, "bf16:s8", None)),
+        ("x::gemm", ([16, 512], WORD), ([512, 96], WORD), (16, 96, 512, "s32", None)),
+    ],
+)  # fmt: skip
+def test_packed_operands_are_unpacked(name, a, b, expected):
+    shape = gemm_shape(name, arguments(a, b))
+    assert shape is not None
+    assert (shape.m, shape.n, shape.k, shape.dtype, shape.layout) == expected
+
+
+def test_words_of_unknown_numbers_have_no_shape():
+    assert gemm_shape("x::gemm", arguments(([16, 512], BF16), ([512, 96], WORD))) is None
+
+
+def test_bytes_that_a_kernel_of_fp4_multiplies():
+    shape = GemmShape(64, 96, 512, dtype="u8")
+    assert unpacked_for(shape, "e2m1")[:3] == (64, 96, 1024)
+    assert unpacked_for(shape, None) == shape
+    assert unpacked_for(GemmShape(64, 96, 512, dtype="e2m1"), "e2m1").k == 512

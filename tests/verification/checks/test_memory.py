@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.devices.host import HostDevice
+from gemmetry.domain.errors import LaunchError
 from gemmetry.verification.checks import CheckOutcome, memory, values
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
@@ -71,18 +72,26 @@ def test_a_vector_at_a_time_is_named_an_alignment(context_of):
     assert "alignment" not in always.detail
 
 
-def test_a_promised_alignment_is_kept_but_at_paranoid(context_of):
+def test_a_promised_alignment_is_kept_and_large_operands_stay_until_paranoid(
+    context_of, monkeypatch
+):
     class Promises(HostDevice):
         alignment_bytes = 16
 
-    context = context_of(NAME, device=Promises())
-    assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.NOT_APPLICABLE
-    seen = []
-    context = context_of(
-        NAME, device=Promises(), thorough=True, meddle=lambda i, o, n: seen.append(o)
-    )
-    assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.PASSED
-    assert seen[0].ctypes.data % 256 == 16
+    def refuse(inputs, output, launch):
+        raise LaunchError("needs 128 bytes")
+
+    for thorough, little in ((False, 2**20), (True, 0)):
+        monkeypatch.setattr(memory, "LITTLE_BYTES", little)
+        seen = []
+        context = context_of(
+            NAME, device=Promises(), thorough=thorough, meddle=lambda i, o, n, to=seen: to.append(o)
+        )
+        assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.PASSED
+        assert seen[0].ctypes.data % 256 == 16
+    for how in ({}, {"thorough": True, "meddle": refuse}):
+        context = context_of(NAME, device=Promises(), **how)
+        assert memory.check_unaligned_buffers(context).outcome is CheckOutcome.NOT_APPLICABLE
 
 
 def test_without_memory_for_more_buffers_none_are_made(context_of, monkeypatch):

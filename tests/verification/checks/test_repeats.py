@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -104,9 +105,9 @@ def test_state_shows_in_the_second_launch(context_of):
 @pytest.mark.parametrize("damage", ["input", "zone"])
 def test_damage_done_late_is_seen(context_of, damage):
     def meddle(inputs, output, launch):
-        if launch == 14 and damage == "input":
+        if launch == 15 and damage == "input":
             inputs[0][0, 0] += 1
-        elif launch == 14:
+        elif launch == 15:
             output.base[-1] = 0
 
     result = repeats.check_every_call(context_of(NAME, meddle=meddle))
@@ -216,7 +217,7 @@ def test_another_thread_is_no_reason_for_another_result(context_of, plain_device
     context = context_of(NAME, meddle=lambda i, o, n: threads.append(threading.get_ident()))
     assert repeats.check_other_thread(context).outcome is CheckOutcome.PASSED
     here = threading.get_ident()
-    assert [thread == here for thread in threads] == [True, False]
+    assert [thread == here for thread in threads] == [True, False, False, False, False]
     plain = repeats.check_other_thread(context_of(NAME, device=plain_device))
     assert plain.outcome is CheckOutcome.NOT_APPLICABLE
 
@@ -230,7 +231,7 @@ def test_what_belongs_to_a_thread_is_found(context_of):
 
     result = repeats.check_other_thread(context_of(NAME, meddle=double))
     assert result.is_failure
-    assert "something belongs to that thread" in result.detail
+    assert "something belongs to a thread" in result.detail
 
     def raise_elsewhere(inputs, output, launch):
         if threading.get_ident() != here:
@@ -239,6 +240,36 @@ def test_what_belongs_to_a_thread_is_found(context_of):
     result = repeats.check_other_thread(context_of(NAME, meddle=raise_elsewhere))
     assert result.is_failure
     assert "raised AttributeError: no workspace" in result.detail
+
+
+def test_what_needs_several_processors_is_found(context_of):
+    allowed = len(os.sched_getaffinity(0))
+
+    def lose(inputs, output, launch):
+        if len(os.sched_getaffinity(0)) < allowed:
+            output[0] = 0
+
+    result = repeats.check_other_thread(context_of(NAME, meddle=lose))
+    assert result.is_failure == (allowed > 1)
+    assert len(os.sched_getaffinity(0)) == allowed
+    assert allowed == 1 or "one processor only" in result.detail
+
+
+def test_a_result_that_is_overwritten_later_is_found(context_of):
+    outputs = []
+
+    def spoil(inputs, output, launch):
+        outputs.append(output)
+        if launch == 9:
+            outputs[0][1, 1] += 1
+
+    context = context_of(NAME, meddle=spoil)
+    assert repeats.check_second_launch(context).outcome is CheckOutcome.PASSED
+    assert repeats.check_results_stay(context).outcome is CheckOutcome.PASSED
+    repeats.check_every_call(context)
+    result = repeats.check_results_stay(context)
+    assert result.is_failure
+    assert "the first launch was overwritten" in result.detail
 
 
 def test_a_result_that_is_wrong_on_every_thread_is_no_matter_of_threads(context_of):

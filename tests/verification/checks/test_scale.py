@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, scale
+from gemmetry.verification.inputs.scaled import HONEST_SPAN
 
 F32 = "matmul_20x24x64_f32t_f32n_f32t"
 BF16 = "matmul_20x24x64_bf16t_bf16n_bf16t"
@@ -123,3 +126,25 @@ def ending(change):
 def test_results_beyond_f16_are_infinite_with_their_sign(context_of, change, passes):
     result = scale.check_overflow(context_of(F16, kernel=ending(change)))
     assert result.outcome is (CheckOutcome.PASSED if passes else CheckOutcome.FAILED)
+
+
+def by_largest(operation, tensors, threshold=0.0):
+    """Divides both operands by powers of two near their largest numbers, in float32."""
+    scaled, factor = [], 1.0
+    for role in ("lhs", "rhs"):
+        values = to_float32(tensors[role])
+        largest = np.float32(2.0 ** np.floor(np.log2(np.abs(values).max())))
+        values = np.where(np.abs(values) < threshold, np.float32(0), values)
+        scaled.append(values / largest)
+        factor *= float(largest)
+    return apply_epilogue(operation, to_float64(scaled[0] @ scaled[1]) * factor, tensors)
+
+
+@pytest.mark.parametrize("name", [F32, BF16])
+def test_scaling_by_the_largest_number_is_a_property_and_a_threshold_is_wrong(context_of, name):
+    context = context_of(name, kernel=by_largest)
+    result = scale.check_scaled_along_k(context)
+    assert result.outcome is CheckOutcome.PROPERTY, result.detail
+    assert f"2^{HONEST_SPAN}" in result.detail
+    context = context_of(name, kernel=functools.partial(by_largest, threshold=2.0**-60))
+    assert scale.check_scaled_along_k(context).is_failure

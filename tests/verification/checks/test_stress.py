@@ -8,12 +8,15 @@ import pytest
 from gemmetry.devices.host import HostDevice
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.verification.checks import CheckOutcome, repeats, stress
+from gemmetry.verification.companions import Companions
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 
 
 class StressedDevice(HostDevice):
     """Whether it is under stress."""
+
+    is_gpu = True
 
     def __init__(self, limits=""):
         super().__init__()
@@ -47,9 +50,9 @@ def device():
 
 def test_right_kernels_pass_and_limits_are_reported(context_of, device):
     context = context_of(NAME, device=device)
-    for check, launches in ((stress.check_spoiled_scratch, 2), (stress.check_under_load, 11)):
+    for check, launches in ((stress.check_spoiled_scratch, 2), (stress.check_under_load, 12)):
         assert check(context).text == "passed"
-        # The first launch; the exact one, with which those under load are compared.
+        # The first two launches; the exact one, with which those under load are compared.
         assert context.executable.launches == launches
     assert device.spoiled_bytes == [8 * 16 * 4]
     assert device.loads == 1
@@ -69,7 +72,7 @@ def test_launches_are_under_stress_from_the_first_to_the_last(context_of, device
     assert seen == [(False, False), (True, False)]
     seen.clear()
     stress.check_under_load(context)
-    assert seen == [(False, False)] + [(False, True)] * stress.CALLS_UNDER_LOAD
+    assert seen == [(False, False)] * 2 + [(False, True)] * stress.CALLS_UNDER_LOAD
     assert not device.is_spoiled and not device.is_busy
 
 
@@ -160,9 +163,10 @@ def test_the_hosts_own_stress(context_of):
     context = context_of(NAME, kernel=kernel)
     assert repeats.check_second_launch(context).outcome is CheckOutcome.PASSED
     assert "it never wrote" in stress.check_spoiled_scratch(context).detail
-    right = context_of(NAME)
+    right = context_of(NAME, thorough=True)
     assert stress.check_spoiled_scratch(right).text == "passed"
     assert stress.check_under_load(right).text == "passed"
+    assert stress.check_under_load(context_of(NAME)).outcome is CheckOutcome.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize(
@@ -187,3 +191,34 @@ def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
     result = stress.check_spoiled_scratch(context)
     assert result.is_failure
     assert words in result.detail
+
+
+@pytest.mark.parametrize("rare", [300, stress._TRIED + stress._AT_ONCE + 1, 0])
+def test_a_bug_in_one_launch_of_hundreds_is_found(
+    context_of, device, executable_of, rare, monkeypatch
+):
+    """In the last element of every 300th launch, of one into the first output again, or of none."""
+
+    def meddle(inputs, output, launch):
+        if rare and launch % rare == 0:
+            output[-1, -1] += 1
+
+    monkeypatch.setattr(stress, "RARE_LAUNCHES_ON_HOST_S", 600.0)
+    monkeypatch.setattr(stress, "RARE_LAUNCHES_S", 600.0)
+    made = []
+
+    def build(operation):
+        made.append(executable_of(operation, device=device, meddle=meddle))
+        return made[-1]
+
+    context = context_of(NAME, device=device, companions=Companions(build, (8, 8, 8)))
+    result = stress.check_rare_launches(context)
+    assert result.is_failure == bool(rare)
+    if rare:
+        assert result.detail.startswith(f"launch {rare - stress._TRIED} of matmul_16x16x16")
+        assert stress.check_rare_launches(context).is_failure, "a failure is not kept"
+    else:
+        assert made[0].launches > 300
+        stress.check_rare_launches(context)
+        assert len(made) == 1, "shapes of a configuration share it"
+    assert not stress.check_rare_launches(context_of(NAME)).is_failure

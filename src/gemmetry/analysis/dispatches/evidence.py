@@ -3,6 +3,7 @@ together."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -66,16 +67,14 @@ class ComparisonEvidence:
         first, second = self.rounds or self.samples
         return is_testable(len(first), len(second), confidence, by_rounds=self.rounds is not None)
 
-    def compare(self, confidence: float, family: int) -> Comparison:
-        """The comparison as one of `family` that are judged together."""
+    def compare(self, confidence: float, family: int, divisor: float | None = None) -> Comparison:
+        """The comparison as one of `family` that are judged together (:class:`Comparison`)."""
         if self.rounds is not None:
-            found = compare_rounds(
-                *self.rounds, confidence=confidence, relevant=self.relevant, family=family
-            )
+            found = compare_rounds(*self.rounds, confidence=confidence, relevant=self.relevant,
+                                   family=family, divisor=divisor)  # fmt: skip
         else:
-            found = compare_medians(
-                *self.samples, confidence=confidence, relevant=self.relevant, family=family
-            )
+            found = compare_medians(*self.samples, confidence=confidence, relevant=self.relevant,
+                                    family=family, divisor=divisor)  # fmt: skip
         found = replace(found, note="; ".join(filter(None, (self.note, found.note))))
         if _is_disturbed(self.before) or _is_disturbed(self.after):
             found = _with_the_fastest(found, *self.samples)
@@ -123,13 +122,57 @@ def evidence_of(
     )
 
 
+MOST_TOGETHER = 100
+"""Comparisons up to which all intervals hold together. With more, intervals that all hold become so
+wide that they decide nothing, and the rate of false verdicts is bounded instead."""
+
+
 def judge_together(
     found: Sequence[ComparisonEvidence], confidence: float = 0.95
 ) -> list[Comparison]:
-    """The comparisons, with intervals that hold jointly with `confidence`, and the verdicts that
-    are read from these. Comparisons that could not show a difference even alone do not count."""
+    """The comparisons, each with an interval and the verdict that is read from it. Comparisons that
+    could not show a difference even alone do not count.
+
+    The intervals of up to :data:`MOST_TOGETHER` hold jointly with `confidence`. Of more, the
+    expected share of false ones among those that claim a difference is at most 1 - `confidence`,
+    and so is the share among those that claim none (:func:`_judge_by_rate`).
+    """
     family = max(1, sum(one.is_testable(confidence) for one in found))
-    return [one.compare(confidence, family) for one in found]
+    if family <= MOST_TOGETHER:
+        return [one.compare(confidence, family) for one in found]
+    return _judge_by_rate(found, confidence, family)
+
+
+def _judge_by_rate(
+    found: Sequence[ComparisonEvidence], confidence: float, family: int
+) -> list[Comparison]:
+    """Verdicts with a bounded rate of false ones (Benjamini & Hochberg, JRSS B 57, 1995), read from
+    the intervals that belong to it: with an error of R / m of the family's for R of m that are
+    selected, so that their false coverage has the same bound (Benjamini & Yekutieli, JASA 100,
+    2005). R is the largest number of comparisons that intervals of that level decide.
+
+    Differences and their absence are selected separately: thousands of the one must not make the
+    other cheap. What is in neither selection has the interval of a difference, which does not
+    decide it.
+    """
+    alone = [one.compare(confidence, family, 1.0) for one in found]
+
+    def selected(*verdicts: Difference) -> tuple[float, dict[int, Comparison]]:
+        """The divisor of the probability of error, and the comparisons that it decides so."""
+        chosen = {n: one for n, one in enumerate(alone) if one.verdict in verdicts}
+        divisor = 1.0
+        while chosen and len(chosen) < family / divisor * (1 - 1e-9):
+            divisor = family / len(chosen)
+            narrowed = {n: found[n].compare(confidence, family, divisor) for n in chosen}
+            chosen = {n: one for n, one in narrowed.items() if one.verdict in verdicts}
+        return (divisor if chosen else float(family)), chosen
+
+    divisor, different = selected(Difference.SLOWER, Difference.FASTER)
+    _, same = selected(Difference.NONE_SHOWN)
+    return [
+        different.get(n) or same.get(n) or one.compare(confidence, family, divisor)
+        for n, one in enumerate(found)
+    ]
 
 
 def _joined(rounds: Rounds) -> Sequence[float]:
@@ -162,10 +205,16 @@ def _with_the_fastest(
 def _with_the_medians(
     found: Comparison, before: Measurement | None, after: Measurement | None
 ) -> Comparison:
-    """Undecided where no difference is shown although the intervals of the two medians, which are
-    printed next to the verdict, are further apart than the difference that counts as none: the
-    rounds taken in turns then disagree with all rounds."""
-    if found.verdict is not Difference.NONE_SHOWN or before is None or after is None:
+    """Undecided where the rounds taken in turns disagree with the two medians, which are printed
+    next to the verdict: no difference is shown although the intervals of the medians are further
+    apart than the difference that counts as none, or the shorter median is the slower one."""
+    if found.interval is None or before is None or after is None:
+        return found
+    opposite = {Difference.SLOWER: 1.0, Difference.FASTER: -1.0}.get(found.verdict, 0.0)
+    if opposite * math.log(after.median_ns / before.median_ns) < -math.log1p(found.relevant):
+        ratio = after.median_ns / before.median_ns
+        return widened(found, ratio, f"the medians differ the other way (ratio {ratio:.3g})")
+    if found.verdict is not Difference.NONE_SHOWN:
         return found
     low, high = sorted((before, after), key=lambda m: m.median_ns)
     if low.ci_high_ns is None or high.ci_low_ns is None:

@@ -25,6 +25,7 @@ ENDINGS = (Outcome.CRASH, Outcome.TIMEOUT, Outcome.LAUNCH_ERROR, Outcome.OUT_OF_
 """Outcomes that kill a mutant without any check: the engine's isolation or watchdog caught it."""
 
 PASSED, WARNED, FAILED, NOT_APPLICABLE = "passed", "warned", "failed", "not applicable"
+INCOMPLETE, PROPERTY = "incomplete", "property"
 
 
 _OF_THE_FIRST_RESULT = frozenset({"written", "values", "freivalds"})

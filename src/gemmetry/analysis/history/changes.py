@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,24 @@ from gemmetry.analysis.history.surroundings import (
     clock_ratio,
     observed_hints,
 )
-from gemmetry.statistics.change_points import FALSE_ALARMS, LEAST_SEGMENT, find_changes
-from gemmetry.statistics.comparison import Difference
+from gemmetry.statistics.change_points import (
+    FALSE_ALARMS,
+    LEAST_SEGMENT,
+    StepPower,
+    find_changes,
+    step_power,
+)
+from gemmetry.statistics.comparison import GROSS, Difference
+from gemmetry.statistics.runs import RunNoise
 
 Values = npt.NDArray[np.float64]
 
 TRANSIENT = 7
 """Most runs of an excursion, a week of nightly runs: if the level is then what it was before, both
 of its ends are noise."""
+
+SURE = 0.8
+"""Share of cases in which a change has to be found for "no change" to be a verdict."""
 
 _NEAR = 3
 """Runs within which a change of a time and one of its ratio are the same change."""
@@ -80,11 +91,58 @@ class HistoryChanges:
     confidence: float
     """Of each interval."""
     threshold: float
+    noise: tuple[RunNoise, RunNoise]
+    """Of times, and of ratios to references."""
+
+    def power(self, series: int, size: float, most_after: int = LEAST_SEGMENT) -> StepPower:
+        """How often a relative change of `size` of a series would be found, and judged to be its
+        own, when it is at most `most_after` runs old: its ratio to its reference has to show it,
+        and its time, or its time relative to the level of all dispatches, as well."""
+        logs, reference = self.history.logs, self.history.references[series]
+        sources = [
+            (logs[series], self.noise[0]),
+            (logs[series] - self.history.level, self.noise[0]),
+        ]
+        if reference is not None:
+            sources.append((logs[series] - logs[reference], self.noise[1]))
+        changes = [one.run for one in self.changes if one.series == series]
+        found = []
+        for values, noise in sources:
+            parts = [part[np.isfinite(part)] for part in np.split(values, changes)]
+            levels = [part for part in parts if part.size]
+            squares = sum(float(((part - part.mean()) ** 2).sum()) for part in levels)
+            known = sum(part.size for part in levels)
+            variance = squares / max(1, known - len(levels))
+            found.append(step_power(known, variance, noise, math.log1p(size), tested=self.tested,
+                                    margin=math.log1p(self.threshold),
+                                    most_after=most_after))  # fmt: skip
+        if reference is None:
+            return found[0]
+        own = max(found[:2], key=lambda one: one.share)
+        return min(own, found[2], key=lambda one: one.share)
+
+    @cached_property
+    def decisive(self) -> float:
+        """The relative change that a series has to have runs enough for: as in every verdict, a
+        gross one (:data:`gemmetry.statistics.comparison.GROSS` times what counts as none)."""
+        return GROSS * self.threshold
+
+    @cached_property
+    def undecided(self) -> dict[int, StepPower]:
+        """Series with too few runs, or runs that differ too much, for "no change" to be a verdict:
+        a change of :attr:`decisive` would be found in fewer than :data:`SURE` of all cases."""
+        powers = {series: self.power(series, self.decisive) for series in self.measured}
+        return {series: shown for series, shown in powers.items() if shown.share < SURE}
 
     @property
-    def is_too_short(self) -> bool:
-        """Whether too few runs are stored to show a change: that none was found is no verdict."""
-        return len(self.history.runs) < 2 * LEAST_SEGMENT
+    def measured(self) -> list[int]:
+        """Series with a time in any run."""
+        return np.flatnonzero(np.isfinite(self.history.logs).any(axis=1)).tolist()
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether that holds of half of the series: that none changed is no verdict."""
+        return 2 * len(self.undecided) >= max(1, len(self.measured))
 
 
 def history_changes(
@@ -105,6 +163,7 @@ def history_changes(
     runs = [np.flatnonzero(np.isfinite(values)) for _, values in sources]
     found = find_changes(
         [values[places] for (_, values), places in zip(sources, runs, strict=True)],
+        kinds=[int(number >= len(history.keys)) for number in range(len(sources))],
         false_alarms=false_alarms,
     )
     places: dict[int, list[tuple[int, float]]] = {}
@@ -113,10 +172,11 @@ def history_changes(
             (int(own_runs[change.index]), change.p_value) for change in changes
         )
     confidence = 1 - (found.error or false_alarms)
-    judged = _Judging(history, confidence, threshold)
+    noise = (found.noise[0], found.noise[-1])
+    judged = _Judging(history, confidence, threshold, noise)
     result = [change for series, at in places.items() for change in judged.changes(series, at)]
     result.sort(key=lambda change: (change.run, change.series))
-    return HistoryChanges(history, result, len(sources), confidence, threshold)
+    return HistoryChanges(history, result, len(sources), confidence, threshold, noise)
 
 
 @dataclass(frozen=True)
@@ -126,6 +186,8 @@ class _Judging:
     history: DeviceHistory
     confidence: float
     threshold: float
+    noise: tuple[RunNoise, RunNoise]
+    """Of times, and of ratios."""
     _known: dict[int, tuple[Values, ChangedSurroundings]] = field(default_factory=dict)
 
     def changes(self, series: int, places: Sequence[tuple[int, float]]) -> list[SeriesChange]:
@@ -156,7 +218,7 @@ class _Judging:
             first, second, last = ends[number], ends[number + 1], ends[number + 2]
             length = int(np.isfinite(logs[first:second]).sum())
             begin = ends[number - 1] if number else 0
-            shift = self._shift(logs, begin, first, second, last)
+            shift = self._shift(logs, begin, first, second, last, self.noise[0])
             is_back = shift is not None and shift.verdict is Difference.NONE_SHOWN
             if is_back and length <= TRANSIENT and not lengths[number]:
                 lengths[number] = lengths[number + 1] = length
@@ -166,14 +228,14 @@ class _Judging:
         history, logs = self.history, self.history.logs
         reference = history.references[series]
 
-        def shift(values: Values) -> LevelShift | None:
-            return self._shift(values, begin, run, run, end)
+        def shift(values: Values, noise: RunNoise = self.noise[0]) -> LevelShift | None:
+            return self._shift(values, begin, run, run, end, noise)
 
         own = shift(logs[series])
         relative = other = None
         adjusted: tuple[LevelShift | None, LevelShift | None] = (None, None)
         if reference is not None:
-            relative = shift(logs[series] - logs[reference])
+            relative = shift(logs[series] - logs[reference], self.noise[1])
             other = shift(logs[reference])
             if relative is not None and relative.has_moved and not (own and own.has_moved):
                 adjusted = (shift(logs[series] - history.level),
@@ -198,10 +260,10 @@ class _Judging:
         )
 
     def _shift(
-        self, values: Values, begin: int, first: int, second: int, end: int
+        self, values: Values, begin: int, first: int, second: int, end: int, noise: RunNoise
     ) -> LevelShift | None:
-        return level_shift(values[begin:first], values[second:end],
-                           confidence=self.confidence, relevant=self.threshold)  # fmt: skip
+        return level_shift(values[begin:first], values[second:end], confidence=self.confidence,
+                           relevant=self.threshold, noise=noise)  # fmt: skip
 
     def _around(self, run: int) -> tuple[Values, ChangedSurroundings]:
         """By how much each series moved at a run (the median of the logarithms of the runs after it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from gemmetry.analysis.history.annotations import annotations_on
 from gemmetry.analysis.history.causes import ChangeCause
@@ -22,8 +23,8 @@ FAIL_ON = (ChangeCause.KERNEL, LOST)
 
 
 LATEST = 10
-"""A change is new if its first run is among this many latest ones. It needs at least three more
-runs until it is found."""
+"""A change is new if its first run is among this many latest ones. It may take
+some more runs until it is found."""
 
 THRESHOLD = 0.02
 """Relative changes up to this count as none."""
@@ -73,7 +74,7 @@ class LostDispatch:
         return self.found.history.runs[self.place]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HistoryCheck:
     """All that a history shows, one entry of `devices` for each device class."""
 
@@ -85,6 +86,8 @@ class HistoryCheck:
     fail_on: tuple[str, ...]
     problems: Sequence[str]
     """Lines of the history that were skipped."""
+    undecided_fails: bool = True
+    """Whether the check fails where "no change" is no verdict."""
 
     @property
     def new(self) -> list[JudgedChange | LostDispatch]:
@@ -96,6 +99,20 @@ class HistoryCheck:
     def has_alarm(self) -> bool:
         return any(one.is_alarm for one in self.new)
 
+    @cached_property
+    def undecided(self) -> list[HistoryChanges]:
+        """Device classes with too little for "no change" to be a verdict, of those that one of the
+        latest runs measured."""
+        ends = sorted((run.time for one in self.devices for run in one.history.runs), reverse=True)
+        since = ends[min(self.latest, len(ends)) - 1]
+        return [one for one in self.devices
+                if one.is_undecided and one.history.runs[-1].time >= since]  # fmt: skip
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether ``gemmetry history check`` ends with status 1."""
+        return self.has_alarm or (self.undecided_fails and bool(self.undecided))
+
 
 def check_history(
     stored: StoredHistory,
@@ -104,6 +121,7 @@ def check_history(
     threshold: float,
     baseline: str | None = None,
     fail_on: Collection[str] = FAIL_ON,
+    undecided_fails: bool = True,
 ) -> HistoryCheck:
     """Find the changes of all device classes, and judge which are alarms: new, slower, of a cause
     in `fail_on`, and not acknowledged.
@@ -113,6 +131,7 @@ def check_history(
         threshold: relative changes up to this count as none.
         baseline: provider, or ``provider:configuration``, that is the reference; None: the best
             vendor library that each problem was measured with.
+        undecided_fails: whether the check fails while "no change" is no verdict.
 
     Raises:
         UnknownNameError: no device class has that baseline, or `fail_on` has another name.
@@ -149,7 +168,7 @@ def check_history(
     ]
     return HistoryCheck(
         devices=devices, changes=changes, lost=lost, latest=latest, fail_on=tuple(fail_on),
-        problems=stored.problems,
+        problems=stored.problems, undecided_fails=undecided_fails,
     )  # fmt: skip
 
 
@@ -158,7 +177,7 @@ def _judged(
     fail_on: Collection[str],
 ) -> JudgedChange:  # fmt: skip
     remarks = annotations_on(found.history, change.series, change.run, annotations)
-    is_new = change.run >= len(found.history.runs) - latest
+    is_new = change.run >= found.history.first_new(latest)
     is_slower = change.direction is Difference.SLOWER or (
         change.cause is ChangeCause.UNDECIDED and change.direction is Difference.UNDECIDED
     )
@@ -176,7 +195,7 @@ def _lost(
     history = found.history
     place = history.lost_at(series)
     remarks = annotations_on(history, series, place, annotations)
-    is_new = place >= len(history.runs) - latest
+    is_new = place >= history.first_new(latest)
     is_alarm = is_new and LOST in fail_on and not any(one.acknowledged for one in remarks)
     outcome = next(
         o for run in reversed(range(len(history.runs))) if (o := history.outcome(series, run))

@@ -43,8 +43,26 @@ class DeviceHistory:
 
     @cached_property
     def logs(self) -> Values:
-        """Logarithms of the medians."""
-        return np.log(self.median_ns)
+        """Logarithms of the medians; NaN also in runs of :attr:`measured_again`."""
+        logs = np.log(self.median_ns)
+        logs[:, sorted(self.measured_again)] = np.nan
+        return logs
+
+    @cached_property
+    def measured_again(self) -> frozenset[int]:
+        """Runs whose commit is not new (:func:`measured_again`): they show nothing of their time,
+        and no change is looked for in them."""
+        return measured_again(self.runs)
+
+    def first_new(self, latest: int) -> int:
+        """The first of the `latest` runs, of those that are not :attr:`measured_again`."""
+        fresh = [number for number in range(len(self.runs)) if number not in self.measured_again]
+        return fresh[-latest] if len(fresh) >= latest else 0
+
+    def level_of(self, series: int, since: int) -> Values:
+        """The medians (ns) from the run `since` on, without runs of :attr:`measured_again`."""
+        logs = self.logs[series, since:]
+        return np.exp(logs[np.isfinite(logs)])
 
     @cached_property
     def level(self) -> Values:
@@ -77,7 +95,8 @@ class DeviceHistory:
         """Series that were ok when they were last measured, and whose last outcome is worse."""
         found = []
         for series, points in enumerate(self.points):
-            outcomes = [point.outcome for point in points if point is not None]
+            outcomes = [point.outcome for number, point in enumerate(points)
+                        if point is not None and number not in self.measured_again]  # fmt: skip
             fine = (Outcome.OK, Outcome.SKIPPED, Outcome.UNSUPPORTED)
             if Outcome.OK in outcomes and outcomes[-1] not in fine:
                 found.append(series)
@@ -85,9 +104,23 @@ class DeviceHistory:
 
     def lost_at(self, series: int) -> int:
         """The first run in which a series of :attr:`lost` was no longer ok."""
-        outcomes = [point and point.outcome for point in self.points[series]]
+        outcomes = [point and point.outcome if number not in self.measured_again else None
+                    for number, point in enumerate(self.points[series])]  # fmt: skip
         last_ok = max(run for run, outcome in enumerate(outcomes) if outcome == Outcome.OK)
         return next(run for run in range(last_ok + 1, len(outcomes)) if outcomes[run] is not None)
+
+
+def measured_again(runs: Sequence[HistoryRun]) -> frozenset[int]:
+    """The numbers of the `runs` (in the order of time) whose commit an earlier one measured, and
+    another commit was measured in between: an old commit that was measured again."""
+    found, known, latest = set(), set(), ""
+    for number, run in enumerate(runs):
+        if run.commit in known and run.commit != latest:
+            found.add(number)
+        elif run.commit:
+            known.add(run.commit)
+            latest = run.commit
+    return frozenset(found)
 
 
 def device_history(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gemmetry.statistics.comparison import Difference, verdict_of
 from gemmetry.statistics.intervals import Interval
 from gemmetry.statistics.ranks import EXACT_UP_TO, stratified_shift
+from gemmetry.statistics.runs import RunNoise
 
 Values = npt.NDArray[np.float64]
 
@@ -40,15 +41,20 @@ class LevelShift:
 
 
 def level_shift(
-    before: Values, after: Values, *, confidence: float, relevant: float
-) -> LevelShift | None:
+    before: Values, after: Values, *, confidence: float, relevant: float,
+    noise: RunNoise | None = None,
+) -> LevelShift | None:  # fmt: skip
     """The shift between two windows of logarithms (NaN: not measured), by the rank-sum test of the
-    runs nearest to the change; None where a side was not measured at all."""
+    runs nearest to the change, or by Student's with `noise` where these are too few for ranks; None
+    where a side was not measured at all."""
     second = after[np.isfinite(after)][:_MOST_AFTER]
     first = before[np.isfinite(before)]
     first = first[max(0, first.size - (EXACT_UP_TO - second.size)) :]
     if not first.size or not second.size:
         return None
     shift, ends = stratified_shift([(first, second)], confidence)
-    interval = None if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
+    if ends is None and noise is not None:
+        shift = float(second.mean() - first.mean())
+        ends = noise.interval(first, second, confidence)
+    interval = None if ends is None else (math.exp(ends[0]), math.exp(min(ends[1], 700.0)))
     return LevelShift(math.exp(shift), interval, verdict_of(interval, relevant))

@@ -22,8 +22,9 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
 from gemmetry.traces.collectives.jobs import JobCollectives, analyse_jobs
 from gemmetry.traces.gemms.shapes import Workload, workload
-from gemmetry.traces.gemms.summary import GemmRow, gemm_table
+from gemmetry.traces.gemms.summary import GemmRow, above_peak_warning, gemm_table
 from gemmetry.traces.jobs import RankTrace, rank_trace
+from gemmetry.traces.missing import problem_texts
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
 from gemmetry.traces.stages import stage
@@ -119,9 +120,14 @@ class TraceReport:
     @property
     def warnings(self) -> list[str]:
         """Notes on data that are missing or may be misleading."""
-        partial = [f"{s.file} is partial: events are missing" for s in self.summaries if s.partial]
         failed = [f"{file} could not be read: {why}" for file, why in self.errors.items()]
-        return [*failed, *partial, *self.job_warnings]
+        return [*failed, *self.file_warnings, *self.job_warnings]
+
+    @property
+    def file_warnings(self) -> list[str]:
+        """What is missing from files that could be read, and what makes their numbers doubtful."""
+        found = [t for s in self.summaries for t in problem_texts(s.file, s.partial, s.problems)]
+        return [*found, *filter(None, [above_peak_warning(self.gemms)])]
 
     @property
     def job_warnings(self) -> list[str]:
@@ -288,7 +294,9 @@ def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table
 _PROBLEMS = (
     Column("file", description="the trace"),
     Column("where", description="byte, event or row"),
-    Column("what", description="what could not be used, and why"),
+    Column("what", description="what could not be used or is missing, and why"),
+    Column("kind", description="what kind of problem it is"),
+    Column("count", ColumnType.INTEGER, description="events, work or places that have it"),
 )
 
 
@@ -303,8 +311,10 @@ def own_tables(
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Table]:
     """Gemmetry's own sheets, the empty ones too."""
-    problems = [(file, "", why) for file, why in failed.items()]
-    problems += [(str(s.file), p.where, p.what) for s in summaries for p in s.problems]
+    problems = [(file, "", why, "not_read", 1) for file, why in failed.items()]
+    problems += [
+        (str(s.file), p.where, p.what, str(p.kind), p.count) for s in summaries for p in s.problems
+    ]
     found = {
         "summary": summary_table(summaries),
         "steps": step_table(steps),

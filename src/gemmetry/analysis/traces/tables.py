@@ -38,13 +38,15 @@ _COUNTS = (
     microseconds("exposed_comm_us", "time with communication and no computing"),
     microseconds("gemm_comm_overlap_us", "time with both communication and a GEMM"),
     microseconds("idle_us", "time in which nothing ran"),
-)
+    integer("launches_without_work",
+            "launches whose work is not in the file: it was busy for longer, idle for less"),
+)  # fmt: skip
 _FILE = text("file", "the trace", lambda item: str(item.file))
 _SUMMARY = (
     replace(_FILE, value=attrgetter("source")),
     integer("events", "entries of the file"),
     *_COUNTS,
-    column("partial", ColumnType.BOOLEAN, "whether the file ends early"),
+    column("partial", ColumnType.BOOLEAN, "whether events of the file are missing"),
 )
 
 
@@ -55,6 +57,8 @@ def _of_step(attribute: str) -> Callable[[Summary], Any]:
 _STEPS = (
     _FILE,
     integer("step", "number of the step", _of_step("number")),
+    text("phase", "phase in the step's mark",
+         lambda s: s.step.phase or None if s.step else None),
     text("window_from", "source of the step's window", _of_step("source")),
     *_COUNTS,
     microseconds("others_us", "part of the window with only work of other steps, or of no step"),
@@ -129,6 +133,8 @@ def _gemm_columns(total_ns: int) -> tuple[ItemColumn, ...]:
         *_TIMES,
         number("tflops", "speed of the median instance", unit="10¹² FLOP/s"),
         number("peak_fraction", "speed as a share of the device's peak"),
+        column("above_peak", ColumnType.BOOLEAN,
+               "whether it exceeds the device's peak, so that a time or a shape is wrong"),
         integer("overlapped", "instances during which a kernel communicated"),
         number("overlapped_share", "share of the time with communication at the same time",
                lambda row: _share(row.overlapped_ns, row.sum_ns)),

@@ -3,7 +3,9 @@ their rows promise."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
@@ -11,11 +13,15 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.checking import (
     CheckedVariant,
+    KernelVariant,
     check,
     variants_of,
 )
 from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
+
+Progress = Callable[[int, int, str], None]
+"""Is called with what is done, how much there is, and the name of the latest."""
 
 _LISTED = (
     Column("name", required=True),
@@ -58,33 +64,48 @@ def list_kernels() -> Table:
 
 
 def check_kernels(
-    pattern: str | None = None,
+    names: Collection[str] = (),
     *,
     jobs: int = 1,
+    kept_in: Path | None = None,
+    progress: Progress | None = None,
 ) -> Table:
-    """Compile every kernel in each of its configurations, GPU or not, and check the machine code.
+    """Compile kernels in each of their configurations, GPU or not, and check the machine code.
 
     Args:
-        pattern: a glob on the kernels' names; None: all.
+        names: those of kernels and configurations, as :func:`list_kernels` has them; globs of them;
+            or the beginning of a kernel's name, such as ``r07``. (): all kernels.
         jobs: threads that compile.
+        kept_in: a folder with the results of earlier calls; None: there is none.
+        progress: is called with the number of compilations that are done, that of all, and the
+            name of the latest.
 
     Raises:
-        EmptySelectionError: no kernel has such a name.
+        EmptySelectionError: no kernel and no configuration has such a name.
         RequestError: the bindings are not installed. CompileError: the compiler is missing.
     """
     if reason := PROVIDER().available():
         raise RequestError(f"the kernels cannot be compiled here: {reason}")
-    chosen = [
-        kernel
-        for kernel in _ladder_first(catalogue.kernels())
-        if pattern is None or fnmatchcase(kernel.name, pattern)
-    ]
-    if not chosen:
-        raise EmptySelectionError(
-            f"no kernel matches {pattern!r}", hint="gemmetry kernels list lists them all."
-        )
-    variants = [variant for kernel in chosen for variant in variants_of(kernel)]
-    return Table("kernels", _CHECKED, [_row(one) for one in check(variants, jobs)])
+    every = [one for kernel in _ladder_first(catalogue.kernels()) for one in variants_of(kernel)]
+    for name in names:
+        if not any(_is_meant(name, one) for one in every):
+            raise EmptySelectionError(
+                f"no kernel and no configuration is called {name!r}",
+                hint="gemmetry kernels list lists them all.",
+            )
+    variants = [one for one in every if not names or any(_is_meant(name, one) for name in names)]
+    rows = []
+    for found in check(variants, jobs, kept_in):
+        rows.append(_row(found))
+        if progress is not None:
+            progress(len(rows), len(variants), ", ".join(found.variant.configurations))
+    return Table("kernels", _CHECKED, rows)
+
+
+def _is_meant(name: str, variant: KernelVariant) -> bool:
+    kernel = variant.kernel.name
+    called = (kernel, *variant.configurations)
+    return any(fnmatchcase(one, name) for one in called) or kernel.startswith(f"{name}_")
 
 
 def _ladder_first(kernels: tuple[CudaKernel, ...]) -> list[CudaKernel]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.completion import option
-from gemmetry.cli.console import note, print_json
+from gemmetry.cli.console import note, print_facts, print_json, say
 from gemmetry.cli.options import DryRun, Json
 
 if TYPE_CHECKING:
@@ -104,8 +105,22 @@ def collect(
         Literal["ncu", "rocprofv3"] | None,
         option("--tool", panel=_HOW, metavar="NAME", help="ncu or rocprofv3; by the GPU."),
     ] = None,
+    target_processes: Annotated[
+        Literal["all", "application-only"],
+        option(
+            "--target-processes", panel=_HOW, metavar="all|application-only",
+            help="all: also the processes that the command starts; application-only: not those.",
+        ),
+    ] = "all",
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the files of an earlier collection.")
+        bool,
+        typer.Option(
+            "--force", "--force-overwrite", "-f",
+            help="Replace the files of an earlier collection.",
+        ),
+    ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the counters as CSV on stdout.")
     ] = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -131,10 +146,11 @@ def collect(
         clock_control=clock_control,
         cache_control=cache_control,
         replay_mode=replay_mode,
+        target_processes=target_processes,
     )
     planned = plan_counters(request, output, tool=tool, is_shown_only=dry_run)
     if dry_run:
-        _show_plan(planned)
+        _show_plan(planned, as_json=json)
         return
     for text in planned.notes:
         note(f"note: {text}")
@@ -146,6 +162,8 @@ def collect(
         from json import loads
 
         print_json(loads(planned.files.description.read_text()))
+    elif csv and planned.files.table.exists():
+        typer.echo(planned.files.table.read_text(), nl=False)
     else:
         _show(collected)
 
@@ -154,11 +172,18 @@ def _names(given: list[str] | None) -> tuple[str, ...]:
     return tuple(one for text in given or () for one in text.replace(",", " ").split())
 
 
-def _show_plan(planned: Collection) -> None:
+def _show_plan(planned: Collection, *, as_json: bool) -> None:
+    if as_json:
+        print_facts(
+            command=list(planned.argv),
+            input=None if planned.input is None else planned.input.text,
+            notes=list(planned.notes),
+        )
+        return
     if planned.input is not None:
-        typer.echo(f"# {planned.files.passes}")
-        typer.echo(planned.input.text)
-    typer.echo(shlex.join(planned.argv))
+        say(f"# {planned.files.passes}")
+        say(planned.input.text)
+    say(shlex.join(planned.argv))
     for text in planned.notes:
         note(f"note: {text}")
 
@@ -169,7 +194,7 @@ def _show(collected: Collected) -> None:
     parts = [counted(collected.launches, "launch", "launches")] if collected.launches else []
     if collected.passes:
         parts.append(f"{counted(collected.passes, 'pass', 'passes')} each")
-    typer.echo(f"collected {', '.join(parts) if parts else 'counters'}")
+    say(f"collected {', '.join(parts) if parts else 'counters'}")
     files = collected.files
     for path, what in (
         (files.report, "the report"),
@@ -178,7 +203,14 @@ def _show(collected: Collected) -> None:
         (files.application_log, "the command's output"),
     ):
         if path.exists():
-            typer.echo(f"  {path}  {what}")
+            say(f"  {path}  {what}")
     if files.table.exists():
         command = ["gemmetry", "counters", "diagnose", str(files.table)]
         note("what bounds them:", command=shlex.join(command))
+
+
+app = typer.Typer(add_completion=False)
+# What follows the command belongs to it, also without the two hyphens.
+app.command("collect", cls=WorkbenchCommand, context_settings={"allow_interspersed_args": False})(
+    collect
+)

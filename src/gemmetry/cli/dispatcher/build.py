@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json
 
 
@@ -29,8 +30,9 @@ def build(
     A shape gets another candidate than cuBLAS only where that is shown to be faster, and only
     candidates that passed verification at level standard are ever chosen.
     """
-    from gemmetry.cli.console import note, print_json
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.dispatcher.building import build_table
+    from gemmetry.dispatcher.documents import library_name
     from gemmetry.dispatcher.problems import CUBLAS
     from gemmetry.dispatcher.table import write_table
     from gemmetry.domain.units import counted
@@ -52,11 +54,12 @@ def build(
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
     if json:
-        print_json(built.table.document())
+        print_facts(**built.table.document())
     else:
-        typer.echo(
+        library = library_name(built.table.target)
+        say(
             f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
-            f"that is shown to be faster than cuBLAS, {undecided} undecided"
+            f"that is shown to be faster than {library}, {undecided} undecided"
         )
-        typer.echo(f"{counted(len(built.table.certificates), 'verified candidate')}")
+        say(f"{counted(len(built.table.certificates), 'verified candidate')}")
     note(f"wrote {output}")

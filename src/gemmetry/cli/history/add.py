@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.history.options import Store
+from gemmetry.cli.options import Json
 
 
 def add(
@@ -32,6 +34,7 @@ def add(
             help="Time by which the runs are ordered (UTC). Default: when the run began.",
         ),
     ] = "",
+    json: Json = False,
 ) -> None:
     """Add experiments to a history.
 
@@ -40,7 +43,7 @@ def add(
     none is added.
     """
     from gemmetry.api import history
-    from gemmetry.cli.console import note
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.cli.history.options import note_problems
     from gemmetry.domain.units import counted
 
@@ -51,8 +54,30 @@ def add(
         if one.state == "same":
             note(f"note: {path} is in the history already ({run.device})")
             continue
+        if one.measured_before is not None:
+            old = one.measured_before
+            note(
+                f"note: {path} measures commit {run.commit[:12]} again, which run {old.id} of "
+                f"{old.time[:16]} measured before others: no change is looked for in it; place it "
+                f"next to that run with --time {old.time[:10]}"
+            )
         if one.is_older:
             note(f"note: {path} is older than the latest run and is placed by its time")
         more = ", replacing what was added before" if one.state == "replaced" else ""
-        typer.echo(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
+        if json:
+            continue
+        say(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
                    f"{run.device}{more}")  # fmt: skip
+    if json:
+        print_facts(
+            store=str(store),
+            runs=[
+                {
+                    "experiment": str(one.experiment), "run": one.run.id, "device": one.run.device,
+                    "dispatches": len(one.run.points), "state": one.state,
+                    "is_older": one.is_older,
+                }
+                for one in added
+            ],
+            problems=list(map(str, problems)),
+        )  # fmt: skip

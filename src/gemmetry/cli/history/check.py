@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from gemmetry.cli.history.options import LATEST, THRESHOLD, Latest, Store, Threshold
+from gemmetry.cli.compare_command import Undecided
+from gemmetry.cli.history.options import (
+    LATEST,
+    THRESHOLD,
+    Latest,
+    OnUndecided,
+    Store,
+    Threshold,
+)
 from gemmetry.cli.options import Baseline, ComparisonOutputs, Json
 
 
@@ -27,11 +35,13 @@ def check(
     ] = "kernel,lost",
     baseline: Baseline = None,
     threshold: Threshold = THRESHOLD,
+    undecided: OnUndecided = Undecided.FAIL,
 ) -> None:
     """Find changes in a history and their causes, for continuous integration.
 
     Exit status 1 if a dispatch became slower, or was lost, within the latest N runs, by one of the
-    causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate).
+    causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate); or if there are
+    too few runs to find one (unless --undecided pass).
     """
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.history.options import loaded_history
@@ -42,8 +52,9 @@ def check(
     check_outputs(output or (), check_suffixes())
     causes = [name for name in fail_on.replace(",", " ").split() if name != "none"]
     found = loaded_history(
-        store, latest=latest, threshold=threshold, baseline=baseline, fail_on=causes
-    )
+        store, latest=latest, threshold=threshold, baseline=baseline, fail_on=causes,
+        undecided_fails=undecided is Undecided.FAIL,
+    )  # fmt: skip
     if json:
         print_json(found.document())
     else:
@@ -51,4 +62,4 @@ def check(
     for path in output or ():
         found.write(path)
         note(f"wrote {path}")
-    raise typer.Exit(1 if found.has_alarm else 0)
+    raise typer.Exit(1 if found.check.has_failed else 0)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gemmetry.cli.compare_command import Undecided
+
 if TYPE_CHECKING:
     from gemmetry.api.history import History
 
@@ -25,6 +27,15 @@ Latest = Annotated[
 ]
 Threshold = Annotated[
     str, typer.Option("--threshold", metavar="SHARE", help="Changes up to this count as none.")
+]
+
+OnUndecided = Annotated[
+    Undecided,
+    typer.Option(
+        "--undecided",
+        help="How a history with too few runs, or too noisy ones, for a verdict affects the exit "
+        "status.",
+    ),
 ]
 
 LATEST = 10

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 
 def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Kernels and configurations as `gemmetry kernels list` prints them, or globs: "
+            "r07, r11_128x256_c2x1_b8, 'decode*'. Default: all.",
+        ),
+    ] = None,
     kernel: Annotated[
-        str | None,
-        typer.Option("--kernel", metavar="GLOB", help="Only kernels with this name: 'r0*'."),
+        str | None, typer.Option("--kernel", metavar="GLOB", help="The same as NAME.")
     ] = None,
     jobs: Annotated[
         int, typer.Option("--jobs", help="Threads that compile; 0: one per core.", min=0)
@@ -26,18 +33,27 @@ def check(
     json: Json = False,
     output: Outputs = None,
 ) -> None:
-    """Compile every kernel in each of its configurations, and check the machine code.
+    """Compile kernels in each of their configurations, and check the machine code.
 
-    No GPU is needed. Exit status 1 if a kernel does not compile, spills registers, uses local
-    memory, lacks an instruction that it is built on, or is slower than its source by a note of the
-    compiler: matrix instructions that wait for each other, requests for registers that are ignored.
+    No GPU is needed. What was found is kept until a source or the compiler changes.
+
+    Exit status 1 if a kernel does not compile, spills registers, uses local memory, lacks an
+    instruction that it is built on, or is slower than its source by a note of the compiler: matrix
+    instructions that wait for each other, requests for registers that are ignored.
     """
     from gemmetry.api.kernels.catalogue import check_kernels
+    from gemmetry.cli.console import stderr_console
     from gemmetry.cli.tables import check_outputs, emit
+    from gemmetry.formats.files import user_cache
     from gemmetry.hardware.host import usable_cores
+    from gemmetry.reports.progress import CountProgress
 
     check_outputs(output or ())
-    table = check_kernels(kernel, jobs=jobs or usable_cores())
+    wanted = [*(names or ()), *([kernel] if kernel else ())]
+    with CountProgress("compiled", stderr_console()) as progress:
+        table = check_kernels(
+            wanted, jobs=jobs or usable_cores(), kept_in=user_cache("kernels"), progress=progress
+        )
     emit(table, as_json=json, outputs=output or [], show=_print)
     if "failed" in table.values("status"):
         raise typer.Exit(1)

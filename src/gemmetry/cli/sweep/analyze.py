@@ -44,8 +44,8 @@ def analyze(
         typer.Option(
             "--analysis-dir",
             metavar="NAME",
-            help="Where the files are written: a folder below DIR, or a path. Default: "
-            "tracelens_analysis if DIR has it, else analysis.",
+            help="Where the files are written: a folder below DIR, or a path. Default: the one "
+            "that is named, tracelens_analysis if DIR has it, else analysis.",
         ),
     ] = None,
     only: Annotated[
@@ -104,6 +104,15 @@ def analyze(
             help="A file in its tracelens_analysis.",
         ),
     ] = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            metavar="DIR",
+            rich_help_panel=OLD_PANEL,
+            help="Where the plots are written. Default: plots, next to the other files.",
+        ),
+    ] = None,
 ) -> None:
     """Analyse a sweep of training runs: what communication costs, and which point is best.
 
@@ -115,24 +124,31 @@ def analyze(
     cannot be read.
     """
     from gemmetry.api import sweeps
-    from gemmetry.cli.console import note, print_json, stdout_console
-    from gemmetry.cli.sweep.arguments import parse_numbers, parse_steps, sweep_folder
+    from gemmetry.cli.console import note, print_json, stderr_console, stdout_console
+    from gemmetry.cli.sweep.arguments import parse_numbers, parse_steps, sweep_folders
+    from gemmetry.reports.progress import CountProgress
 
-    place = sweep_folder(folder, (base_path, sweep_dir, tracelens_path, input_csv, csv_path))
+    olds = base_path, sweep_dir, tracelens_path, input_csv, csv_path
+    place, into = sweep_folders(folder, olds)
     steps = parse_steps(only)
     selected: dict[str, Any] = {
         "threads": parse_numbers(threads, "--threads"),
         "channels": parse_numbers(channels, "--channels"),
         "ranks": parse_numbers(ranks, "--ranks"),
-        "analysis_dir": analysis_dir,
+        # Joined with the sweep's folder, of which an absolute path is independent.
+        "analysis_dir": analysis_dir or (str(into.absolute()) if into is not None else None),
     }
+    products: dict[str, Any] = {"top_k": top_k, "geometric": geo_mean, "plots": output_dir}
     workbooks = None if json else sweeps.read_workbooks(place, **selected)
     if workbooks is not None:
         note(f"{place} has no traces; its files are made from the workbooks in {workbooks.folder}")
-        written = workbooks.write(steps, top_k=top_k, geometric=geo_mean)
+        written = workbooks.write(steps, **products)
         _report(written, workbooks.folder, written.problems)
         raise typer.Exit(1 if workbooks.sweep.problems else 0)
-    found = sweeps.analyze(place, **selected, check_writable=True, workbooks=not steps)
+    with CountProgress("read", stderr_console()) as progress:
+        found = sweeps.analyze(
+            place, **selected, check_writable=True, workbooks=not steps, progress=progress
+        )
     if json:
         print_json(found.document())
     elif not steps:
@@ -141,7 +157,7 @@ def analyze(
 
         print_sweep(found.document(), stdout_console(), top=top_k)
         print_rocprof(found.analysis, stdout_console(), top=top_k)
-    written = found.write(steps, top_k=top_k, geometric=geo_mean)
+    written = found.write(steps, **products)
     _report(written, found.folder, [*found.problems, *written.problems])
     raise typer.Exit(0 if found.is_complete else 1)
 

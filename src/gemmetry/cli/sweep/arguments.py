@@ -110,14 +110,15 @@ def parse_steps(text: str | None) -> tuple[str, ...]:
     return steps
 
 
-def sweep_folder(folder: Path | None, others: Iterable[Path | None]) -> Path:
-    """The folder of the sweep: `folder`, else what the old scripts' options name: the sweep, the
-    folder of its analysis, or a file in that.
+def sweep_folders(folder: Path | None, others: Iterable[Path | None]) -> tuple[Path, Path | None]:
+    """The folder of the sweep, and that of its analysis if that is what was named: by `folder`, or
+    by the old scripts' options, which name the sweep, the folder of its analysis, or a file in it.
 
     Raises:
         RequestError: none is given, or they name different sweeps.
     """
-    given = [_sweep_of(one) for one in (folder, *others) if one is not None]
+    named = [_sweep_of(one) for one in (folder, *others) if one is not None]
+    given = [sweep for sweep, _ in named]
     if not given:
         raise RequestError(
             "no sweep was given",
@@ -128,12 +129,13 @@ def sweep_folder(folder: Path | None, others: Iterable[Path | None]) -> Path:
             f"the arguments name different sweeps: {', '.join(map(str, dict.fromkeys(given)))}",
             hint="Give the folder of one sweep.",
         )
-    return given[0]
+    return given[0], next((place for _, place in named if place is not None), None)
 
 
-def _sweep_of(path: Path) -> Path:
+def _sweep_of(path: Path) -> tuple[Path, Path | None]:
+    """The sweep that `path` names, and the folder of its analysis if it names that."""
     from gemmetry.analysis.sweeps.layout import ANALYSIS_FOLDERS
 
     if path.suffix.lower() in (".csv", ".xlsx") and not path.is_dir():
         path = path.parent
-    return path.parent if path.name in ANALYSIS_FOLDERS else path
+    return (path.parent, path) if path.name in ANALYSIS_FOLDERS else (path, None)

@@ -78,16 +78,19 @@ def compare(
     the step of a point is undecided (unless --undecided pass).
     """
     from gemmetry.api import sweeps as api
-    from gemmetry.cli.console import note, print_json, stdout_console
+    from gemmetry.cli.console import note, print_json, stderr_console, stdout_console
     from gemmetry.cli.tables import check_outputs
     from gemmetry.domain.units import parse_share
+    from gemmetry.reports.progress import CountProgress
 
     check_outputs(output or (), draws=True)
-    found = api.compare(
-        *(one for one in (sweep1, sweep2, *(sweeps or ())) if one is not None),
-        labels=_labels(label or [], label1, label2),
-        threshold=None if threshold is None else parse_share(threshold),
-    )
+    with CountProgress("read", stderr_console()) as progress:
+        found = api.compare(
+            *(one for one in (sweep1, sweep2, *(sweeps or ())) if one is not None),
+            labels=_labels(label or [], label1, label2),
+            threshold=None if threshold is None else parse_share(threshold),
+            progress=progress,
+        )
     if json:
         print_json(found.document())
     else:

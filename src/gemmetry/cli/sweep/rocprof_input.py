@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.completion import complete_names
+from gemmetry.cli.options import Json
 from gemmetry.domain.units import counted
 
 _PRESETS = ("trace", "utilization", "gemm")
@@ -62,6 +63,7 @@ def rocprof_input(
             help="The GPU, such as gfx942: its counters are checked by name.",
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Write rocprofv3's input file for the kernels of a table.
 
@@ -71,13 +73,14 @@ def rocprof_input(
     """
     import shlex
 
-    from gemmetry.cli.console import note
+    from gemmetry.cli.console import note, print_facts
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.hardware.amd_counters import check_chip
     from gemmetry.training.rocprof_input import (
         PRESETS,
         kernel_names,
         make_rocprof_input,
+        nvidia_note,
         write_rocprof_input,
     )
 
@@ -87,11 +90,19 @@ def rocprof_input(
         raise UnknownNameError("preset of counters", preset, PRESETS)
     named = [one for text in counters or () for one in text.replace(",", " ").split()]
     kernels = kernel_names(source)
+    if foreign := nvidia_note(kernels):
+        note(f"warning: {foreign}")
     made = make_rocprof_input(
         kernels, [*PRESETS[preset], *named], chip=chip if chip is None else check_chip(chip)
     )
-    for path in write_rocprof_input(made, kernels, output):
+    written = write_rocprof_input(made, kernels, output)
+    for path in written:
         note(f"wrote {path}")
     passes = counted(len(made.jobs), "time")
     note(f"{counted(len(kernels), 'kernel')}; the training runs {passes} per point")
+    if json:
+        print_facts(
+            files=list(map(str, written)), kernels=kernels, jobs=list(made.jobs),
+            warnings=[foreign] if foreign else [],
+        )  # fmt: skip
     note("use it:", command=f"gemmetry sweep run --rocprof-input {shlex.quote(str(output))}")

@@ -252,7 +252,7 @@ Resume = Annotated[
         "--resume",
         "-s",
         "--skip-existing",
-        help="Continue the sweep in --output, or the latest one.",
+        help="Continue the sweep in --output, or the latest one if there is one.",
     ),
 ]
 Fresh = Annotated[

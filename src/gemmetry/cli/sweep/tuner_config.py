@@ -35,7 +35,7 @@ def tuner_config(
     """
     from gemmetry.analysis.sweeps.collectives.tuner import tuned_entry
     from gemmetry.api import sweeps
-    from gemmetry.cli.console import note, print_json, stdout_console
+    from gemmetry.cli.console import note, print_facts, stdout_console
     from gemmetry.cli.sweep.arguments import parse_numbers
     from gemmetry.reports.sweeps.tuner import print_tuned
     from gemmetry.reports.tables.files import check_writable, write_atomically
@@ -48,7 +48,7 @@ def tuner_config(
     )
     tuned = found.tuned_collectives()
     if json:
-        print_json({"collectives": [tuned_entry(one) for one in tuned]})
+        print_facts(collectives=[tuned_entry(one) for one in tuned])
     else:
         print_tuned(tuned, stdout_console())
     write_atomically(output, found.tuner_config().encode())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gemmetry.cli.options import split_outputs
+from gemmetry.cli.options import Json, split_outputs
 from gemmetry.cli.trace.tables import Files, NoCache, Timings, finish, print_notes
 
 
@@ -34,6 +34,7 @@ def report(
     ] = 10.0,
     no_cache: NoCache = False,
     timings: Timings = False,
+    json: Json = False,
 ) -> None:
     """Write a report of traces: a workbook with TraceLens' sheets and gemmetry's own, or a page
     with a timeline.
@@ -42,7 +43,7 @@ def report(
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
     from gemmetry.api.traces import Traces
-    from gemmetry.cli.console import command_line, note
+    from gemmetry.cli.console import command_line, note, print_facts
     from gemmetry.reports.traces.writers import check_reports, write_report
 
     check_reports(output)
@@ -53,7 +54,13 @@ def report(
         for path in output:
             write_report(found, path, command=command_line())
             note(f"wrote {path}")
-    for warning in found.job_warnings:
+    for warning in (*found.file_warnings, *found.job_warnings):
         note(f"warning: {warning}")
     print_notes(*found.remarks)
-    raise typer.Exit(finish(traces, timings))
+    if json:
+        print_facts(
+            files=list(map(str, output)),
+            warnings=[*found.file_warnings, *found.job_warnings],
+            remarks=list(found.remarks),
+        )
+    raise typer.Exit(finish(traces, timings, warn=False))

@@ -73,7 +73,7 @@ def summary(
             from gemmetry.analysis.traces.tables import step_table, summary_table
 
             write_outputs(step_table(found.steps) if steps else summary_table(found.files), output)
-    print_notes(traces.without_gpu_note())
+    print_notes(traces.without_gpu_note(), found.no_steps_note() if steps else "")
     raise typer.Exit(finish(traces, timings))
 
 
@@ -170,7 +170,7 @@ def shapes(
     instead = "these are the products that the operators recorded, with times on the host"
     print_notes(traces.without_gpu_note(instead if rows else ""))
     load = workload(rows)
-    failure = no_shape(traces.names) if tables and not load.gemms else None
+    failure = no_shape(traces.names, load) if tables and not load.gemms else None
     text = ""
     if spec or specs:
         text, failure = _spec(load, traces.names, top)
@@ -217,12 +217,12 @@ def print_notes(*texts: str) -> None:
         note(f"note: {text}")
 
 
-def finish(traces: Traces, wants_timings: bool) -> int:
-    """Report what could not be read; the exit status."""
+def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
+    """Report what could not be read and, unless that is done, what is missing; the exit status."""
     from gemmetry.cli.console import note
     from gemmetry.cli.main import print_error
 
-    for warning in traces.warnings:
+    for warning in traces.warnings if warn else ():
         note(f"warning: {warning}")
     for error in traces.errors.values():
         print_error(error)

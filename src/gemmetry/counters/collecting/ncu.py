@@ -50,7 +50,12 @@ def plan_ncu(
     wanted = dict.fromkeys((*chosen.sections, *request.sections))
     missing = tuple(one for one in wanted if sections is not None and one not in sections)
     metrics = tuple(dict.fromkeys((*metrics_of(chosen, chip), *request.metrics)))
-    arguments = ["--target-processes", "all", *_kernels(request), *_ranges(request)]
+    arguments = [
+        "--target-processes",
+        request.target_processes,
+        *_kernels(request),
+        *_ranges(request),
+    ]
     if chosen.ncu_set:
         arguments += ["--set", chosen.ncu_set]
     for one in wanted:

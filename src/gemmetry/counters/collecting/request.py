@@ -28,6 +28,7 @@ class CollectRequest:
         clock_control: ``none`` leaves the clocks alone, ``base`` fixes them while counting.
         cache_control: ``all`` empties caches before each pass, ``none`` does not.
         replay_mode: what is run again for each pass.
+        target_processes: ``all``: also those that the application starts; ``application-only``.
         records_ranges: record the NVTX ranges of each launch, also where none is chosen by them.
         from_start: profile from the beginning; otherwise the application starts and stops the
             profiler (``cuProfilerStart``).
@@ -45,6 +46,7 @@ class CollectRequest:
     clock_control: str = "none"
     cache_control: str = "all"
     replay_mode: str = "kernel"
+    target_processes: str = "all"
     records_ranges: bool = False
     from_start: bool = True
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from gemmetry.counters.catalogue import Concept, flags_for, reading_of
+from gemmetry.counters.catalogue import Concept, concept_of, flags_for, reading_of
 from gemmetry.counters.chips import chip_of
 from gemmetry.counters.diagnosis import amd
 from gemmetry.counters.diagnosis.evidence import COUNTER, evidence_of, term
 from gemmetry.counters.diagnosis.model import CounterEvidence, WorkCheck
 from gemmetry.counters.diagnosis.stalls import StallShares, stall_shares
-from gemmetry.counters.diagnosis.units import BREAKDOWN, MEMORY, SM, SUFFIX, UNITS, Unit
+from gemmetry.counters.diagnosis.units import (
+    BREAKDOWN,
+    MEMORY,
+    SECTION_MARKS,
+    SM,
+    SUFFIX,
+    UNITS,
+    Unit,
+)
 from gemmetry.counters.diagnosis.work import GemmWork, check_work
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import ProfiledLaunch
@@ -31,6 +39,9 @@ MAY_BE_UNLISTED = "Units that are not listed may be busier: SpeedOfLight was not
 TENSOR_LEAD = 10.0
 """Percentage points by which another unit has to be busier than tensor cores to be the nearest
 limit: it works for them."""
+
+SECTOR_BYTES = 32
+"""Of a sector, the part of a line that caches move."""
 
 SHORT_NS = 10_000
 """Duration below which starting the kernel is a large part of it."""
@@ -87,10 +98,26 @@ class Facts:
         """Those of the concepts that the report does not have."""
         return tuple(name for name in concepts if self.get(name) is None)
 
+    @cached_property
+    def sections(self) -> frozenset[str]:
+        """The sections of Nsight Compute that were collected."""
+        marked = (
+            name
+            for name, marks in SECTION_MARKS.items()
+            if all(self.launch.value(one) is not None for one in marks)
+        )
+        return self.launch.table.sections.union(marked)
+
     def collect(self, concepts: Iterable[str | Concept] = (), sections: Iterable[str] = ()) -> str:
-        """The options of the profiler that collect the concepts and sections."""
-        flags = flags_for(concepts, self.chip)
-        wanted = [] if self.is_amd else [f"--section {name}" for name in dict.fromkeys(sections)]
+        """The options of the profiler that collect the concepts and sections, as far as they were
+        not collected: what a summary leaves out of its sections is in the report itself."""
+        asked = [concept_of(one) if isinstance(one, str) else one for one in concepts]
+        if self.launch.table.sections:
+            asked = [one for one in asked if one.section not in self.sections]
+        flags = flags_for(asked, self.chip, self.sections)
+        wanted = [] if self.is_amd else [
+            f"--section {name}" for name in dict.fromkeys(sections) if name not in self.sections
+        ]  # fmt: skip
         return " ".join([*(one for one in wanted if one not in flags), *([flags] if flags else [])])
 
     @cached_property
@@ -256,6 +283,36 @@ class Facts:
         if factor * value <= 100:
             return f"at most {factor:.3g}×"
         return f"at most {100 / value:.3g}×, when {name} is at its limit"
+
+    def share_of_l2(self, sectors: CounterEvidence | None) -> float | None:
+        """The part of the traffic of the L2 cache that `sectors` are, in percent, if all of them
+        reach it; None where that is not known."""
+        handled = self.value("l2_bytes")
+        if sectors is None or not handled or handled <= 0:
+            return None
+        return 100 * SECTOR_BYTES * sectors.value / handled
+
+    @cached_property
+    def shared_percent(self) -> float | None:
+        """How busy shared memory keeps the data stage of L1, in percent; None where that is not
+        known."""
+        shared = self.launch.value(
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed"
+        )
+        count, cycles = self.value("shared_wavefronts"), self.value("elapsed_cycles")
+        units = self.value("sm_count")
+        if shared is None and count is not None and cycles and units and cycles * units >= 1:
+            return 100 * count / (cycles * units)
+        return shared
+
+    @cached_property
+    def memory_use(self) -> CounterEvidence | None:
+        """How busy the busiest part of the memory system is, in percent; None where it is not
+        known."""
+        units = ("l1", "l2", "dram", "lsu", "texture")
+        found = [one for name in units if (one := self.utilisation.get(name)) is not None]
+        whole = None if self.is_amd else self.metric(MEMORY)
+        return max([*found, *([whole] if whole else [])], key=lambda one: one.value, default=None)
 
     @cached_property
     def stalls(self) -> StallShares | None:

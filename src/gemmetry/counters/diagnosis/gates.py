@@ -19,7 +19,7 @@ from gemmetry.counters.diagnosis.model import (
     Suppressed,
 )
 from gemmetry.counters.diagnosis.rule import Rule, all_rules
-from gemmetry.counters.diagnosis.work import GemmWork, work_in_name
+from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, work_in_name
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
@@ -66,7 +66,7 @@ def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiag
         verdict, first = _no_verdict(facts, open_rules, lead)
         found.insert(0, first)
     else:
-        cause = f". The cause: {_small(causes[0][1].claim)}" if causes else ""
+        cause = f". {_kind_of(causes[0][1])}: {_small(causes[0][1].claim)}" if causes else ""
         verdict = LaunchVerdict(lead.id, lead.claim + cause, lead.confidence.at_most(cap))
     return LaunchDiagnosis(
         kernel=launch.name,
@@ -95,15 +95,25 @@ def _judge(facts: Facts) -> _Judged:
 
 def _lead(judged: _Judged) -> Claim | None:
     """The claim of the first gate that has one. A limit nearby gives way to a wait with a higher
-    confidence that it does not cause."""
+    confidence that it does not cause, and multiprocessors without work to one that costs more."""
     limits = [(rule.gate, claim) for rule, claim in judged.claims if rule.gate < Gate.COST]
     if not limits:
         return None
     nearest, first = limits[0]
     wait = next((claim for gate, claim in limits if gate is Gate.LATENCY), None)
+    if nearest is Gate.GRID and wait is not None and not first.voids:
+        is_near = any(gate is Gate.NEAR_ROOF for gate, _ in limits)
+        return wait if not is_near and _costs_more(wait, first) else first
     if nearest is not Gate.NEAR_ROOF or wait is None or wait.id in first.agrees:
         return first
     return wait if wait.confidence.exceeds(first.confidence) else first
+
+
+def _costs_more(wait: Claim, idle: Claim) -> bool:
+    """Whether multiprocessors that work lose more time to `wait` than is lost by those without
+    work."""
+    is_sure = not idle.confidence.exceeds(wait.confidence)
+    return is_sure and (1 - idle.weight) * wait.weight > idle.weight
 
 
 def _gate(judged: _Judged, lead: Claim | None) -> Gate:
@@ -124,8 +134,9 @@ def _open(judged: _Judged, lead: Claim | None) -> list[NotCounted]:
 def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confidence, str]:
     """The highest confidence that a claim can have, and why."""
     gate, doubts = _gate(judged, lead), []
-    # What warps wait for can outweigh a limit nearby.
-    last = Gate.LATENCY if gate is Gate.NEAR_ROOF else gate
+    # What warps wait for can outweigh a limit nearby, and multiprocessors without work.
+    can_give_way = gate is Gate.NEAR_ROOF or (lead is not None and not lead.voids)
+    last = Gate.LATENCY if can_give_way and gate < Gate.LATENCY else gate
     duration = facts.duration_ns
     if duration is None:
         doubts.append("The duration was not recorded")
@@ -186,7 +197,12 @@ def _void(limit: Claim | None, claim: Claim, rule: Rule) -> str:
 
 
 def _finding(facts: Facts, rule: Rule, claim: Claim, cap: Confidence, doubts: str) -> Finding:
-    missing = facts.lacks(*rule.needs)
+    is_counted = any(one.quantity == OPERATIONS and one.measured for one in facts.work_checks)
+    missing = [
+        one
+        for one in facts.lacks(*rule.needs)
+        if not (is_counted and one.startswith(("tensor_ops_", "vector_ops_")))
+    ]
     return Finding(
         id=claim.id,
         claim=claim.claim,
@@ -216,12 +232,19 @@ def _no_verdict(
         threshold="what a verdict rests on has to be counted",
         threshold_source="order of the gates",
         confidence=Confidence.HIGH,
-        remedy="Collect what is missing, or export it: ncu --import REPORT --page raw --csv."
-        if not facts.is_amd
-        else "Collect what is missing: gemmetry counters collect distributes it over passes.",
+        remedy=_remedy(facts),
         collect=_merged(flag for one in open_rules for flag in _flags(one.collect)),
     )  # fmt: skip
     return LaunchVerdict(CANNOT_TELL, claim, Confidence.HIGH), finding
+
+
+def _remedy(facts: Facts) -> str:
+    """How to get what is missing."""
+    if facts.is_amd:
+        return "Collect what is missing: gemmetry counters collect distributes it over passes."
+    if facts.launch.table.sections:
+        return "Export the whole report: ncu --import REPORT --page raw --csv."
+    return "Collect what is missing."
 
 
 _LISTS = {"--metrics": ",", "--pmc": " "}
@@ -245,6 +268,11 @@ def _merged(options: Iterable[str]) -> str:
 def _flags(text: str) -> list[str]:
     """``--section A --metrics b,c`` as its options."""
     return [f"--{part.strip()}" for part in text.split("--") if part.strip()]
+
+
+def _kind_of(cause: Claim) -> str:
+    """How sure a cause is, as the beginning of a sentence."""
+    return "The cause" if cause.confidence is Confidence.HIGH else "A probable cause"
 
 
 def _small(text: str) -> str:

@@ -75,13 +75,7 @@ def _of_l1(facts: Facts, value: CounterEvidence) -> tuple[str, str, bool]:
     """The verdict about the data stage of L1, its name, and whether it is known what loads it."""
     if facts.is_amd:
         return _SHARED, "the LDS", True
-    shared = facts.launch.value(
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed"
-    )
-    count, cycles = facts.value("shared_wavefronts"), facts.value("elapsed_cycles")
-    units = facts.value("sm_count")
-    if shared is None and count is not None and cycles and units and cycles * units >= 1:
-        shared = 100 * count / (cycles * units)
+    shared = facts.shared_percent
     if shared is None:
         return "l1_roof", "the L1 cache and shared memory", False
     if 2 * shared >= value.value:

@@ -51,7 +51,8 @@ class StallReason:
     meaning: str
     remedy: str
     is_hideable: bool = False
-    """Whether more warps would hide it."""
+    """Whether more warps would hide it: a latency, not a queue that is full, nor instructions or
+    constants that all warps fetch."""
 
 
 MEANINGS: Mapping[str, StallReason] = {
@@ -64,17 +65,15 @@ MEANINGS: Mapping[str, StallReason] = {
         "for the target of a branch", "Use fewer branches: unroll, or predicate.", True
     ),
     "dispatch_stall": StallReason(
-        "for the dispatcher", "Look for register-bank conflicts in the innermost loop.", True
+        "for the dispatcher", "Look for register-bank conflicts in the innermost loop."
     ),
-    "drain": StallReason(
-        "for their last stores to leave", "Write less at the end, and coalesced.", True
-    ),
+    "drain": StallReason("for their last stores to leave", "Write less at the end, and coalesced."),
     "gmma": StallReason(
         "for the asynchronous multiplications that they started",
         "The tensor cores are waited for: keep more of them in flight, or feed them earlier.",
     ),
     "imc_miss": StallReason(
-        "for the cache of immediate constants", "Use fewer different constants.", True
+        "for the cache of immediate constants", "Use fewer different constants."
     ),
     "lg_throttle": StallReason(
         "for room in the queue of local and global memory instructions",
@@ -93,9 +92,9 @@ MEANINGS: Mapping[str, StallReason] = {
         "for room in the queue of shared memory and special instructions",
         "Use fewer and wider accesses of shared memory.",
     ),
-    "misc": StallReason("for another reason", "Look at the samples of the program counter.", True),
+    "misc": StallReason("for another reason", "Look at the samples of the program counter."),
     "no_instruction": StallReason(
-        "for instructions", "Shorten the loop so that it fits into the instruction cache.", True
+        "for instructions", "Shorten the loop so that it fits into the instruction cache."
     ),
     "short_scoreboard": StallReason(
         "for data from shared memory or for a special function",
@@ -114,9 +113,7 @@ MEANINGS: Mapping[str, StallReason] = {
     "any": StallReason(
         "for what was not counted", "Count it: SQ_WAIT_INST_ANY, SQ_WAIT_INST_LDS.", True
     ),
-    "inst_issue": StallReason(
-        "to issue an instruction", "Execute fewer instructions, or use more waves.", True
-    ),
+    "inst_issue": StallReason("to issue an instruction", "Execute fewer instructions."),
 }
 """Meanings as in NVIDIA's Kernel Profiling Guide (section on warp states). The last two are AMD's.
 """

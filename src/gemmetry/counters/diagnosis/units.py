@@ -20,6 +20,20 @@ BREAKDOWN = "breakdown:"
 """In front of the name of a metric: the names of those whose maximum it is."""
 
 
+SECTION_MARKS: Mapping[str, tuple[str, ...]] = {
+    "SpeedOfLight": (SM, MEMORY, "gpu__dram_throughput" + SUFFIX, "lts__throughput" + SUFFIX),
+    "ComputeWorkloadAnalysis": (
+        "sm__inst_executed.avg.per_cycle_active", "sm__inst_issued.avg.per_cycle_active",
+    ),
+    "MemoryWorkloadAnalysis": ("l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"),
+    "WarpStateStats": (
+        "smsp__average_warp_latency_per_inst_issued.ratio",
+        "smsp__average_warps_active_per_inst_executed.ratio",
+    ),
+}  # fmt: skip
+"""Section of Nsight Compute -> metrics by which a report shows that it was collected."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """Something with a maximum rate."""

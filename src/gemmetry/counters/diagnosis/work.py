@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from gemmetry.counters.diagnosis.model import WorkCheck
@@ -40,6 +41,14 @@ _TENSOR_PATHS = ("bf16", "fp16", "tf32", "fp8", "fp4_fp6", "fp4", "int8", "fp64"
 _NARROW_PATHS = ("fp8", "fp4_fp6", "fp4")
 _VECTOR_PATHS = ("fp32", "fp64", "fp16")
 _SECTOR = 32
+
+_PART = re.compile(
+    r"sm(?:sp)?__ops_path_tensor(?P<op>_op_[a-z]+)?_src_(?P<path>[a-z0-9_]+?)"
+    r"(?P<result>_dst_fp\d+)?(?P<sparsity>_sparsity_(?:on|off))?\.sum"
+)
+"""Counters of a part of a path's operations: of one instruction, result or sparsity."""
+_PART_PATHS = {"fp4_fp6_fp8": "fp8", "fp16_bf16_tf32": "fp16"}
+"""Formats that are counted together -> their path."""
 
 _NAMED = re.compile(
     r"(?:^|_)matmul(?:_like)?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_(?P<lhs>[a-z]+\d+)x"
@@ -153,9 +162,29 @@ def operations_by_path(facts: Facts) -> dict[str, float]:
     for prefix, kinds in (("tensor_ops_", _TENSOR_PATHS), ("vector_ops_", _VECTOR_PATHS)):
         for kind in kinds:
             value = facts.value(prefix + kind)
+            if value is None and prefix == "tensor_ops_":
+                value = partial_operations(facts).get(kind)
             if value is not None:
                 found[kind if prefix == "tensor_ops_" else f"vector {kind}"] = value
     return found
+
+
+def partial_operations(facts: Facts) -> dict[str, float]:
+    """Path -> operations of those counters that the report has, where it lacks their total: a
+    lower bound, as a chip has one counter for each instruction, format of results and sparsity."""
+    parts: dict[str, dict[tuple[bool, bool], float]] = {}
+    for name, value in facts.launch.metrics().items():
+        found = _PART.fullmatch(name)
+        if found is None:
+            continue
+        path = _PART_PATHS.get(found["path"], found["path"])
+        if path not in _TENSOR_PATHS or facts.value(f"tensor_ops_{path}") is not None:
+            continue
+        sums = parts.setdefault(path, {})
+        # A total and its parts are alternatives: by instruction or not, by sparsity or not.
+        key = found["op"] is not None, found["sparsity"] is not None
+        sums[key] = sums.get(key, 0.0) + value
+    return {path: max(sums.values()) for path, sums in parts.items()}
 
 
 def main_path(paths: dict[str, float]) -> str | None:
@@ -171,10 +200,15 @@ def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
     quantity, expected = OPERATIONS, work.operations
     paths = operations_by_path(facts)
     path = main_path(paths)
+    missing = [one for one in facts.lacks(*counters_of(work)) if facts.collect([one])]
     if path is None or not math.isfinite(paths[path]):
-        names = ", ".join(facts.lacks("tensor_ops_bf16", "vector_ops_fp32")) or "operations"
+        names = ", ".join(missing) or "operations"
         return WorkCheck(quantity, None, expected, "skipped", f"not counted: {names}")
     measured = paths[path]
+    is_part = path in partial_operations(facts) or (missing and work.lhs is not None)
+    if is_part and measured < expected * (1 - TOLERANCE):
+        reason = f"only a part was counted, on the path {path}"
+        return WorkCheck(quantity, None, expected, "skipped", reason)
     if not _fits(path, work, facts):
         return WorkCheck(
             quantity, measured, expected, "other_path",
@@ -203,15 +237,36 @@ def _operations(facts: Facts, work: GemmWork) -> WorkCheck:
     return WorkCheck(quantity, measured, expected, verdict, f"{ratio:.3g} times 2·M·N·K: {reason}")
 
 
+def counters_of(work: GemmWork | None) -> tuple[str, ...]:
+    """The concepts that show the operations of `work`; those of common formats where its own is not
+    known."""
+    wide = _wide(work) if work is not None else None
+    if wide is None:
+        return "tensor_ops_bf16", "vector_ops_fp32"
+    path = _PATHS.get("fp8" if wide.is_fp8 else wide.name)
+    if path in ("fp32", "fp64"):
+        return f"tensor_ops_{path}", f"vector_ops_{path}"
+    if path is None:
+        path = "fp4" if wide.storage_bits == 4 else "fp4_fp6" if wide.storage_bits < 8 else "fp8"
+    return (f"tensor_ops_{path}",)
+
+
+def _wide(work: GemmWork) -> DType | None:
+    """The wider format of the inputs; None where they are not known."""
+    if work.lhs is None or work.rhs is None:
+        return None
+    return work.lhs if work.lhs.storage_bits >= work.rhs.storage_bits else work.rhs
+
+
 def _fits(path: str, work: GemmWork, facts: Facts) -> bool:
     """Whether inputs of the work are multiplied on `path`; elements of blocks may be widened."""
-    if work.lhs is None or work.rhs is None or any(work.factor_bytes):
+    wide = _wide(work)
+    if wide is None or any(work.factor_bytes):
         return True
-    wide = work.lhs if work.lhs.storage_bits >= work.rhs.storage_bits else work.rhs
     expected = "fp8" if wide.is_fp8 else wide.name
     plain = path.removeprefix("vector ")
     if wide.storage_bits <= 8 and not wide.is_integer:
-        return plain in _NARROW_PATHS
+        return plain in _NARROW_PATHS and not (wide.is_fp8 and plain == "fp4")
     wanted = _PATHS.get(expected)
     if wanted is None or plain == wanted:
         return True
@@ -232,11 +287,16 @@ def _tiles(facts: Facts, work: GemmWork) -> list[tuple[int, int, int, int, int]]
 
 
 def _padding(facts: Facts, work: GemmWork, ratio: float) -> str | None:
-    """The sentence about a ratio that padded tiles explain; None where they do not."""
+    """The sentence about a ratio that padded tiles explain; None where they do not. The last
+    cluster along an axis may be partly outside of the result, and all of its blocks multiply."""
+    cluster = facts.kernel.cluster or (1, 1)
+    clusters = dict.fromkeys([(1, 1), cluster[:2], cluster[1::-1]])
     for m, n, k, across_m, across_n in _tiles(facts, work):
         depth = math.ceil(work.k / k) * k if k else work.k
-        for inner in {depth, work.k}:
-            padded = across_m * m * across_n * n * inner / (work.m * work.n * work.k)
+        for (blocks_m, blocks_n), inner in product(clusters, {depth, work.k}):
+            rows = math.ceil(across_m / blocks_m) * blocks_m * m
+            columns = math.ceil(across_n / blocks_n) * blocks_n * n
+            padded = rows * columns * inner / (work.m * work.n * work.k)
             if _is_close(ratio, padded):
                 return f"tiles of {m}×{n} cover {padded:.3g} times the work"
     return None

@@ -17,9 +17,9 @@ DOING = {
 """A stage, as named in messages."""
 
 
-def enter(worker: WorkerProcess, stage: Stage) -> None:
-    """Start the deadline of `stage`."""
-    worker.set_deadline(stage, DOING[stage])
+def enter(worker: WorkerProcess, stage: Stage, expected_s: float | None = None) -> None:
+    """Start the deadline of `stage`, which is shorter if it is expected to end soon."""
+    worker.set_deadline(stage, DOING[stage], expected_s=expected_s)
 
 
 def expect(

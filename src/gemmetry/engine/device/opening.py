@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from gemmetry.domain.events import StageProgress
+from gemmetry.domain.events import Doing, StageProgress
 from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.engine.device.conversation import enter, expect, note_left, refuse
+from gemmetry.engine.device.conversation import DOING, enter, expect, note_left, refuse
 from gemmetry.engine.device.grouping import Budget
 from gemmetry.engine.device.standing import Standing
 from gemmetry.engine.device.verification_progress import VerificationProgress
@@ -83,7 +83,11 @@ class Opener:
                     refuse(worker, flaw_of_entered(entered))
                     waiting[0].stage = entered.stage
                     enter(worker, entered.stage)
+                    if number == 0:
+                        self._journal.publish(Doing(f"{DOING[entered.stage]} {waiting[0]}"))
                 case Trying():
+                    what = f"trying one launch of {waiting[0]}, which is predicted to be slow"
+                    self._journal.publish(Doing(what))
                     budget = LaunchBudget(self._job, verifies=waiting[0].verdict is None)
                     late = Ending(Outcome.SKIPPED, budget.overrun())
                     worker.set_limit(budget.trial_s, late)

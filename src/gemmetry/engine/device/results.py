@@ -79,7 +79,11 @@ class PendingResults:
                 measurement, energy=summarize_energy(candidate.energy)
             )
             check = timing_check(
-                candidate.lane.target, candidate.operation, candidate.facts.declared, measurement
+                candidate.lane.target,
+                candidate.operation,
+                candidate.facts.declared,
+                measurement,
+                candidate.rounds,
             )
             if candidate.verdict is not None:
                 candidate.verdict = with_check(candidate.verdict, check)

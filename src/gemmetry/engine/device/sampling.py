@@ -82,8 +82,11 @@ class RoundRobin:
         waiting = deque(self._standing.open[key] for key, _ in requests)
         try:
             worker.send(Sample(tuple(requests)))
+            waits_since = time.perf_counter()
             while True:
-                enter(worker, Stage.MEASURE)
+                rounds = waiting[0].rounds if waiting else ()
+                longest_s = max((taken.seconds for taken in rounds), default=None)
+                enter(worker, Stage.MEASURE, longest_s)
                 match expect(worker, SAMPLING, waiting):
                     case Answered():
                         return
@@ -92,7 +95,9 @@ class RoundRobin:
                         refuse(worker, flaw_of_sampled(sampled))
                         self._standing.raise_if_fatal(worker, candidate, sampled.failure)
                         self._standing.answered = waiting.popleft()
-                        self._take_sampled(worker, number, candidate, sampled)
+                        now = time.perf_counter()
+                        self._take_sampled(worker, number, candidate, sampled, now - waits_since)
+                        waits_since = now
                         self._results.store_if_due()
                         worker.mark_output()
         except WorkerLost as lost:
@@ -100,7 +105,12 @@ class RoundRobin:
             self._opener.open(lane, self._standing.drop_crew(lane))
 
     def _take_sampled(
-        self, worker: WorkerProcess, number: int, candidate: Candidate, sampled: Sampled
+        self,
+        worker: WorkerProcess,
+        number: int,
+        candidate: Candidate,
+        sampled: Sampled,
+        waited_s: float,
     ) -> None:
         if sampled.failure is not None:
             del self._standing.open[candidate.id]
@@ -111,6 +121,7 @@ class RoundRobin:
             taken = dataclasses.replace(
                 sampled.round,
                 turn=self._turn,
+                waited_s=waited_s,
                 process=worker.started_ns,
                 device_id=self._results.device_id,
             )

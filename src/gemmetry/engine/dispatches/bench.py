@@ -21,8 +21,8 @@ from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
 from gemmetry.engine.dispatches.evidence_folders import EvidenceFolders
 from gemmetry.engine.dispatches.inputs_and_references import InputsAndReferences
-from gemmetry.engine.dispatches.launch_budget import LaunchBudget
-from gemmetry.engine.dispatches.sanitizing import sanitize, with_sanitizer
+from gemmetry.engine.dispatches.launch_budget import HangWatch, LaunchBudget, hang_watch
+from gemmetry.engine.dispatches.sanitizing import sanitize
 from gemmetry.engine.failures import describe
 from gemmetry.engine.jobs import job_of
 from gemmetry.engine.workers.protocol import (
@@ -49,12 +49,13 @@ from gemmetry.measurement.sampler import Sampler
 from gemmetry.numerics.changes import changed_inputs, changed_reference
 from gemmetry.observers import make_observers
 from gemmetry.observers.energy import make_energy_counter
+from gemmetry.verification.after_timing import NAME as AFTER_TIMING
 from gemmetry.verification.after_timing import recheck
-from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.checks import CheckResult, failed
 from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
 from gemmetry.verification.evidence import Evidence
 from gemmetry.verification.on_device import ReferenceOnDevice
-from gemmetry.verification.protocol import verify
+from gemmetry.verification.protocol import verify, with_check
 
 
 @dataclass(slots=True)
@@ -67,14 +68,24 @@ class OpenDispatch:
     is_verified: bool
     right_output: str
     """Digest of an output that was verified; "" if none is known."""
+    is_repeatable: bool = False
+    """Whether all launches that were verified in this process gave the same bits."""
 
 
 class Bench:
     """Serves Open, Sample and Close for one provider on one device."""
 
     def __init__(
-        self, channel: Channel, provider: Provider, hello: Hello, workspace: Workspace
+        self,
+        channel: Channel,
+        provider: Provider,
+        hello: Hello,
+        workspace: Workspace,
+        *,
+        may_end: bool = False,
     ) -> None:
+        """`may_end`: end this process if a launch hangs."""
+        self._may_end = may_end
         self._channel = channel
         self._provider = provider
         self._hello = hello
@@ -94,7 +105,9 @@ class Bench:
         self._open: dict[int, OpenDispatch] = {}
         self._strays = Strays()
         self._copies = Copies()
-        self._companions = CompanionBuilder(provider, workspace, self._returns_once)
+        self._watch: HangWatch | None = None
+        """Over the launches of the dispatch that is verified."""
+        self._companions = CompanionBuilder(provider, workspace, self._companion)
 
     def handle(self, request: Open | Sample | Close) -> None:
         """Answer each part of the request with one reply."""
@@ -123,8 +136,9 @@ class Bench:
             self._strays.end(dispatch_id)
         self._channel.send(answer)
 
-    def _returns_once(self, executable: Executable) -> ReturnsOnce:
-        return ReturnsOnce(executable, self._copies)
+    def _companion(self, executable: Executable, dispatch: Dispatch) -> ReturnsOnce:
+        watch = self._watch and self._watch.of_companion(dispatch.operation.flops)
+        return ReturnsOnce(executable, self._copies, watch)
 
     def _open_one(self, wire: WireDispatch) -> Opened:
         self.enter(wire, Stage.BUILD)
@@ -150,7 +164,12 @@ class Bench:
             is_verified = verdict is not None or not wire.verify
             self._copies.wait_and_check()
             self._open[wire.id] = OpenDispatch(
-                dispatch, executable, sampler, is_verified, right_output or wire.right_output
+                dispatch,
+                executable,
+                sampler,
+                is_verified,
+                right_output or wire.right_output,
+                verdict is not None and verdict.checks.get("repeat") == "passed",
             )
             free = executable.device.free_memory_bytes()
             sample_s = 0.0 if sampler is None else sampler.sample_s
@@ -182,7 +201,7 @@ class Bench:
         device.synchronize()
         self._channel.send(Trying(wire.id))
         began = time.monotonic()
-        self._returns_once(executable).run(buffers, output)
+        ReturnsOnce(executable, self._copies).run(buffers, output)
         device.synchronize()
         return budget.objection(time.monotonic() - began)
 
@@ -198,6 +217,9 @@ class Bench:
         operation, level = dispatch.operation, settings.verification_level
         inputs = self._known.inputs(operation)
         reference = self._known.reference(operation, executable)
+        deadline_s = settings.deadlines_s[Stage.VERIFY]
+        if self._may_end:
+            self._watch = hang_watch(self._provider, dispatch, deadline_s)
         companions = self._companions.companions(dispatch, level)
         right = ""
 
@@ -206,7 +228,7 @@ class Bench:
             right = digest
 
         verdict = verify(
-            self._returns_once(executable),
+            ReturnsOnce(executable, self._copies, self._watch),
             operation,
             inputs,
             reference,
@@ -215,6 +237,7 @@ class Bench:
             companions=companions,
             on_device=self._on_device,
             judge_rivals=settings.judge_rivals,
+            row_invariance=settings.row_invariance,
             on_failure=self._evidence.keeper(dispatch),
             on_right=note_right if self._job.samples else None,
         )
@@ -232,7 +255,7 @@ class Bench:
             return None
         for tool in self._hello.settings.sanitizers:
             self.enter(wire, Stage.VERIFY)
-            verdict = with_sanitizer(verdict, sanitize(dispatch, self._hello, tool))
+            verdict = with_check(verdict, sanitize(dispatch, self._hello, tool))
         return verdict
 
     def enter(self, wire: WireDispatch, stage: Stage) -> None:
@@ -291,15 +314,21 @@ class Bench:
         inputs = self._known.inputs(operation)
         find_reference = partial(self._known.reference, operation, item.executable)
         last: list[LeftOutput] = []
+        right = item.right_output
+        left = [*item.sampler.recheck(right), *item.sampler.kept_results(right)]
+        damage = item.sampler.damaged()
         check = recheck(
             operation,
-            _watched(item.sampler.recheck(item.right_output), last),
+            _watched(left, last),
             find_reference,
             inputs=inputs,
-            right=item.right_output,
+            right=right,
+            is_repeatable=item.is_repeatable,
             declared=item.executable.facts.declared,
             seed=self._hello.settings.seed,
         )
+        if damage and not check.is_failure:
+            return failed(AFTER_TIMING, f"a timed launch {damage}"), None
         if not check.is_failure:
             return check, None
         output, change = last[0].array, last[0].change

@@ -23,9 +23,9 @@ class CompanionBuilder:
         self,
         provider: Provider,
         workspace: Workspace,
-        guard: Callable[[Executable], Executable] = lambda executable: executable,
+        guard: Callable[[Executable, Dispatch], Executable] = lambda executable, _: executable,
     ) -> None:
-        """`guard` wraps each executable that is built."""
+        """`guard` wraps each executable that is built for a dispatch."""
         self._guard = guard
         self._provider = provider
         # Forced recompilation is for the dispatches of the plan; their tails may come from the
@@ -58,7 +58,7 @@ class CompanionBuilder:
         if configuration is None:
             return None
         built = Dispatch(operation, configuration, dispatch.provider, target)
-        return self._guard(provider.build(built, self._workspace))
+        return self._guard(provider.build(built, self._workspace), built)
 
 
 def stages_of(configuration: Configuration) -> int | None:

@@ -15,9 +15,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from gemmetry.domain.contracts import Buffer, Executable
 from gemmetry.domain.errors import LaunchError
+from gemmetry.engine.dispatches.launch_budget import HangWatch
 from gemmetry.engine.workers.guardian import (
     Process,
     collect,
@@ -140,13 +142,20 @@ class ReturnsOnce:
     before it has created many.
     """
 
-    def __init__(self, executable: Executable, copies: Copies) -> None:
+    def __init__(
+        self, executable: Executable, copies: Copies, watch: HangWatch | None = None
+    ) -> None:
         self._executable = executable
         self._copies = copies
+        self._watch = watch
         self._is_new = True
         self.device = executable.device
         self.facts = executable.facts
         self.writes_output = executable.writes_output
+
+    def watching(self, launches: int) -> AbstractContextManager[None]:
+        """A context within which so many launches run and end."""
+        return nullcontext() if self._watch is None else self._watch.watching(launches)
 
     def close(self) -> None:
         """Close the executable."""

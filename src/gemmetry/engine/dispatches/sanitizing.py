@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -21,14 +20,12 @@ import msgspec
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Stage, Verification
-from gemmetry.domain.record import Verdict
+from gemmetry.domain.outcome import Stage
 from gemmetry.domain.target import TargetKind
 from gemmetry.engine.dispatches.sanitized import LAUNCHING, SanitizedRequest
 from gemmetry.engine.workers.protocol import Hello
-from gemmetry.verification.checks.results import CheckOutcome, CheckResult, not_applicable
+from gemmetry.verification.checks.results import CheckResult, not_applicable
 from gemmetry.verification.companions import Companions, tail_operations
-from gemmetry.verification.protocol import with_check
 from gemmetry.verification.sanitizer import (
     PROGRAM,
     SanitizedRun,
@@ -49,15 +46,6 @@ SANITIZED = TargetKind.CUDA
 
 MAX_OUTPUT_BYTES = 1 << 20
 """The part of a tool's output that is examined."""
-
-
-def with_sanitizer(verdict: Verdict, result: CheckResult) -> Verdict:
-    """`verdict` with what a tool found; a warning changes a verdict that passed to ``warned``."""
-    updated = with_check(verdict, result)
-    if result.outcome is CheckOutcome.WARNED and updated.status is Verification.PASSED:
-        reason = f"{result.name}: {result.detail}"
-        updated = replace(updated, status=Verification.WARNED, reason=reason)
-    return updated
 
 
 def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:

@@ -40,6 +40,8 @@ def main(arguments: list[str]) -> int:
     """Serve until the parent sends Shutdown or is gone."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A timer ends a launch that hangs (launch_budget.py); the log then shows where it was.
+    faulthandler.register(signal.SIGALRM, chain=True)
     connection = socket.socket(fileno=int(arguments[0]))
     # Processes that a kernel forks take no part in the conversation. A copy that native code
     # creates keeps its descriptor, and the channel rejects it.
@@ -84,7 +86,7 @@ def _serve(channel: Channel, hello: Hello) -> None:
                     # Compile workers need neither numpy nor inputs nor verification.
                     from gemmetry.engine.dispatches.bench import Bench
 
-                    bench = Bench(channel, provider, hello, workspace)
+                    bench = Bench(channel, provider, hello, workspace, may_end=True)
                 bench.handle(request)
         channel.send(Answered())
 

@@ -112,6 +112,7 @@ def _flaw_of_round(taken: Round) -> str:
     others = (
         taken.first_launch_ns, taken.overhead_ns, taken.wall_launch_ns, taken.unsettled_change,
         taken.new_inputs_ratio, 1e9 * taken.seconds, 1e9 * taken.load_s,
+        1e9 * taken.elapsed_s, 1e9 * taken.waited_s,
         1e9 * taken.renewal_s, 1e9 * taken.quiet_wait_s, 1e9 * taken.runs_on_s,
     )  # fmt: skip
     if not _are_sane(value for value in others if value is not None):

@@ -86,6 +86,8 @@ class LaunchTable:
         version: of the profiler; "" where the file does not give it.
         source: the file.
         problems: whole sentences about what could not be read.
+        sections: of Nsight Compute that a summary (the details page) shows, by their identifiers;
+            the page lacks most of their metrics, which the report itself has.
     """
 
     tool: Tool
@@ -96,6 +98,7 @@ class LaunchTable:
     version: str = ""
     source: Path | None = None
     problems: list[str] = field(default_factory=list)
+    sections: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.infos)

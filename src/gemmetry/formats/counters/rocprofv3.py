@@ -16,7 +16,13 @@ from typing import TypeAlias
 from gemmetry.formats.counters.columns import Columns
 from gemmetry.formats.counters.launches import DURATION, LaunchInfo, LaunchTable, Triple
 from gemmetry.formats.readers import TraceFormat, rocpd, rocprofv3_csv, rocprofv3_json
-from gemmetry.formats.rocm.counted import CountedDispatch, CountedGpu, CountedProcess
+from gemmetry.formats.rocm.counted import (
+    CountedDispatch,
+    CountedGpu,
+    CountedProcess,
+    disagreement,
+    joined_values,
+)
 from gemmetry.formats.rocm.counter_folders import PassOfProcess, read_counter_folder
 from gemmetry.formats.rocm.rocpd_counters import read_rocpd_counters
 from gemmetry.formats.rocm.rocprofv3.counters import read_csv_counters
@@ -114,6 +120,7 @@ def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Count
     """The launches of each process over its passes."""
     by_owner: dict[_Owner, dict[_Key, _CountedLaunch]] = {}
     counts: dict[_Owner, set[int]] = {}
+    differing: set[str] = set()
     for one in passes:
         owner = _owner(one, passes)
         launches = by_owner.setdefault(owner, {})
@@ -124,10 +131,11 @@ def _joined(passes: Sequence[PassOfProcess], problems: list[str]) -> list[_Count
             key = (*same, before[same])
             before[same] += 1
             launch = launches.setdefault(key, _CountedLaunch(one.process, dispatch))
-            launch.values = {**dispatch.values, **launch.values}
+            launch.values = joined_values(launch.values, dispatch.values, differing)
     if any(len(numbers) > 1 for numbers in counts.values()):
         problems.append("the passes of rocprofv3 have different numbers of launches: those that "
                         "are missing in a pass lack its counters")  # fmt: skip
+    problems += disagreement(differing)
     return [launch for launches in by_owner.values() for launch in launches.values()]
 
 

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 
-from gemmetry.domain.units import counted
-from gemmetry.formats.events import TraceProblem
+from gemmetry.domain.units import counted, noun_for
+from gemmetry.formats.events import ProblemKind, TraceProblem
 from gemmetry.formats.json.structure import Structure
 
 CHUNK_BYTES = 512 << 10
@@ -48,6 +48,7 @@ _END = re.compile(rb"\}[ \t\r\n]*(\])[ \t\r\n]*(?=[,}\]]|\Z)")
 _SEPARATOR = re.compile(rb"[ \t\r\n,]*")
 _EMPTY = re.compile(rb"[ \t\r\n]*\]")
 _LONGEST_KEY = 256
+_BLANKS = rb"\s{0,4096}+"
 _LOOK_BACK = (1 << 12, 1 << 16)
 _MOST_TRIALS = 4
 _MOST_REPAIRED_BYTES = 1 << 20
@@ -70,6 +71,8 @@ class Text:
         self.is_partial = False
         """The file ends before the array does, cannot be read further, or has a place whose content
         cannot be determined."""
+        self.is_cut = False
+        """It is partial only because the file cannot be read further."""
         self.problems: list[TraceProblem] = []
         self.more_problems = 0
         self.left_out = 0
@@ -82,13 +85,14 @@ class Text:
     def fill(self) -> None:
         """Read one more chunk."""
         try:
-            more = self._file.read(self.chunk_bytes)
+            # More of what is already long: each call copies the buffer.
+            more = self._file.read(max(self.chunk_bytes, len(self.buffer) // 2))
         except (OSError, EOFError, ValueError) as error:
             # A compressed file that is truncated or damaged: the data before that point are good.
             # This problem is listed before those of the content, and is never left out.
             place = f"byte {self.offset + len(self.buffer)}"
             self.problems.insert(0, TraceProblem(place, f"the rest cannot be read: {error}"))
-            self.is_partial = True
+            self.is_cut, self.is_partial = not self.is_partial, True
             more = b""
         self.at_end = not more
         self.buffer += more
@@ -98,19 +102,54 @@ class Text:
         self.buffer = self.buffer[count:]
         self.offset += count
 
-    def note(self, offset: int, what: str) -> None:
+    def note(
+        self, offset: int, what: str, kind: ProblemKind = ProblemKind.DAMAGED, count: int = 1
+    ) -> None:
         """Record a problem at a byte of the (decompressed) file."""
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(TraceProblem(f"byte {offset}", what))
+            self.problems.append(TraceProblem(f"byte {offset}", what, kind, count))
         else:
             self.more_problems += 1
 
+    def lose(self, offset: int, what: str) -> None:
+        """Record an object at a byte of the file that cannot be used: the file is partial."""
+        self.left_out += 1
+        self.is_partial = True
+        self.note(offset, what)
+
     def all_problems(self) -> tuple[TraceProblem, ...]:
-        """The problems kept, and the number of those that were not."""
+        """The problems kept, before them how many objects are lost, and after them the number of
+        those that were not kept."""
+        found = tuple(self.problems)
+        if self.left_out:
+            what = (
+                f"{counted(self.left_out, 'event')} cannot be read and {_are(self.left_out)} lost"
+            )
+            lost = TraceProblem("file", what, ProblemKind.LOST_EVENTS, self.left_out)
+            found = (lost, *found)
         if not self.more_problems:
-            return tuple(self.problems)
+            return found
         more = f"{counted(self.more_problems, 'more place')} with such problems"
-        return (*self.problems, TraceProblem("file", more))
+        return (*found, TraceProblem("file", more, count=self.more_problems))
+
+    def note_rest(self, offset: int, rest: bytes) -> None:
+        """Record the text `rest` after the end of the document: other documents, or damage."""
+        strange = rest.lstrip(_SPACE + b"\0")
+        if not strange:
+            return
+        at = offset + len(rest) - len(strange)
+        if strange[:1] not in (b"{", b"["):
+            self.is_partial |= b'"ph"' in strange
+            size = counted(len(strange), "byte")
+            self.note(at, f"{size} after the end of the document are not read: {_shown(strange)}")
+            return
+        structure = Structure()
+        structure.feed(strange)
+        count = len(structure.spans) + (structure.depth > 0)
+        more = f", and {counted(count - 1, 'more document')} after it" if count > 1 else ""
+        what = f"a second trace begins here{more}: not read; give each trace a file of its own"
+        self.is_partial = True
+        self.note(at, what, ProblemKind.SECOND_DOCUMENT, max(count, 1))
 
 
 class Objects(Generic[T]):
@@ -121,6 +160,7 @@ class Objects(Generic[T]):
         decode: JSON text of an array -> its objects. Raises one of ``DECODE_ERRORS``.
         rescue: JSON text of one object that `decode` rejects -> the object, or the reason why it is
             left out.
+        again: matches what only the beginning of another document has: reading ends there.
     """
 
     def __init__(
@@ -128,7 +168,10 @@ class Objects(Generic[T]):
         text: Text,
         decode: Callable[[bytes], list[T]],
         rescue: Callable[[bytes], T | str],
+        again: re.Pattern[bytes],
     ) -> None:
+        self._again = again
+        self._has_ended = False
         self._text = text
         self._decode = decode
         self._rescue = rescue
@@ -185,6 +228,8 @@ class Objects(Generic[T]):
             text.fill()
             structure.feed(text.buffer[structure.seen :])
         objects = self._of_spans(structure.spans)
+        if self._has_ended:
+            return objects, True
         used = structure.spans[-1][1] if structure.spans else 0
         if structure.end is not None:
             self._note_between(used, structure.end)
@@ -204,13 +249,21 @@ class Objects(Generic[T]):
         if not spans:
             return []
         text = self._text
+        other = self._again.search(text.buffer, spans[0][0], spans[-1][1])
+        if other:
+            # The rest of another document looks like an object, too.
+            before = [span for span in spans if span[1] <= other.start()]
+            objects = self._of_spans(before)
+            begin, end = spans[len(before)]
+            self._ends_at(text.buffer[begin:end], text.offset + begin)
+            return objects
         try:
             begin, end = spans[0][0], spans[-1][1]
             if not text.buffer[:begin].strip(_SPACE + b","):
                 return self._decode(b"[" + text.buffer[begin:end] + b"]")
         except DECODE_ERRORS:
             pass
-        objects: list[T] = []
+        objects = []
         previous = 0
         for begin, end in spans:
             self._note_between(previous, begin)
@@ -219,12 +272,35 @@ class Objects(Generic[T]):
             try:
                 objects += self._decode(b"[" + one + b"]")
             except DECODE_ERRORS:
-                found = self._rescue(one)
-                if isinstance(found, str):
-                    text.left_out += 1
-                    text.note(text.offset + begin, found)
-                else:
-                    objects.append(found)
+                objects += self._rescued(one, text.offset + begin)
+        return objects
+
+    def _rescued(self, span: bytes, offset: int) -> list[T]:
+        """The objects of a span that does not decode. Two objects with an odd number of quotes each
+        look like one object with everything between them, so it is cut where objects may begin:
+        where the same key follows as at its beginning."""
+        found = self._rescue(span)
+        if not isinstance(found, str):
+            return [found]
+        cuts = [0]
+        if first := _first_key(span, 0):
+            ends = (match.end() for match in _BOUNDARY.finditer(span))
+            cuts += [at for at in ends if _first_key(span, at) == first]
+        if len(cuts) == 1:
+            self._text.lose(offset, found)
+            return []
+        objects: list[T] = []
+        for begin, end in zip(cuts, [*cuts[1:], len(span)], strict=True):
+            one = span[begin:end].rstrip(_SPACE + b",")
+            try:
+                objects += self._decode(b"[" + one + b"]")
+                continue
+            except DECODE_ERRORS:
+                better = self._rescue(one)
+            if isinstance(better, str):
+                self._text.lose(offset + begin, better)
+            else:
+                objects.append(better)
         return objects
 
     def _note_between(self, begin: int, end: int) -> None:
@@ -232,10 +308,9 @@ class Objects(Generic[T]):
         text = self._text
         between = text.buffer[begin:end].lstrip(_SPACE + b",")
         strange = between.rstrip(_SPACE + b",")
-        if strange:
-            text.left_out += 1
+        if strange and not self._ends_at(strange, text.offset + end - len(between)):
             at = text.offset + end - len(between)
-            text.note(at, f"left out because it is not an event: {_shown(strange)}")
+            text.lose(at, f"left out because it is not an event: {_shown(strange)}")
 
     def _skip_damage(self) -> bool:
         """Handle an object at the beginning of the buffer that has no end. Returns whether nothing
@@ -254,6 +329,8 @@ class Objects(Generic[T]):
             return True
         text.is_partial = True
         self._breaks += 1
+        if self._ends_at(left, here, most=1 << 16):
+            return True
         after = _BOUNDARY.search(text.buffer) if self._breaks <= MOST_BREAKS else None
         if after is None:
             if self._breaks > MOST_BREAKS:
@@ -264,13 +341,24 @@ class Objects(Generic[T]):
             text.note(here, what)
             text.advance(len(text.buffer))
             return True
-        text.left_out += 1
         there = text.offset + after.end()
-        text.note(
+        text.lose(
             here, f"this event has no end: it is left out, and reading continues at byte {there}"
         )
         text.advance(after.end())
         return False
+
+    def _ends_at(self, damaged: bytes, offset: int, most: int = MOST_OBJECT_BYTES) -> bool:
+        """Whether another document begins in the `damaged` text, at this byte: this one was cut
+        short, and reading ends."""
+        if self._again.search(damaged, 0, most) is None:
+            return False
+        text = self._text
+        what = "the trace is cut short here, and a second one begins: not read"
+        text.note(offset, what, ProblemKind.SECOND_DOCUMENT)
+        text.is_partial = text.at_end = self._has_ended = True
+        text.advance(len(text.buffer))
+        return True
 
 
 class ArrayReader(Generic[T]):
@@ -295,8 +383,8 @@ class ArrayReader(Generic[T]):
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self.text = Text(file, chunk_bytes)
-        self._objects = Objects(self.text, decode, rescue)
         self._keys = Keys([key])
+        self._objects = Objects(self.text, decode, rescue, self._keys.whole)
         self.head = b"{"
         """The document's outermost object up to the array's key: an object without its ``}``."""
         self.tail = b""
@@ -311,8 +399,10 @@ class ArrayReader(Generic[T]):
 
     def _to_array(self) -> None:
         text = self.text
-        while not text.buffer.strip() and not text.at_end and len(text.buffer) < MOST_HEAD_BYTES:
+        while not text.buffer.strip() and not text.at_end and len(text.buffer) < CHUNK_BYTES:
             text.fill()
+        if text.buffer.lstrip()[:1] not in (b"{", b"["):
+            return  # It is no JSON document, however long it is.
         if text.buffer.lstrip()[:1] == b"[":
             text.advance(text.buffer.index(b"[") + 1)
             self.head, self.found = b"", True
@@ -329,7 +419,7 @@ class ArrayReader(Generic[T]):
                     return
             if text.at_end or len(text.buffer) > MOST_HEAD_BYTES:
                 return
-            searched = self._keys.unread_from(text.buffer, structure.seen)
+            searched = self._keys.unread_from(text.buffer, searched)
             text.fill()
 
     def _keep_tail(self) -> None:
@@ -337,6 +427,21 @@ class ArrayReader(Generic[T]):
         while not text.at_end and len(text.buffer) < MOST_HEAD_BYTES:
             text.fill()
         self.tail, text.buffer = text.buffer, b""
+        structure = Structure()
+        end: int | None = 0
+        if self.head:
+            structure.feed(self.tail)
+            end = None if structure.end is None else structure.end + 1
+        if end is not None:
+            # What cannot be read after the end of the document is no part of it.
+            text.is_partial &= not text.is_cut or text.left_out > 0
+            text.note_rest(text.offset + end, self.tail[end:])
+            self.tail = self.tail[:end]
+        again = self._keys.whole.search(self.tail)
+        if again:
+            what = "a second trace begins before this byte, and the first is cut short: not read"
+            text.note(text.offset + again.start(), what, ProblemKind.SECOND_DOCUMENT)
+            text.is_partial, self.tail = True, b""
 
 
 class Keys:
@@ -344,7 +449,9 @@ class Keys:
 
     def __init__(self, keys: Collection[str]) -> None:
         self.whole = key_pattern(keys)
-        self._begun = re.compile(rb'(?<!\\)"(?:' + _names(keys) + rb')"\s*+:?\s*+\Z')
+        self._begun = re.compile(
+            rb'(?<!\\)"(?:' + _names(keys) + rb')"' + _BLANKS + b":?" + _BLANKS + rb"\Z"
+        )
 
     def unread_from(self, text: bytes, start: int) -> int:
         """The first position (not before `start`) at which a key may begin in `text` whose ``[``
@@ -360,7 +467,7 @@ class Keys:
 def key_pattern(keys: Collection[str]) -> re.Pattern[bytes]:
     """Matches one of `keys` with the ``[`` of its array. In valid JSON it matches only keys: a
     quote within a string has a backslash before it."""
-    return re.compile(rb'(?<!\\)"(' + _names(keys) + rb')"\s*:\s*\[')
+    return re.compile(rb'(?<!\\)"(' + _names(keys) + rb')"' + _BLANKS + b":" + _BLANKS + rb"\[")
 
 
 def _names(keys: Collection[str]) -> bytes:
@@ -408,6 +515,15 @@ def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
         if last is not None:
             return last
     return None
+
+
+def _first_key(text: bytes, at: int) -> bytes:
+    found = re.compile(rb'\{[ \t\r\n]*"([^"\\]{1,40})"').match(text, at)
+    return found[1] if found else b""
+
+
+def _are(count: int) -> str:
+    return noun_for(count, "is", "are")
 
 
 def _shown(text: bytes) -> str:

@@ -95,6 +95,7 @@ class GpuArgs(_CollectiveArguments, gc=False):
     grid: Any = None
     block: Any = None
     bytes: Number = None
+    graph: Number = msgspec.field(default=None, name="graph id")
 
 
 class OperatorArgs(_CollectiveArguments, gc=False):

@@ -7,6 +7,7 @@ columns and one piece of the file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from gemmetry.domain.units import counted
 from gemmetry.formats.events import (
     MISSING,
     AnnotationRows,
@@ -25,6 +27,7 @@ from gemmetry.formats.events import (
     Int32,
     Int64,
     OperatorRows,
+    ProblemKind,
     TraceProblem,
     TraceRows,
 )
@@ -33,6 +36,7 @@ from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader,
 from gemmetry.formats.json.repair import repaired
 from gemmetry.formats.kineto import events as typed
 from gemmetry.formats.kineto.grids import LaunchGrids, workgroups
+from gemmetry.formats.kineto.processes import with_parts
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts
 from gemmetry.formats.spool import Spool
@@ -69,6 +73,13 @@ _METADATA = (
     *_VERSIONS, "distributedInfo", "baseTimeNanoseconds", "host_name", "trace_id",
     "deviceProperties",
 )  # fmt: skip
+
+_LOSS = re.compile(
+    rb'(?<!\\)"([\w .:-]{0,40}(?:dropped|lost|discarded|data.?loss|buffer.?overflow)'
+    rb'[\w .:-]{0,40})"\s*:\s*"?(\d{1,30}|true)\b',
+    re.IGNORECASE,
+)
+"""Keys of a document that count what its recorder could not keep."""
 
 _TABLE_OF = {category: table for table, categories in _TABLES.items() for category in categories}
 
@@ -118,6 +129,7 @@ class _KinetoBuilder:
         self._piece: Sequence[typed.Event] = ()
         self._names = Names()
         self._threads: Numbers[tuple[bytes, bytes]] = Numbers()
+        self._lanes: Numbers[bytes] = Numbers()
         self._arguments: Numbers[tuple[bytes, bytes, bytes, bytes]] = Numbers()
         self._collectives: dict[tuple[Any, ...], int] = {}
         self._calls_of_collectives: list[CollectiveCall] = []
@@ -128,6 +140,8 @@ class _KinetoBuilder:
         self._launched: list[Int64] = [np.zeros(0, np.int64)]
         self._grids: list[Int32] = [np.zeros((0, 3), np.int32)]
         self._blocks: list[Int32] = [np.zeros((0, 3), np.int32)]
+        self._of_graphs: list[Int64] = [np.zeros((0, 3), np.int64)]
+        """Process, graph and correlation of the kernels of graphs."""
         self._faults: dict[str, tuple[_Fault, int]] = {}
         self._adders = {
             "gpu": self._add_gpu,
@@ -148,6 +162,16 @@ class _KinetoBuilder:
             if group:
                 self._adders[table](group)
         self._events += len(events)
+
+    def _gpu_times(self, events: list[typed.Event]) -> tuple[Int64, Int64]:
+        """Start and duration in ns; both are 0 for work without a usable time, which
+        :mod:`gemmetry.traces.missing` leaves out and counts."""
+        start, no_start = nanoseconds([event.ts for event in events])
+        duration, no_duration = nanoseconds([event.dur for event in events])
+        bad = duration < 0
+        bad[no_start + no_duration] = True
+        start[bad] = duration[bad] = 0
+        return start, duration
 
     def _times(self, events: list[typed.Event]) -> tuple[list[typed.Event], Int64, Int64]:
         """The events that have a time, with start and duration in ns."""
@@ -198,8 +222,16 @@ class _KinetoBuilder:
         return ids
 
     def _add_gpu(self, events: list[typed.Event]) -> None:
-        events, start, duration = self._times(events)
+        start, duration = self._gpu_times(events)
         args = _decode_args(events, typed.GpuArgs)
+        lanes = [self._lanes[pid] for pid in texts([event.pid for event in events])]
+        of_graphs = [
+            (lane, typed.whole(a.graph), typed.whole(a.correlation))
+            for lane, a in zip(lanes, args, strict=True)
+            if a.graph is not None
+        ]
+        if of_graphs:
+            self._of_graphs.append(np.array(of_graphs, np.int64))
         self._gpu.add(
             GpuRows(
                 start_ns=start,
@@ -214,6 +246,7 @@ class _KinetoBuilder:
                 block=_triples([a.block for a in args]),
                 bytes=_wholes([a.bytes for a in args]),
                 collective=self._collective_ids(args),
+                part=np.array(lanes, np.int64).astype(np.int16),
             )
         )
 
@@ -284,6 +317,7 @@ class _KinetoBuilder:
         for half in damaged:
             place = 0 if half == "before" else reader.text.offset
             reader.text.note(place, f"the part {half} the events is damaged")
+        stated = _stated_losses(reader.head, reader.tail)
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
@@ -292,8 +326,11 @@ class _KinetoBuilder:
             grid=np.concatenate(self._grids),
             block=np.concatenate(self._blocks),
         )
-        gpu = workgroups(self._gpu.all(), launches, names, self._calls.pieces())
-        calls, operators, left_out = host_rows(gpu, self._calls, self._operators)
+        threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
+        lanes = list(map(_process_name, self._lanes))
+        gpu, parts = with_parts(self._gpu.all(), lanes, threads, self._calls, self._operators)
+        gpu = workgroups(gpu, launches, names, self._calls.pieces())
+        calls, operators, left_out = host_rows(gpu, self._calls, self._operators, names)
         return TraceRows(
             format="kineto",
             events=self._events + reader.text.left_out,
@@ -301,7 +338,7 @@ class _KinetoBuilder:
             names=names,
             arguments=tuple(typed.operator_arguments(raws) for raws in self._arguments),
             collectives=tuple(self._calls_of_collectives),
-            threads=tuple(_thread_name(*key) for key in self._threads),
+            threads=tuple(map("/".join, threads)),
             gpu=gpu,
             calls=calls,
             operators=operators,
@@ -312,17 +349,44 @@ class _KinetoBuilder:
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),
             versions=_versions(outer, distributed),
-            problems=(*reader.text.all_problems(), *self._problems()),
-            partial=reader.text.is_partial,
+            problems=(
+                *stated,
+                *reader.text.all_problems(),
+                *self._problems(),
+                *self._graph_problems(),
+            ),
+            partial=reader.text.is_partial or bool(stated),
+            parts=parts,
             host_rows_left_out=left_out,
         )
+
+    def _graph_problems(self) -> list[TraceProblem]:
+        """Launches of graphs that have fewer kernels than other launches of the same graph."""
+        found: list[TraceProblem] = []
+        if len(self._of_graphs) == 1:
+            return found
+        every = np.concatenate(self._of_graphs)
+        every = every[(every[:, 1:] > 0).all(axis=1)]
+        launches, kernels = np.unique(every, axis=0, return_counts=True)
+        for graph in sorted(set(map(tuple, launches[:, :2].tolist()))):
+            counts = kernels[(launches[:, :2] == graph).all(axis=1)]
+            most = int(counts.max())
+            lost = int((most - counts).sum())
+            if lost:
+                short, whole = int((counts < most).sum()), len(counts)
+                what = (
+                    f"{short:,} of {counted(whole, 'launch', 'launches')} have fewer kernels than "
+                    f"the others, which have {most:,}: {lost:,} are not in the file"
+                )
+                found.append(TraceProblem(f"graph {graph[1]}", what, ProblemKind.NO_WORK, lost))
+        return found
 
     def _problems(self) -> list[TraceProblem]:
         found = []
         for what, (first, count) in sorted(self._faults.items(), key=lambda item: item[1]):
             more = f" (so have {count - 1} more)" if count > 1 else ""
             where = f"event {first.place} ({first.name!r})"
-            found.append(TraceProblem(where, f"has {what}{more}"))
+            found.append(TraceProblem(where, f"has {what}{more}", ProblemKind.DAMAGED, count))
         return found
 
 
@@ -370,9 +434,19 @@ def _small(values: Sequence[typed.Number]) -> Any:
     return np.clip(_wholes(values), -1, 2**31 - 1).astype(np.int32)
 
 
-def _thread_name(pid: bytes, tid: bytes) -> str:
-    parts = (part.decode("utf-8", "replace").strip('"') for part in (pid, tid))
-    return "/".join(parts)
+def _stated_losses(*texts: bytes) -> list[TraceProblem]:
+    """What the recorder itself states to be missing, in a key of the document."""
+    found = []
+    for key, text in (match.groups() for one in texts for match in _LOSS.finditer(one)):
+        count = 1 if text == b"true" else int(text[:18])
+        if count:
+            what = f"its recorder states {key.decode()}: {text.decode()[:18]}"
+            found.append(TraceProblem("file", what, ProblemKind.LOST_EVENTS, count))
+    return found
+
+
+def _process_name(text: bytes) -> str:
+    return text.decode("utf-8", "replace").strip('"')
 
 
 def _at_least_0(value: Any) -> int | None:

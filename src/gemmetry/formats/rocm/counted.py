@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import isclose, prod
 from typing import Any
 
 from gemmetry.formats.events import MISSING
 from gemmetry.formats.rocm.rows import rank_of
+
+_AGREE = 0.1
+"""Relative difference of a counter between two passes that is taken for their noise: cycles vary
+from one execution to the next, and figures that mix passes vary as much."""
 
 _RANK_ARGUMENT = re.compile(r"--rank(?:=|\s+)(\d{1,9})(?:\s|\Z)")
 
@@ -92,6 +96,22 @@ class CountedProcess:
         """Whether counters were collected."""
         return any(one.values for one in self.dispatches)
 
+    def join_replays(self) -> None:
+        """Make one dispatch of those that rocprofv3 replayed, once for each group of counters.
+
+        A replay has the number, GPU, kernel and grid of the first execution, and another time.
+        Time and counters are those of the first pass that has them.
+        """
+        kept: dict[tuple[object, ...], CountedDispatch] = {}
+        differing: set[str] = set()
+        for place, one in enumerate(self.dispatches):
+            key = one.device, one.number, one.kernel, one.grid, one.block
+            first = kept.setdefault(key if one.number >= 0 else (place,), one)
+            if first is not one:
+                first.values = joined_values(first.values, one.values, differing)
+        self.dispatches = list(kept.values())
+        self.problems += disagreement(differing)
+
     def take_rank(self, environment: Mapping[str, Any], command: str) -> None:
         """The rank according to the process's environment, else its command line."""
         rank, _ = rank_of([environment])
@@ -100,6 +120,31 @@ class CountedProcess:
             self.rank, self.rank_source = rank, "environment"
         elif found:
             self.rank, self.rank_source = int(found[1]), "command line"
+
+
+def joined_values(
+    values: Mapping[str, float], more: Mapping[str, float], differing: set[str]
+) -> dict[str, float]:
+    """The counters of two passes over the same dispatch; of a counter that both have, the first.
+
+    Args:
+        differing: the names of counters on which the passes disagree are added to it.
+    """
+    differing |= {
+        name
+        for name in values.keys() & more.keys()
+        if not isclose(values[name], more[name], rel_tol=_AGREE)
+    }
+    return {**more, **values}
+
+
+def disagreement(differing: Collection[str]) -> list[str]:
+    """The problem that passes disagree on counters; [] if they do not."""
+    if not differing:
+        return []
+    named = ", ".join(sorted(differing))
+    return [f"passes over the same launch differ by more than {_AGREE:.0%} in {named}: the first "
+            "pass is shown, and figures that mix passes are as uncertain"]  # fmt: skip
 
 
 def counted_gpu(value: Callable[[str], Any]) -> CountedGpu | None:

@@ -33,7 +33,9 @@ from gemmetry.formats.rocm.rows import (
     gpu_rows,
     integers,
     kernel_name,
+    process_parts,
     rank_of,
+    usable_times,
 )
 
 ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -66,8 +68,8 @@ def read_rocpd(path: Path) -> TraceRows | None:
         if not suffixes:
             return None
         builder = _RocpdRowsBuilder(opened.database, opened.columns)
-        for suffix in suffixes:
-            builder.add(suffix)
+        for process, suffix in enumerate(suffixes):
+            builder.add(suffix, process)
         return builder.rows()
 
 
@@ -130,9 +132,15 @@ class _RocpdRowsBuilder(RowsBuilder):
         self._tables = tables
         self._host: str | None = None
         self._environments: list[dict[str, Any]] = []
+        """Of each process."""
+        self._process = 0
+        self._pids: list[int] = []
+        """The process of each thread, as a number."""
 
-    def add(self, suffix: str) -> None:
-        """The tables of one process."""
+    def add(self, suffix: str, process: int) -> None:
+        """The tables of one process, which has this number."""
+        self._process = process
+        before = len(self._environments)
         try:
             self._add_information(suffix)
             self._add_kernels(suffix)
@@ -144,6 +152,10 @@ class _RocpdRowsBuilder(RowsBuilder):
             where = f"tables {suffix.lstrip('_') or 'of the process'}"
             self._problems.append(TraceProblem(where, f"cannot be read any further: {error}"))
             self._partial = True
+        del self._environments[before + 1 :]
+        if len(self._environments) == before:
+            self._environments.append({})
+        self._pids += [process] * (len(self._threads) - len(self._pids))
 
     def _add_information(self, suffix: str) -> None:
         columns = "id, type, type_index, product_name, name"
@@ -168,7 +180,7 @@ class _RocpdRowsBuilder(RowsBuilder):
         query = rows_query(DISPATCH, suffix, self._tables, ("d.kernel_id", *_SIZES))
         symbols = self._symbols(suffix)
         for rows in self._blocks(query):
-            start, duration, rest = self._timed(rows)
+            start, duration, rest = self._gpu_times(rows)
             _, _, stack, agent, stream, queue, _, _, kernel, *sizes = rest
             self._gpu.add(
                 gpu_rows(
@@ -181,6 +193,7 @@ class _RocpdRowsBuilder(RowsBuilder):
                     correlation=_whole(stack),
                     block=_triples(sizes[:3]),
                     work_items=_triples(sizes[3:]),
+                    part=self._process,
                 )
             )
 
@@ -189,7 +202,7 @@ class _RocpdRowsBuilder(RowsBuilder):
         query = rows_query(_COPY, suffix, self._tables, more)
         strings = self._strings(suffix)
         for rows in self._blocks(query):
-            start, duration, rest = self._timed(rows)
+            start, duration, rest = self._gpu_times(rows)
             _, _, stack, _, stream, queue, _, _, name, target, source, size = rest
             to, origin = self._devices(suffix, target), self._devices(suffix, source)
             self._gpu.add(
@@ -202,6 +215,7 @@ class _RocpdRowsBuilder(RowsBuilder):
                     stream=_first(stream, queue),
                     correlation=_whole(stack),
                     size=_whole(size).tolist(),
+                    part=self._process,
                 )
             )
 
@@ -217,13 +231,21 @@ class _RocpdRowsBuilder(RowsBuilder):
             kinds = [_kind(categories.get(c, "")) for c in category]
             texts = [_message(t) or strings.get(n, "") for n, t in zip(name, recorded, strict=True)]
             named = self._numbered(texts)
-            on = self._on((str(p), str(t)) for p, t in zip(process, thread, strict=True))
+            # Each process counts its processes and threads by itself.
+            lead = f"{self._process}:" if self._process else ""
+            on = self._on((f"{lead}{p}", str(t)) for p, t in zip(process, thread, strict=True))
             numbers = _whole(stack)
             for kind in HostKind:
                 these = np.array([one is kind for one in kinds], bool)
                 if these.any():
                     columns = start[these], duration[these], named[these], on[these]
                     self._add_host(kind, *columns, numbers[these])
+
+    def _gpu_times(self, rows: list[tuple[Any, ...]]) -> tuple[Int64, Int64, list[list[Any]]]:
+        """Start and duration in ns, both 0 for work without a usable time, and the columns."""
+        self.events += len(rows)
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        return *usable_times(_whole(columns[0]), _whole(columns[1])), columns
 
     def _timed(self, rows: list[tuple[Any, ...]]) -> tuple[Int64, Int64, list[list[Any]]]:
         good = [
@@ -281,7 +303,13 @@ class _RocpdRowsBuilder(RowsBuilder):
     def rows(self) -> TraceRows:
         """All collected rows."""
         rank, world = rank_of(self._environments)
-        return self._trace_rows("rocpd", rank=rank, world_size=world, host=self._host)
+        return self._trace_rows(
+            "rocpd",
+            rank=rank,
+            world_size=world,
+            host=self._host,
+            parts=process_parts(range(len(self._environments)), self._environments, self._pids),
+        )
 
 
 def rows_query(table: str, suffix: str, tables: dict[str, set[str]], more: tuple[str, ...]) -> str:

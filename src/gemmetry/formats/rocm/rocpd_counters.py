@@ -45,6 +45,7 @@ def read_rocpd_counters(path: Path) -> list[CountedProcess]:
                 _read(process, opened, suffix)
             except ERRORS as error:
                 process.problems.append(f"{path.name} cannot be read any further: {error}")
+            process.join_replays()
             found.append(process)
     return found
 

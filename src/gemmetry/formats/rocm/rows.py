@@ -20,6 +20,7 @@ from gemmetry.formats.events import (
     OperatorArguments,
     OperatorRows,
     Rows,
+    TracePart,
     TraceProblem,
     TraceRows,
 )
@@ -72,6 +73,7 @@ def gpu_rows(
     work_items: Triples | None = None,
     block: Triples | None = None,
     size: Sequence[int] | None = None,
+    part: int = 0,
 ) -> GpuRows:
     """Rows of one kind.
 
@@ -86,6 +88,7 @@ def gpu_rows(
         work_items: the grid as rocprofv3 records it, in threads.
         block: threads of a workgroup.
         size: bytes.
+        part: number of the process.
     """
     count = len(start)
     zeros = np.zeros((count, 3), np.int64)
@@ -106,6 +109,7 @@ def gpu_rows(
         block=threads.astype(np.int32),
         bytes=integers(size) if size is not None else _missing(count),
         collective=np.full(count, MISSING, np.int32),
+        part=np.full(count, min(part, 2**15 - 1), np.int16),
     )
 
 
@@ -241,11 +245,44 @@ class RowsBuilder:
         )
 
 
+def usable_times(start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """Start and duration in ns of work on GPUs; both are 0 where a time is not usable, which
+    :mod:`gemmetry.traces.missing` leaves out and counts, as for every format."""
+    good = (start >= 0) & (end >= start) & (end < LATEST_NS)
+    return np.where(good, start, 0), np.where(good, end - start, 0)
+
+
+def process_parts(
+    pids: Sequence[Any], environments: Sequence[Mapping[str, Any]], of_thread: Sequence[int]
+) -> tuple[TracePart, ...]:
+    """The processes of a file as its parts; () for a file of one process.
+
+    Args:
+        pids: number of each process, for display.
+        environments: environment variables of each, which hold its rank.
+        of_thread: the process of each thread, as an index.
+    """
+    if len(environments) < 2:
+        return ()
+    ranks = [_first(environment, _RANK) for environment in environments]
+    if len(set(ranks)) < len(ranks):
+        ranks = [None] * len(ranks)
+    return tuple(
+        TracePart(
+            f"process {pid}",
+            rank,
+            tuple(thread for thread, process in enumerate(of_thread) if process == index),
+        )
+        for index, (pid, rank) in enumerate(zip(pids, ranks, strict=True))
+    )
+
+
 def rank_of(environments: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    """Rank and number of ranks, where the file contains a single process whose environment has the
-    variables of torchrun, Open MPI, PMIx or Slurm."""
+    """Rank and number of ranks, from the variables of torchrun, Open MPI, PMIx or Slurm; of several
+    processes only the number, where they agree."""
     if len(environments) != 1:
-        return None, None
+        worlds = {_first(environment, _WORLD) for environment in environments}
+        return None, worlds.pop() if len(worlds) == 1 else None
     return _first(environments[0], _RANK), _first(environments[0], _WORLD)
 
 

@@ -54,6 +54,10 @@ class GluonProvider(BaseProvider):
         tile = parse_tile(name)
         return tile.configuration if tile and not tile.method else None
 
+    def why_not(self, name: str, operation: Operation, target: Target) -> str | None:
+        tile = parse_tile(name)
+        return None if tile is None else tiles.why_unsuitable(tile, operation)
+
     def compiles_ahead(self, target: Target) -> bool:
         return target.is_gpu
 

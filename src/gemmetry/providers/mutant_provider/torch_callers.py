@@ -3,6 +3,7 @@ which stream they run, and whose memory holds the results. CUDA and Triton share
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
@@ -111,6 +112,18 @@ def forked(submit: Submit, *, joined: bool = False) -> Submit:
     return launched
 
 
+def wrong_once_in_300(submit: Submit) -> Submit:
+    """Negates one element of the result in every 300th launch."""
+    launches = itertools.count(1)
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        submit(inputs, output)
+        if next(launches) % 300 == 0:
+            output.view(-1)[-1].neg_()
+
+    return launched
+
+
 def in_turn(count: int) -> Callable[[Submit], Returns]:
     """Returns results in `count` buffers of its own, in turn."""
 
@@ -150,6 +163,7 @@ GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
     "packs_by_version": packs_by_version,
     "copies_in_graphs": copies_in_graphs,
     "default_stream": on_default_stream,
+    "wrong_once_in_300": wrong_once_in_300,
     "fork_not_joined": forked,
     "fork_not_joined_short": forked,
     "fork_joined": partial(forked, joined=True),

@@ -75,6 +75,14 @@ class TritonProvider(BaseProvider):
         tile = tiles.parse_tile(name)
         return tile.configuration if tile else None
 
+    def why_not(self, name: str, operation: Operation, target: Target) -> str | None:
+        tile, architecture = tiles.parse_tile(name), architecture_of(target)
+        if tile is None:
+            return None
+        if architecture is None:
+            return tiles.wrong_method(tile, operation, None)
+        return tiles.why_invalid(tile, operation, architecture)
+
     def compiles_ahead(self, target: Target) -> bool:
         return target.is_gpu
 

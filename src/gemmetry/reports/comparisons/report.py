@@ -268,11 +268,20 @@ def how_judged(candidate: CandidateComparison, confidence: float) -> str:
         return ""
     used = Counter(str(comparison.pairing) for comparison in tested)
     by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
-    intervals = "its interval" if len(tested) == 1 else "intervals that hold jointly"
-    how = " (Bonferroni)" if len(tested) > 1 else ""
+    level = units.format_percent(confidence)
+    if len(tested) == 1:
+        how = f"its interval at {level}"
+    elif any(comparison.divisor < comparison.family for comparison in tested):
+        error = units.format_percent(1 - confidence)
+        how = (
+            f"intervals of which at most {error} are expected to be wrong among those that show a "
+            f"difference, and among those that show none (Benjamini & Yekutieli)"
+        )
+    else:
+        how = f"intervals that hold jointly at {level} (Bonferroni)"
     text = (
-        f"{len(tested)} judged by {intervals} at {units.format_percent(confidence)}{how}, from "
-        f"{by}; differences of up to {_relevant(tested)} count as none"
+        f"{len(tested)} judged by {how}, from {by}; "
+        f"differences of up to {_relevant(tested)} count as none"
     )
     if any(_departs_from_medians(change) for change in candidate.changes):
         label = candidate.label

@@ -38,6 +38,7 @@ from gemmetry.reports.labels import (
     difference_sign,
     format_half_width,
     format_ratio,
+    noted_checks,
     operation_title,
     outcome_counts,
     shorten_configurations,
@@ -86,7 +87,7 @@ def print_table(
         console.print()
     _print_groups(records, console, relative, marks)
     print_failures(records, console)
-    _print_footer(records, console, relative, marks, result_set.path)
+    _print_footer(records, console, relative, marks, result_set)
 
 
 def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
@@ -254,7 +255,13 @@ def _print_verified(records: Sequence[Record], console: Console) -> bool:
     if refused:
         many = counted(sum(refused), "small shape")
         console.print(Text(f"Refused: {many}, by {len(refused)} of {len(records)} dispatches"))
-    return bool(checks or refused)
+    noted = [(word, noted_checks(records, word)) for word in ("incomplete", "property")]
+    for word, found in noted:
+        if found:
+            named = ", ".join(f"{check} ({count})" for check, count in found.items())
+            what = "Cut short" if word == "incomplete" else "Properties"
+            console.print(Text(f"{what}: {named}, of {counted(len(records), 'dispatch')}"))
+    return bool(checks or refused or any(found for _, found in noted))
 
 
 def _print_footer(
@@ -262,8 +269,9 @@ def _print_footer(
     console: Console,
     relative: Speedups | None,
     marks: RunMarks,
-    folder: str,
+    result_set: ResultSet,
 ) -> None:
+    folder = result_set.path
     console.print()
     if relative is not None and relative.means:
         means = ", ".join(
@@ -276,7 +284,7 @@ def _print_footer(
         console.print(Text(
             f"Speed relative to {best}{label}, geometric mean (operations): {means}"
         ))  # fmt: skip
-    for line in run_state_lines(marks):
+    for line in run_state_lines(marks, result_set.remarks):
         print_line(Text(line), console)
     kinds = marks.counts(records)
     if kinds:

@@ -9,7 +9,8 @@ from gemmetry.analysis.history.changes import HistoryChanges
 from gemmetry.analysis.history.checking import LOST, HistoryCheck, JudgedChange, LostDispatch
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
-from gemmetry.domain.units import format_ns
+from gemmetry.domain.units import format_ns, format_percent
+from gemmetry.reports.history.rows import undecided_text
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.quantiles import median
 
@@ -59,6 +60,8 @@ _SERIES = (
            Direction.LOWER_IS_BETTER, format_ns),
     Column("level_ns", NUMBER, "ns", "Median of the medians since its last change.",
            Direction.LOWER_IS_BETTER, format_ns),
+    Column("power", NUMBER, "", "Share of cases in which a change of five times the threshold would"
+           " be found; below 0.8 that none was is undecided.", Direction.NONE, format_percent),
     Column("changes", INTEGER, "", "Changes that are not noise."),
     Column("last_change", TEXT, "", "Time of the last of them."),
     Column("last_cause", TEXT, "", "ChangeCause of the last of them."),
@@ -101,6 +104,7 @@ def check_document(check: HistoryCheck) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "has_alarm": check.has_alarm,
+        "has_failed": check.has_failed,
         "latest": check.latest,
         "fail_on": list(check.fail_on),
         "devices": [_device(found) for found in check.devices],
@@ -170,7 +174,10 @@ def _device(found: HistoryChanges) -> dict[str, Any]:
         "runs": len(runs),
         "series": len(found.history.keys),
         "tested": found.tested,
-        "too_short": found.is_too_short,
+        "too_short": found.is_undecided,
+        "undecided_series": len(found.undecided),
+        "undecided": undecided_text(found),
+        "measured_again": [runs[number].id for number in sorted(found.history.measured_again)],
         "confidence": found.confidence,
         "first": runs[0].time,
         "last": runs[-1].time,
@@ -238,8 +245,7 @@ def _series_row(check: HistoryCheck, found: HistoryChanges, series: int) -> dict
     reference = history.references[series]
     real = [one for one in changes_of(check, found, series) if one.change.cause != "noise"]
     last = real[-1] if real else None
-    since = [p.median_ns for p in history.points[series][last.change.run if last else 0 :]
-             if p is not None and p.median_ns]  # fmt: skip
+    since = history.level_of(series, last.change.run if last else 0)
     key = history.keys[series]
     return {
         "device": history.device,
@@ -254,7 +260,8 @@ def _series_row(check: HistoryCheck, found: HistoryChanges, series: int) -> dict
         "median_ns": latest and latest.median_ns,
         "low_ns": latest and latest.low_ns,
         "high_ns": latest and latest.high_ns,
-        "level_ns": median(since) if since else None,
+        "level_ns": median(since) if since.size else None,
+        "power": found.power(series, found.decisive).share if measured else None,
         "changes": len(real),
         "last_change": last and last.run.time,
         "last_cause": last and str(last.change.cause),

@@ -11,7 +11,12 @@ from gemmetry.analysis.history.checking import HistoryCheck, JudgedChange, LostD
 from gemmetry.domain.units import counted
 from gemmetry.reports.dispatches.junit import set_counts, xml_document, xml_text
 from gemmetry.reports.history.documents import change_table, check_document
-from gemmetry.reports.history.rows import HappeningRow, happening_rows
+from gemmetry.reports.history.rows import (
+    HappeningRow,
+    again_text,
+    happening_rows,
+    undecided_text,
+)
 from gemmetry.reports.tables.files import write_atomically
 from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.markdown import escape, table_lines
@@ -45,7 +50,8 @@ def write_check(check: HistoryCheck, path: Path) -> None:
 
 def check_junit(check: HistoryCheck) -> bytes:
     """A suite for each device class, with a case for each of its series. Alarms are failures; other
-    new changes count as skipped, with the cause as their message."""
+    new changes count as skipped, with the cause as their message. What is undecided is a failure
+    where the check fails on it, else skipped."""
     root = ElementTree.Element("testsuites", name="gemmetry history")
     every: list[str] = []
     for found in check.devices:
@@ -62,9 +68,10 @@ def check_junit(check: HistoryCheck) -> bytes:
         for lost in check.lost:
             if lost.found is found and lost.is_new:
                 new.setdefault(lost.series, []).append(lost)
+        fails = check.undecided_fails and found in check.undecided
         counters = [
             _add_case(suite, history.keys[series], history.short_names[series],
-                      new.get(series, []))
+                      new.get(series, []), undecided_text(found, series), fails)
             for series in range(len(history.keys))
         ]  # fmt: skip
         set_counts(suite, counters)
@@ -80,7 +87,8 @@ def check_markdown(check: HistoryCheck) -> str:
     headline = (
         f"{counted(alarms, 'regression')} within the latest {counted(check.latest, 'run')}"
         if alarms
-        else f"No regression within the latest {counted(check.latest, 'run')}"
+        else f"{'undecided' if check.undecided else 'No regression'} within the latest "
+        f"{counted(check.latest, 'run')}"
     )
     lines = [f"## GEMM history: {headline}", ""]
     rows = happening_rows(new)
@@ -97,9 +105,10 @@ def check_markdown(check: HistoryCheck) -> str:
     lines += [f"- **{cause}**: {text}" for cause, text in CAUSES.items() if cause in causes]
     lines += [""] if causes else []
     lines += [
-        f"- {escape(found.history.device)}: too few runs to show a change, undecided"
+        f"- {escape(found.history.device)}: {escape(text)}"
         for found in check.devices
-        if found.is_too_short
+        for text in (undecided_text(found), again_text(found))
+        if text
     ]
     lines += [f"- skipped: {escape(problem)}" for problem in check.problems]
     failing = ", ".join(check.fail_on) or "nothing"
@@ -126,11 +135,18 @@ def _add_case(
     key: tuple[str, ...],
     name: str,
     new: Sequence[JudgedChange | LostDispatch],
+    undecided: str,
+    undecided_fails: bool,
 ) -> str:
     """Add the case of a series; return the counter to which it belongs, "" if it passed."""
     case = ElementTree.SubElement(
         suite, "testcase", classname=xml_text(f"{key[2]}.{key[0]}"), name=xml_text(name)
     )
+    if not new and undecided:
+        ElementTree.SubElement(
+            case, "failure" if undecided_fails else "skipped", message=xml_text(undecided)
+        )
+        return "failures" if undecided_fails else "skipped"
     if not new:
         return ""
     rows = sorted((HappeningRow((one,)) for one in new), key=lambda row: not row.is_alarm)

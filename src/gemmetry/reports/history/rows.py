@@ -6,12 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gemmetry.analysis.history.causes import ChangeCause
+from gemmetry.analysis.history.changes import HistoryChanges
 from gemmetry.analysis.history.checking import LOST, JudgedChange, LostDispatch
-from gemmetry.domain.units import counted
+from gemmetry.domain.errors import listed
+from gemmetry.domain.units import counted, format_percent
 from gemmetry.statistics.quantiles import median
 from gemmetry.store.history.entries import HistoryRun
 
 Happening = JudgedChange | LostDispatch
+
+_LARGE = 5
+"""How many times as large the second change is whose chance of being found is printed."""
 
 _SHARED = (ChangeCause.HOST, ChangeCause.METHOD, ChangeCause.ENVIRONMENT)
 """Causes that move many dispatches at once."""
@@ -111,3 +116,33 @@ def _belongs(one: Happening, first: Happening) -> bool:
         and one.is_alarm == first.is_alarm
         and one.is_new == first.is_new
     )
+
+
+def undecided_text(found: HistoryChanges, series: int | None = None) -> str:
+    """How often a change would be found where "no change" is no verdict: of one series, or of the
+    middle one of those of the device class; "" where it is one."""
+    own = [series] if series in found.undecided else []
+    chosen = list(found.undecided) if series is None else own
+    if not chosen:
+        return ""
+    runs = len(found.history.runs) - len(found.history.measured_again)
+    size = found.decisive
+    shares = [[found.power(one, times * size).share for one in chosen] for times in (1, _LARGE)]
+    small, large = (round(100 * median(values)) for values in shares)
+    of = f" for {len(chosen)} of {counted(len(found.measured), 'series', 'series')}"
+    return (
+        f"undecided{of if series is None else ''}: with {counted(runs, 'run')} a change of "
+        f"{format_percent(size)} is found in {small} of 100 cases, one of "
+        f"{format_percent(_LARGE * size)} in {large}"
+    )
+
+
+def again_text(found: HistoryChanges) -> str:
+    """Which runs were left out, because they measured an old commit again; "" if none were."""
+    history = found.history
+    runs = [history.runs[number] for number in sorted(history.measured_again)]
+    if not runs:
+        return ""
+    names = listed([f"{run.id} (commit {run.commit[:10]})" for run in runs], 3)
+    what = "a commit" if len(runs) == 1 else "commits"
+    return f"left out, as {what} measured before: {counted(len(runs), 'run')}, {names}"

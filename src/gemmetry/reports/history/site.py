@@ -18,9 +18,14 @@ from gemmetry.analysis.history.changes import HistoryChanges
 from gemmetry.analysis.history.checking import HistoryCheck, JudgedChange, LostDispatch
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.hardware.environment import own_version
-from gemmetry.reports.history.rows import HappeningRow, happening_rows
+from gemmetry.reports.history.rows import (
+    HappeningRow,
+    again_text,
+    happening_rows,
+    undecided_text,
+)
 from gemmetry.reports.pages import embed_json, page_templates, template_text
-from gemmetry.reports.tables.files import write_atomically
+from gemmetry.reports.tables.files import write_atomically, written_together
 from gemmetry.reports.texts import printable
 
 _A_FILE = 50
@@ -41,6 +46,7 @@ _USUAL = 20
 _STYLES = ("report.css", "history.css")
 
 
+@written_together()
 def write_site(check: HistoryCheck, folder: Path, title: str) -> None:
     """Write the site to `folder`: ``index.html``, and the files of ``points/``.
 
@@ -183,7 +189,8 @@ def _health(check: HistoryCheck, found: HistoryChanges) -> dict[str, Any]:
         "series": len(history.keys),
         "alarms": sum(one.is_alarm for one in new),
         "new": len(new),
-        "is_too_short": found.is_too_short,
+        "undecided": undecided_text(found),
+        "again": again_text(found),
     }
 
 
@@ -192,8 +199,7 @@ def _level(
 ) -> npt.NDArray[np.float64]:
     """The medians since the last change that is not noise."""
     own = [one for one in changes.get((id(found), series), []) if not _is_noise(one)]
-    values = found.history.median_ns[series, own[-1].change.run if own else 0 :]
-    return np.asarray(values[np.isfinite(values)])
+    return found.history.level_of(series, own[-1].change.run if own else 0)
 
 
 def _board(

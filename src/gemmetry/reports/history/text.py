@@ -14,7 +14,12 @@ from gemmetry.analysis.history.changes import HistoryChanges
 from gemmetry.analysis.history.checking import HistoryCheck
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.reports.history.documents import changes_of, series_table
-from gemmetry.reports.history.rows import HappeningRow, happening_rows
+from gemmetry.reports.history.rows import (
+    HappeningRow,
+    again_text,
+    happening_rows,
+    undecided_text,
+)
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.texts import elide, printable
 
@@ -58,6 +63,7 @@ def print_history(
         days = f"{history.runs[0].time[:10]} to {history.runs[-1].time[:10]}"
         print_line(Text(f"{printable(history.device)}: {counted(len(history.runs), 'run')}, {days}",
                         style="bold"), console)  # fmt: skip
+        _print_limits(found, console, own[0] if len(chosen) == 1 else None)
         if len(chosen) == 1:
             _print_one(check, found, own[0], console)
         else:
@@ -72,30 +78,39 @@ def print_check(check: HistoryCheck, console: Console) -> None:
             f"{printable(history.device)}: {counted(len(history.runs), 'run')}, "
             f"{counted(len(history.keys), 'series', 'series')}"
         )
-        text += "; too few runs to show a change, undecided" if found.is_too_short else ""
         print_line(Text(text, style="bold"), console)
+        _print_limits(found, console)
     rows = happening_rows(check.new)
     shown = [row for row in rows if not row.is_noise]
     for row in shown:
-        _print_change(row, console)
+        _print_change(row, console, row.device if len(check.devices) > 1 else "")
     new = sum(len(row.members) for row in shown)
     alarms = sum(row.is_alarm for row in shown)
     failed = f", {alarms} of them {'fails' if alarms == 1 else 'fail'}" if new else ""
     noise = len(rows) - len(shown)
-    text = (
-        f"{counted(new, 'new change') if new else 'No new change'} within the latest "
-        f"{counted(check.latest, 'run')}{failed}"
-    )
+    within = f"within the latest {counted(check.latest, 'run')}"
+    if new:
+        text = f"{counted(new, 'new change')} {within}{failed}"
+    elif check.undecided:
+        text = f"Undecided: no new change was found {within}, and too little was measured to decide"
+    else:
+        text = f"No new change {within}"
     text += f"; {noise} judged to be noise" if noise else ""
     older = sum(not one.is_new for one in check.changes)
     print_line(Text(f"{text}; {older} older"), console)
 
 
-def _print_change(row: HappeningRow, console: Console) -> None:
+def _print_limits(found: HistoryChanges, console: Console, series: int | None = None) -> None:
+    for text in filter(None, (undecided_text(found, series), again_text(found))):
+        print_line(Text(f"  {printable(text)}"), console, indent=4, fold=True)
+
+
+def _print_change(row: HappeningRow, console: Console, device: str = "") -> None:
     mark, style = (
         ("✗", "red") if row.is_alarm else ("·" if row.is_noise else "!", "dim" * row.is_noise)
     )
-    print_line(Text(f"{mark} {printable(row.name)}", style=style), console, indent=4, fold=True)
+    name = f"{row.name} on {device}" if device else row.name
+    print_line(Text(f"{mark} {printable(name)}", style=style), console, indent=4, fold=True)
     commit = f", commit {row.run.commit[:12]}" if row.run.commit else ""
     lines = [
         f"{row.cause}  {row.text}",

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gemmetry.analysis.dispatches.kill_matrix import (
     FAILED,
+    INCOMPLETE,
     NOT_APPLICABLE,
     PASSED,
+    PROPERTY,
     WARNED,
     KillMatrix,
     MutantResult,
@@ -17,7 +19,9 @@ from gemmetry.analysis.dispatches.kill_matrix import (
 from gemmetry.reports.labels import reason_line
 from gemmetry.reports.texts import first_line
 
-CELLS = {FAILED: "●", WARNED: "w", PASSED: "·", NOT_APPLICABLE: " "}
+CELLS = {
+    FAILED: "●", WARNED: "w", PASSED: "·", INCOMPLETE: "i", PROPERTY: "p", NOT_APPLICABLE: " "
+}  # fmt: skip
 """The result of a check -> its character."""
 
 

@@ -13,8 +13,10 @@ from rich.text import Text
 
 from gemmetry.analysis.dispatches.kill_matrix import (
     FAILED,
+    INCOMPLETE,
     NOT_APPLICABLE,
     PASSED,
+    PROPERTY,
     WARNED,
     KillMatrix,
     MutantResult,
@@ -40,7 +42,10 @@ from gemmetry.reports.tables.json import json_file
 from gemmetry.reports.tables.writing import check_suffix, write_tables
 from gemmetry.reports.texts import first_line, printable
 
-_STYLES = {FAILED: "bold green", WARNED: "yellow", PASSED: "dim", NOT_APPLICABLE: ""}
+_STYLES = {
+    FAILED: "bold green", WARNED: "yellow", PASSED: "dim", INCOMPLETE: "yellow", PROPERTY: "dim",
+    NOT_APPLICABLE: "",
+}  # fmt: skip
 _NAME_WIDTH = 30
 _WORD_WIDTH = len("FALSE ALARM")
 
@@ -136,7 +141,10 @@ def _print_legend(matrix: KillMatrix, letters: Mapping[str, str], console: Conso
     for start in range(0, len(texts), per_line):
         line = "".join(text.ljust(width) for text in texts[start : start + per_line])
         console.print(Text(f"  {line.rstrip()}"), no_wrap=True)
-    console.print(Text("  ● failed it   w warned   · passed   blank: not applicable", style="dim"))
+    legend = (
+        "  ● failed it   w warned   · passed   i incomplete   p property   blank: not applicable"
+    )
+    console.print(Text(legend, style="dim"))
 
 
 def _head(title: str, letters: Mapping[str, str], joint: str) -> Text:

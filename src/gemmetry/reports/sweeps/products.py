@@ -47,6 +47,7 @@ class _Writer:
     top_k: int
     is_geometric: bool
     written: WrittenProducts
+    plots_folder: Path
 
     def variance(self) -> None:
         self._csv("", variance_table)
@@ -62,7 +63,7 @@ class _Writer:
 
         pictures = sweep_plots(self.sweep.points)
         for name, content in pictures.items():
-            self._write(self.folder / PLOTS / name, content)
+            self._write(self.plots_folder / name, content)
         if not pictures:
             self.written.problems.append("no plots are drawn: no GEMM was recorded")
 
@@ -163,6 +164,7 @@ def write_products(
     *,
     top_k: int = TOP_K,
     geometric: bool = False,
+    plots: Path | None = None,
 ) -> WrittenProducts:
     """Write the document's files into `folder`.
 
@@ -173,6 +175,7 @@ def write_products(
         only: keys of :data:`STEPS`; empty for all of them, without those whose library is missing.
         top_k: GEMMs per rank and point in the tables of varying GEMMs.
         geometric: geometric means over ranks in the workbook of timelines, and in its name.
+        plots: the folder of the pictures; None: ``plots`` in `folder`.
 
     Raises:
         RequestError: a step of `only` is unknown, or its library is missing.
@@ -180,7 +183,7 @@ def write_products(
     """
     check_steps(only)
     written = WrittenProducts(problems=list(sweep.problems))
-    writer = _Writer(sweep, folder, top_k, geometric, written)
+    writer = _Writer(sweep, folder, top_k, geometric, written, plots or folder / PLOTS)
     for name, step in STEPS.items():
         if only and name not in only:
             continue

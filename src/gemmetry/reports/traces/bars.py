@@ -43,6 +43,7 @@ def gemm_bars(
     for row in rows[:_MOST_BARS]:
         speed = "" if row.tflops is None else f" · {format_gflops(row.tflops * 1000, even=True)}"
         share = "" if row.peak_fraction is None else f" · {row.peak_fraction:.1%}"
+        share += "!" if row.above_peak else ""
         overlapped = (row.overlapped_ns or 0) / 1e6
         parts = (("gemm", row.sum_ns / 1e6 - overlapped), ("overlapped", overlapped))
         label = shape_text(row.shape, row.dtype, row.layout)

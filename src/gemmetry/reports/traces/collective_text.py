@@ -27,10 +27,12 @@ _MOST_CHARACTERS = 20
 """Characters shown of a type's name; PyTorch's longest name has 16."""
 
 
-def bounded(text: str, column: str, *, complete: bool) -> str:
-    """The text of a number, preceded by the sign of a bound if it is one."""
+def bounded(text: str, column: str, *, complete: bool, above_link: bool = False) -> str:
+    """The text of a number, preceded by the sign of a bound if it is one, and followed by ! if it
+    is a bus bandwidth that exceeds the links of a GPU."""
     sign = "" if complete or not text else BOUNDS.get(column, "")
-    return f"{sign} {text}" if sign else text
+    mark = "!" if above_link and text and column == "busbw_gbps_median" else ""
+    return f"{sign} {text}{mark}" if sign else f"{text}{mark}"
 
 
 def print_jobs(jobs: Sequence[JobCollectives], console: Console) -> None:
@@ -129,7 +131,9 @@ def _plain(dtype: str | None) -> Text:
 
 def _median(row: Row, column: str) -> str:
     value = row[column]
-    return "-" if value is None else bounded(f"{value:.1f}", column, complete=row["complete"])
+    if value is None:
+        return "-"
+    return bounded(f"{value:.1f}", column, complete=row["complete"], above_link=row["above_link"])
 
 
 def _size(size: int | None) -> str:

@@ -48,9 +48,9 @@ _SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("ranks", "Ranks: who came last, who waited", "", (
         "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
     ("steps", "Steps", "", (
-        "file", "step", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
+        "file", "step", "phase", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
         "others_us", "idle_us")),
-    ("problems", "What could not be read", "", ("file", "where", "what")),
+    ("problems", "What could not be read or is missing", "", ("file", "where", "what", "count")),
 )  # fmt: skip
 """Sheets of the page: name, heading, column to sort by over all files, columns shown."""
 
@@ -119,6 +119,8 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
         if table is None:
             continue
         known = set(table.names) - ({"job"} if len(report.jobs) == 1 else set())
+        if "phase" in known and not any(table.values("phase")):
+            known.remove("phase")
         shown = [column for column in wanted if column in known]
         rows = table.select(shown).rows
         meanings = {column.name: column.meaning for column in table.columns}
@@ -139,6 +141,9 @@ def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
             about = lead + steps_about(report)
         if name == "collectives":
             about = _with_bounds(cells, shown, table.values("complete"))
+            _mark(cells, shown, ("busbw_gbps_median",), table.values("above_link"))
+        if "above_peak" in table.names:
+            _mark(cells, shown, ("tflops", "peak_fraction"), table.values("above_peak"))
         yield {
             "heading": heading,
             "anchor": name,
@@ -162,6 +167,19 @@ def steps_about(report: TraceReport) -> str:
     """The remarks about a table of all steps."""
     texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
     return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
+
+
+def _mark(
+    cells: Sequence[Sequence[dict[str, Any]]],
+    columns: Sequence[str],
+    marked: Sequence[str],
+    rows: Sequence[bool | None],
+) -> None:
+    """Put a ! after the numbers of the columns `marked` in the `rows` that need it."""
+    for row, needs in zip(cells, rows, strict=False):
+        for cell, column in zip(row, columns, strict=True):
+            if needs and column in marked and cell["text"]:
+                cell["text"] += "!"
 
 
 def _with_bounds(

@@ -36,9 +36,9 @@ _SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "busbw_gbps_median")),
     ("ranks", "Ranks", ("job", "rank", "last_count", "last_share", "waited_us")),
     ("steps", "Steps", (
-        "file", "step", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
+        "file", "step", "phase", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
         "others_us", "idle_us")),
-    ("problems", "What could not be read", ("file", "where", "what")),
+    ("problems", "What could not be read or is missing", ("file", "where", "what", "count")),
 )  # fmt: skip
 
 
@@ -55,17 +55,24 @@ def trace_markdown(report: TraceReport) -> str:
         table = report.page_table(name)
         if table is None or (name == "summary" and not report.has_gpu_work):
             continue
-        shown = [column for column in wanted if column in table.names]
+        known = set(table.names)
+        if "phase" in known and not any(table.values("phase")):
+            known.remove("phase")
+        shown = [column for column in wanted if column in known]
         rows = table.select(shown).rows[:_MOST_ROWS]
         numbers = [_is_number(row[place] for row in rows) for place in range(len(shown))]
         cells = [list(map(_text, row)) for row in rows]
         about = []
         if name == "collectives":
-            complete = table.values("complete")
-            for row, is_complete in zip(cells, complete, strict=False):
-                row[:] = [bounded(text, column, complete=is_complete)
+            complete, above = table.values("complete"), table.values("above_link")
+            for row, is_complete, is_above in zip(cells, complete, above, strict=False):
+                row[:] = [bounded(text, column, complete=is_complete, above_link=is_above)
                           for text, column in zip(row, shown, strict=True)]  # fmt: skip
             about = [] if all(complete) else [ABOUT_BOUNDS]
+        if "above_peak" in table.names:
+            for row, needs in zip(cells, table.values("above_peak"), strict=False):
+                row[:] = [f"{text}!" if needs and text and column in ("tflops", "peak_fraction")
+                          else text for text, column in zip(row, shown, strict=True)]  # fmt: skip
         if name == "steps":
             about = [steps_about(report)]
         parts += [f"## {heading}", *about, "\n".join(markdown_lines(shown, cells, numbers=numbers))]

@@ -14,7 +14,7 @@ from gemmetry.reports.texts import cut, elide, printable
 from gemmetry.traces.gemms.shapes import Workload
 from gemmetry.traces.gemms.summary import GemmRow
 from gemmetry.traces.operators.gemms import GemmShape
-from gemmetry.traces.summary import Summary
+from gemmetry.traces.summary import ABOUT_INCOMPLETE, Summary, bound_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     """Print one trace, at most 80 columns wide."""
     title = printable(summary.label)
     if summary.partial:
-        title += "  (partial: the file ends early)"
+        title += "  (partial: events are missing)"
     print_line(console, title, style="bold")
     unknown = summary.unknown
     head = "" if "kernels" in unknown else f"{counted(summary.kernels, 'kernel')} in "
@@ -53,9 +53,11 @@ def print_summary(summary: Summary, console: Console) -> None:
         if name.replace("_ns", "_us") in unknown:
             continue
         time = getattr(summary, name)
+        bound = bound_of(summary, name)
         print_line(
             console,
-            f"  {label:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
+            f"  {label:<34} {bound + milliseconds(time):>12} "
+            f"{bound + _percent(time, summary.window_ns):>10}",
         )
     for label, count, time in (
         ("GEMM kernels", summary.gemm_kernels, summary.gemm_kernel_ns),
@@ -68,6 +70,8 @@ def print_summary(summary: Summary, console: Console) -> None:
             console,
             f"  {text:<34} {milliseconds(time):>12} {_percent(time, summary.window_ns):>10}",
         )
+    if summary.is_incomplete:
+        console.print(f"  {ABOUT_INCOMPLETE}", style="dim")
     if not summary.top_gemms:
         return
     print_line(
@@ -101,10 +105,10 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
                 print_line(console, f"{name:<{width}} {remark:>40} {mark}".rstrip())
                 continue
             shares = [
-                f"{100 * time / s.window_ns:{width}.1f}"
-                for time, width in (
-                    (s.busy_ns, 6), (s.compute_union_ns, 6), (s.comm_union_ns, 6),
-                    (s.exposed_comm_ns, 7), (s.idle_ns, 6),
+                f"{bound_of(s, field) + f'{100 * getattr(s, field) / s.window_ns:.1f}':>{width}}"
+                for field, width in (
+                    ("busy_ns", 6), ("compute_union_ns", 6), ("comm_union_ns", 6),
+                    ("exposed_comm_ns", 7), ("idle_ns", 6),
                 )
             ]  # fmt: skip
             gemms = "" if "gemm_kernels" in s.unknown else str(s.gemm_kernels)
@@ -113,6 +117,8 @@ def print_summaries(summaries: Sequence[Summary], console: Console) -> None:
                 f"{name:<{width}} {milliseconds(s.window_ns):>10} {' '.join(shares)} "
                 f"{gemms:>5} {mark}".rstrip(),
             )
+    if any(s.is_incomplete and s.window_ns for s in summaries):
+        console.print(ABOUT_INCOMPLETE, style="dim")
 
 
 def _short_name(summary: Summary) -> str:
@@ -152,7 +158,7 @@ def print_gemms(rows: Sequence[GemmRow], console: Console, *, top: int = 20) -> 
             console,
             f"{milliseconds(row.sum_ns):>10} {100 * row.sum_ns / total if total else 0:>5.1f} "
             f"{row.count:>6,} {row.median_ns / 1000:>10,.2f} {mad:>7} "
-            f"{tflops:>8} {peak:>6} {overlap:>7}",
+            f"{tflops:>8} {peak:>6}{'!' if row.above_peak else ' '}{overlap:>7}",
         )
         on = f"  on {row.device or 'an unknown device'}" if has_devices else ""
         shape = f"{shape_text(row.shape, row.dtype, row.layout)}{on}{_source(row)}"
@@ -234,8 +240,8 @@ def notebook_table(summaries: Sequence[Summary], errors: Mapping[str, RequestErr
             f"{s.kernels:,}",
             milliseconds(s.window_ns),
             *(
-                _percent(time, s.window_ns)
-                for time in (s.busy_ns, s.comm_union_ns, s.exposed_comm_ns, s.idle_ns)
+                bound_of(s, field) + _percent(getattr(s, field), s.window_ns)
+                for field in ("busy_ns", "comm_union_ns", "exposed_comm_ns", "idle_ns")
             ),
             milliseconds(s.gemm_kernel_ns),
         )

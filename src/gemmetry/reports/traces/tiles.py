@@ -6,6 +6,7 @@ from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.analysis.traces.totals import gpu_totals, host_totals, job_times
 from gemmetry.domain.units import counted, format_gflops, format_ns
 from gemmetry.reports.traces.tables import shape_text
+from gemmetry.traces.summary import bound_of
 
 Tile = dict[str, str]
 
@@ -32,7 +33,9 @@ def gpu_tiles(report: TraceReport) -> list[Tile]:
         ("idle", "idle_ns", "without any work"),
     ):
         ns = getattr(totals, name)
-        tiles.append({"label": label, "value": share(ns), "detail": f"{detail(ns)} {what}"})
+        signs = {bound_of(one, name) for one in report.summaries if one.window_ns}
+        value = " ".join(filter(None, (max(signs, default=""), share(ns))))
+        tiles.append({"label": label, "value": value, "detail": f"{detail(ns)} {what}"})
     ns, kernels = totals.gemm_kernel_ns, totals.gemm_kernels
     what = f"sum of {kernels:,}" if count < 2 else f"{counted(kernels, 'kernel')} in all"
     tiles.append({"label": "GEMM kernels", "value": share(ns), "detail": f"{detail(ns)}, {what}"})

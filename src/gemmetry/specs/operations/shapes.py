@@ -10,22 +10,32 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from gemmetry.domain.errors import NameSyntaxError, RequestError, SpecError, UnknownNameError
+from gemmetry.domain.errors import (
+    MOST_MISTAKES,
+    NameSyntaxError,
+    RequestError,
+    SpecError,
+    UnknownNameError,
+)
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Shape
 from gemmetry.specs.operations.ranges import split_list
 from gemmetry.specs.operations.tuning_files import (
-    BENCH,
-    bench_rows,
     is_tunable_op,
+    logged_rows,
     tunable_op_row,
 )
 from gemmetry.specs.text_file import read_text_file
+from gemmetry.specs.yaml_text import yaml_nodes
 
 _HINT = (
     "Write MxNxK (768x512x1024), BxMxNxK, NxHxWxC_RxSxF for conv2d, a preset's name, "
     "or a file (.csv, .yaml, .txt, .log)."
 )
+
+
+_LONGEST = 80
+"""Characters of a shape, and of what an error shows of a text that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,8 @@ def parse_shape(text: str) -> Shape:
     try:
         return parse_operation(f"{prefix}_{name}_{suffix}").shape
     except NameSyntaxError as error:
+        if len(text) > _LONGEST:
+            raise RequestError(f"{text[:_LONGEST]!r}… is not a shape", hint=_HINT) from None
         problem = error.message.split(": ", 1)[1]
         raise RequestError(f"cannot read the shape {text!r}: {problem}", hint=_HINT) from None
 
@@ -133,7 +145,7 @@ def _parse_item(item: str, base: Path | None) -> Sequence[Shape]:
     key = item.lower().replace("-", "_")
     if key in PRESETS:
         return [parse_shape(text) for text in PRESETS[key].shapes]
-    if item.startswith("@") or Path(item).suffix.lower() in _READERS:
+    if names_file(item, base):
         path = Path(item.removeprefix("@"))
         return read_shapes(base / path if base is not None else path)
     if not any(character.isdigit() for character in item):
@@ -141,10 +153,22 @@ def _parse_item(item: str, base: Path | None) -> Sequence[Shape]:
     return [parse_shape(item)]
 
 
+def names_file(item: str, base: Path | None = None) -> bool:
+    """Whether an item of a list is a file of shapes: marked by ``@``, with a suffix of such files,
+    in a folder, or there and no shape."""
+    if item.startswith("@") or "/" in item or Path(item).suffix.lower() in _READERS:
+        return True
+    try:
+        parse_shape(item)
+    except RequestError:
+        return ((base or Path()) / item).is_file()
+    return False
+
+
 def read_shapes(path: Path) -> list[Shape]:
     """Shapes of a file: CSV with the columns m, n, k and batch (or those without a header), or of
     TunableOp; YAML (a list of ``MxNxK`` texts or of mappings); text with one shape per line and
-    ``#`` comments, or a log with command lines of hipblaslt-bench.
+    ``#`` comments. A log of hipBLASLt or rocBLAS may have any suffix.
 
     Raises:
         RequestError: the file cannot be read or holds no shape. SpecError: each line that is wrong.
@@ -153,7 +177,10 @@ def read_shapes(path: Path) -> list[Shape]:
     reader = _READERS.get(path.suffix.lower(), _text_rows)
     shapes: list[Shape] = []
     mistakes: list[str] = []
-    for line, row in reader(text, path):
+    logged = logged_rows(text)
+    for line, row in reader(text, path) if logged is None else logged:
+        if len(mistakes) > MOST_MISTAKES:
+            break
         try:
             shapes.append(parse_shape(row if isinstance(row, str) else _named_shape(row)))
         except RequestError as error:
@@ -171,12 +198,11 @@ _Row: TypeAlias = str | Mapping[str, str]
 
 def _text_rows(text: str, _path: Path) -> list[tuple[int, _Row]]:
     rows: list[tuple[int, _Row]] = []
-    if BENCH in text:
-        return list(bench_rows(text))
     for number, line in enumerate(text.splitlines(), 1):
         content = line.split("#", 1)[0].strip()
         if content:
-            rows.append((number, "x".join(split_list(content))))
+            sizes = split_list(content)
+            rows.append((number, "x".join(sizes) if all(map(str.isdecimal, sizes)) else content))
     return rows
 
 
@@ -237,14 +263,7 @@ def _named_shape(named: Mapping[str, str]) -> str:
 
 
 def _yaml_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-        raise SpecError([f"{path}:{place}: not YAML: {error.problem}"], hint=_HINT) from error
-    except yaml.YAMLError as error:
-        raise SpecError([f"{path}:1:1: not YAML: {error}"], hint=_HINT) from error
+    root = yaml_nodes(text, str(path))
     if root is None:
         return []
     if not isinstance(root, yaml.SequenceNode):

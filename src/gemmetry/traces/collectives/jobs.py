@@ -126,7 +126,8 @@ class JobCollectives:
     def notes(self) -> tuple[str, ...]:
         """Notes that a reader of the figures needs: missing ranks, mismatches, clocks."""
         return (*self.job.notes, *_missing(self.job), *_mismatched(self.matching),
-                *_without_group(self), *_clocks(self.clocks), *_apart(self))  # fmt: skip
+                *_without_group(self), *_clocks(self.clocks), *_apart(self),
+                *_above_link(self))  # fmt: skip
 
 
 def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
@@ -194,6 +195,18 @@ def _apart(found: JobCollectives) -> list[str]:
         return []
     return [f"{apart} of {len(found.matching.matched)} matched collectives did not run at the same "
             "time on all ranks: clocks differ, or a recording lacks some of them"]  # fmt: skip
+
+
+def _above_link(found: JobCollectives) -> list[str]:
+    """A note on bus bandwidths that no link has."""
+    above = [one for one in found.matching.matched if one.is_above_link]
+    if not above:
+        return []
+    link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
+    which = counted(len(above), "collective")
+    return [f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
+            "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, SHARP), "
+            "so the links transferred less; or a size or time is wrong"]  # fmt: skip
 
 
 def _never_together(one: Matched, offsets: dict[int, int]) -> bool:

@@ -140,6 +140,13 @@ class Matched:
         factor = bus_factor(self.op, size)
         return None if factor is None else algorithm * factor
 
+    @property
+    def is_above_link(self) -> bool:
+        """Whether the bus bandwidth exceeds what the links of a GPU transfer in one direction:
+        where the switch reduces or multicasts, they transfer less than it states."""
+        links = [one.link_gbps for _, one in self.members if one.link_gbps is not None]
+        return bool(links) and (self.bus_bandwidth or 0.0) > min(links)
+
     def _most_exchanged(self, size: int) -> float:
         most = 0.0
         ranks = self.group.ranks if self.group else ()

@@ -12,11 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 
 from gemmetry.formats.events import MOST_ELEMENTS, MOST_RANKS, CollectiveCall, TraceRows
+from gemmetry.hardware.devices import find_device
 from gemmetry.kernel_names import KernelName
 from gemmetry.traces.collectives.bandwidth import ELEMENT_BYTES, element_type, message_elements
 from gemmetry.traces.gemms.joins import NONE
@@ -113,6 +115,9 @@ class Collective:
     """A readable form of the kernel's name."""
     stream: int
     device: int
+    link_gbps: float | None = None
+    """10⁹ bytes/s in one direction of all links of its GPU to the others of a node; None where the
+    product is not known or has none."""
     start_ns: int
     """In ns since 1970 where the trace records the origin of its times."""
     duration_ns: int
@@ -179,10 +184,19 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
         name=name.short,
         stream=int(gpu.stream[row]),
         device=int(gpu.device[row]),
+        link_gbps=link_gbps(trace.device_name(int(gpu.device[row]))),
         start_ns=rows.base_ns + int(gpu.start_ns[row]),
         duration_ns=int(gpu.duration_ns[row]),
     )
     return found, size_source
+
+
+@cache
+def link_gbps(product: str) -> float | None:
+    """The links of a GPU, as :attr:`Collective.link_gbps`, by its product name."""
+    spec = find_device(product) if product else None
+    link = None if spec is None else spec.link_bytes_per_s
+    return None if link is None else link / 1e9
 
 
 def _natural(value: int | None, most: int = MOST_ELEMENTS) -> int | None:

@@ -8,11 +8,20 @@ id``) is used instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gemmetry.formats.events import CallRows, GpuRows, Int64, OperatorRows, TraceRows
+from gemmetry.formats.events import (
+    Bools,
+    Int32,
+    Int64,
+    OperatorRows,
+    TraceRows,
+    process_of,
+)
+from gemmetry.formats.host_rows import is_launch
 
 NONE = -1
 
@@ -37,7 +46,7 @@ class JoinedLaunches:
 
 def join_launches(rows: TraceRows) -> JoinedLaunches:
     """The origin of all work on GPUs."""
-    call = calls_of(rows.gpu, rows.calls)
+    call, _ = calls_of(rows)
     used = np.unique(call[call != NONE])
     parent, around = enclosing(rows.operators, rows.calls.thread[used], rows.calls.start_ns[used])
     operator = np.full(len(call), NONE, np.int64)
@@ -48,20 +57,27 @@ def join_launches(rows: TraceRows) -> JoinedLaunches:
     of_call = call[lost]
     unlinked = (external <= 0) & (of_call != NONE)
     external[unlinked] = rows.calls.external_id[of_call[unlinked]]
-    operator[lost] = _by_external_id(rows.operators, external)
+    operator[lost] = _by_external_id(rows.operators, external, rows.threads)
     return JoinedLaunches(call, operator, parent, _from_graph(rows, call))
 
 
-def calls_of(gpu: GpuRows, calls: CallRows) -> Int64:
-    """The runtime call of each row, by correlation number.
+def calls_of(rows: TraceRows) -> tuple[Int64, Int64]:
+    """The runtime call of each row of ``rows.gpu``, by correlation number.
 
-    Where several calls have the same number (damaged files, merged processes), the last one that
-    began before the row did.
+    Several launches have the same number where processes were merged into one file, because every
+    process counts from the same numbers: none of them is certain. Of other calls with the same
+    number (damaged files), the last one that began before the row did is its call.
+
+    Returns:
+        (rows,) the rows of ``rows.calls``; and the rows of ``rows.gpu`` with a number of several
+        launches, or of calls of several processes.
     """
+    gpu, calls = rows.gpu, rows.calls
     result = np.full(len(gpu.start_ns), NONE, np.int64)
+    ambiguous = np.zeros(0, np.int64)
     known = np.flatnonzero(calls.correlation > 0)
     if not len(known):
-        return result
+        return result, ambiguous
     order = known[np.lexsort((calls.start_ns[known], calls.correlation[known]))]
     numbers = calls.correlation[order]
     first = np.searchsorted(numbers, gpu.correlation, side="left")
@@ -74,6 +90,25 @@ def calls_of(gpu: GpuRows, calls: CallRows) -> Int64:
             (numbers, calls.start_ns[order]), (gpu.correlation[several], gpu.start_ns[several])
         )
         result[several] = order[np.maximum(begun - 1, first[several])]
+        begin, end = first[several], last[several]
+        is_launch_name = np.array([is_launch(name) for name in rows.names], bool)
+        launches = np.append(0, np.cumsum(is_launch_name[calls.name[order]]))
+        is_open = launches[end] - launches[begin] > 1
+        is_open |= _of_several(calls.thread[order], rows.threads, begin, end)
+        ambiguous = several[is_open]
+        result[ambiguous] = NONE
+    return result, ambiguous
+
+
+def _of_several(thread: Int32, threads: Sequence[str], first: Int64, last: Int64) -> Bools:
+    """Whether entries from `first` to before `last` of `thread` are of several processes."""
+    processes: dict[str, int] = {}
+    numbers = [processes.setdefault(process_of(name), len(processes)) for name in threads]
+    if len(processes) < 2:
+        return np.zeros(len(first), bool)
+    process = np.array(numbers, np.int64)[thread]
+    changes = np.cumsum(np.append(False, process[1:] != process[:-1]))
+    result: Bools = changes[last - 1] > changes[first]
     return result
 
 
@@ -150,8 +185,9 @@ def _outside_in(operators: OperatorRows, threads: Int64, starts: Int64) -> Int64
     return order
 
 
-def _by_external_id(operators: OperatorRows, wanted: Int64) -> Int64:
-    """The operator with each number; -1 where there is none."""
+def _by_external_id(operators: OperatorRows, wanted: Int64, threads: Sequence[str]) -> Int64:
+    """The operator with each number; -1 where there is none, or operators of several processes have
+    it."""
     known = np.flatnonzero(operators.external_id > 0)
     result = np.full(len(wanted), NONE, np.int64)
     if not len(known) or not len(wanted):
@@ -159,7 +195,9 @@ def _by_external_id(operators: OperatorRows, wanted: Int64) -> Int64:
     order = known[np.argsort(operators.external_id[known], kind="stable")]
     numbers = operators.external_id[order]
     place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-    found = (numbers[place] == wanted) & (wanted > 0)
+    found = np.flatnonzero((numbers[place] == wanted) & (wanted > 0))
+    last = np.searchsorted(numbers, wanted[found], side="right")
+    found = found[~_of_several(operators.thread[order], threads, place[found], last)]
     result[found] = order[place[found]]
     return result
 

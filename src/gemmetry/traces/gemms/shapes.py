@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -153,8 +154,18 @@ def _operation(product: _Product) -> tuple[str | None, str]:
     return operation_name(Operation(signature, shape)), ""
 
 
-def no_shape(sources: Sequence[str]) -> RequestError:
-    """The error for traces without shapes."""
+def no_shape(sources: Sequence[str], load: Workload) -> RequestError:
+    """The error for traces none of whose GEMMs has a shape that gemmetry computes."""
+    reasons = Counter({gemm.reason: 0 for gemm in load.gemms if gemm.reason})
+    for gemm in load.gemms:
+        reasons[gemm.reason] += gemm.count
+    if reasons:
+        reason, count = reasons.most_common(1)[0]
+        return RequestError(
+            f"gemmetry computes none of the GEMMs of {_source_list(sources)} whose shapes are "
+            f"recorded: {reason} ({counted(count, 'call')})",
+            hint="gemmetry trace shapes FILE lists them, with the reason for each.",
+        )
     return RequestError(
         f"no GEMM of {_source_list(sources)} has a known shape that gemmetry computes",
         hint="Record with torch.profiler and record_shapes=True: operators then record shapes.",
@@ -176,7 +187,7 @@ def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
         if gemm.operation is not None:
             dispatches.setdefault(gemm.operation, []).append(gemm)
     if not dispatches:
-        raise no_shape(sources)
+        raise no_shape(sources, load)
     covered = sum(gemm.sum_ns for gemms in dispatches.values() for gemm in gemms)
     lines = [
         "# The GEMMs of a workload, those with the most time first; run them with:",

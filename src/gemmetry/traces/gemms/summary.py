@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.domain.dtypes import DTYPES
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.formats.events import Int64
 from gemmetry.hardware.devices import find_device, rate_class
 from gemmetry.kernel_names import KernelName, classify
@@ -23,7 +24,7 @@ from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.gemms.links import GemmLinks, link_gemms
 from gemmetry.traces.intervals import covered
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.gemms import GemmShape
+from gemmetry.traces.operators.gemms import GemmShape, unpacked_for
 from gemmetry.traces.operators.grouped import distinct_rows
 
 
@@ -62,6 +63,9 @@ class GemmRow:
     the FLOPs of an operator."""
     peak_fraction: float | None
     """`tflops` as a share of the device's dense peak at this format."""
+    above_peak: bool = False
+    """`tflops` exceeds every dense peak that the device may have here: a time or a shape is
+    wrong."""
     overlapped: int | None
     """Part of `count` during which a communication kernel ran."""
     overlapped_ns: int | None
@@ -111,6 +115,8 @@ def _gather(trace: Trace, groups: dict[_Key, _GemmGroup]) -> None:
         np.split(order, ends[:-1]), distinct.tolist(), strict=True
     ):
         found = links.shapes[shape] if shape != NONE else None
+        if found is not None:
+            found = unpacked_for(found, trace.kernel_names[name].dtype)
         group = groups.setdefault(
             (trace.device_name(device), rows.names[name], found), _GemmGroup()
         )
@@ -145,7 +151,11 @@ def _row(key: _Key, group: _GemmGroup) -> GemmRow:
     tflops = None
     if shape is not None and group.is_alone and median > 0:
         tflops = shape.flops / median / 1000
-    peak = peak_flops_per_s(device, _rate_format(shape, facts, device)) if tflops else None
+    peak = most = None
+    if tflops:
+        peak = peak_flops_per_s(device, _rate_format(shape, facts, device))
+        # f32 may be rounded to tf32, whose peak then bounds it.
+        most = peak or peak_flops_per_s(device, "tf32" if dtype == "f32" else None)
     return GemmRow(
         device=device or None,
         kernel=kernel,
@@ -159,9 +169,22 @@ def _row(key: _Key, group: _GemmGroup) -> GemmRow:
         **duration_statistics(durations),
         tflops=tflops,
         peak_fraction=tflops * 1e12 / peak if tflops and peak else None,
+        above_peak=bool(tflops and most and tflops * 1e12 > most),
         overlapped=int((overlaps > 0).sum()),
         overlapped_ns=int(overlaps.sum()),
         files=frozenset(group.files),
+    )
+
+
+def above_peak_warning(rows: Iterable[GemmRow]) -> str:
+    """A sentence about `rows` that are faster than the device's peak; "" if none is."""
+    count = sum(row.above_peak for row in rows)
+    if not count:
+        return ""
+    are = noun_for(count, "is", "are")
+    return (
+        f"{counted(count, 'row')} of GEMMs {are} faster than the peak of the device (marked with "
+        "!): their times or shapes are wrong, or they are sparse"
     )
 
 

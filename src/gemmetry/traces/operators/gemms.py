@@ -42,6 +42,8 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str | None
+    packed: int = 1
+    """Numbers in a stored element, of which `shape` and `strides` count only one."""
 
 
 OPERAND_PLACES = {
@@ -62,7 +64,7 @@ SCALED_OPERATORS = ("aten::_scaled_mm", "aten::_scaled_mm_v2")
 """Products of narrow formats with factors. On a CPU torch widens their operands and calls
 ``aten::mm`` or ``addmm`` from within."""
 
-_OF_OTHERS = re.compile(r"(?<!co)mm\Z|gemm|matmul|(?<!bi)linear\Z|_mm_", re.IGNORECASE)
+_OF_OTHERS = re.compile(r"(?<!co)mm\Z|\Ab?mm_|gemm|matmul|(?<!bi)linear\Z|_mm_", re.IGNORECASE)
 _NOT_ONE_GEMM = re.compile(r"backward|grouped|moe|attention|conv|quantize", re.IGNORECASE)
 
 _SPELLINGS = {
@@ -70,6 +72,15 @@ _SPELLINGS = {
     "c10::complex<float>": "c64", "c10::complex<double>": "c128",
 }  # fmt: skip
 _COMPLEX = ("c64", "c128")
+
+_PACKED = {"float4_e2m1fn_x2": ("e2m1", 2), "quint4x2": ("u4", 2), "quint2x4": ("u2", 4)}
+"""PyTorch's types of several numbers in a byte -> the format and how many they are."""
+
+_FOUR_BITS = r"(?:fp|mxf|nvf|mxfp|nvfp|_f)4|e2m1|int4|4bit|w4|a4|awq"
+_FLOATS_OF_FOUR_BITS = r"f4|fp4|e2m1|a4w4"
+"""What names of operators state about their operands, in small letters."""
+
+_BYTES, _WORDS = ("u8", "s8"), ("s32", "u32")
 
 
 def is_gemm_operator(name: str) -> bool:
@@ -88,7 +99,7 @@ def gemm_shape(name: str, arguments: OperatorArguments) -> GemmShape | None:
     tensors = _tensors(arguments)
     places = OPERAND_PLACES.get(name)
     if places is None:
-        return _of_other_library(tensors) if is_gemm_operator(name) else None
+        return _of_other_library(name, tensors) if is_gemm_operator(name) else None
     if max(places) >= len(tensors):
         return None
     a, b = (tensors[place] for place in places)
@@ -110,7 +121,15 @@ def _factors(arguments: OperatorArguments) -> int:
     return math.prod(_sizes(sizes))
 
 
-def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:
+def unpacked_for(shape: GemmShape, kernel_dtype: str | None) -> GemmShape:
+    """`shape`, whose operator names its operands bytes, as a kernel of fp4 multiplies it: each byte
+    holds two numbers along k."""
+    if kernel_dtype != "e2m1" or shape.dtype not in _BYTES:
+        return shape
+    return shape._replace(k=2 * shape.k, dtype=kernel_dtype, scaling="block")
+
+
+def _of_other_library(name: str, tensors: Sequence[_Tensor]) -> GemmShape | None:
     """The only product that fits (a, b ...) or (out, a, b ...), with b as (k, n) or (n, k)."""
     found = []
     for first in (0, 1):
@@ -120,7 +139,7 @@ def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:
         if len(a.shape) < 2 or len(b.shape) != 2:
             continue
         for right in (b, _transposed(b)):
-            shape = _product(a, right)
+            shape = _product(*_packed(name, a, right))
             if shape is not None:
                 out = tensors[0].shape if first else None
                 is_right = out is None or (*a.shape[:-1], shape.n) == out
@@ -133,15 +152,18 @@ def _of_other_library(tensors: Sequence[_Tensor]) -> GemmShape | None:
     only = next(iter(readings))
     fitting = [shape for _, shape in found if (shape.m, shape.n, shape.k) == only]
     # A square b is ambiguous: its layout is unknown.
-    return fitting[0] if len(fitting) == 1 else fitting[0]._replace(layout=None)
+    shape = fitting[0] if len(fitting) == 1 else fitting[0]._replace(layout=None)
+    # fp4 always has factors by block.
+    return shape._replace(scaling="block") if "e2m1" in (shape.dtype or "") else shape
 
 
 def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
     """By torch.matmul's rules: vectors are rows or columns, leading dimensions are a batch."""
     if not a.shape or not b.shape or min(*a.shape, *b.shape) < 1:
         return None
-    left = a if len(a.shape) > 1 else _Tensor((1, *a.shape), (), a.dtype)
-    right = b if len(b.shape) > 1 else _Tensor((*b.shape, 1), (), b.dtype)
+    left = a if len(a.shape) > 1 else _Tensor((1, *a.shape), (), a.dtype, a.packed)
+    right = b if len(b.shape) > 1 else _Tensor((*b.shape, 1), (), b.dtype, b.packed)
+    left, right = _unpacked(left, -1), _unpacked(right, -2)
     (m, k), (rows, n) = left.shape[-2:], right.shape[-2:]
     if k != rows:
         return None
@@ -156,6 +178,55 @@ def _product(a: _Tensor, b: _Tensor) -> GemmShape | None:
     letters = _letter(left), _letter(right)
     layout = "".join(letter or "" for letter in letters)
     return GemmShape(m, n, k, batch, _dtypes(a, b), layout if len(layout) == 2 else None)
+
+
+def _packed(name: str, a: _Tensor, b: _Tensor) -> tuple[_Tensor, _Tensor]:
+    """Operands of other libraries, whose narrow formats are stored in bytes or words: only the
+    operator's name or the sizes show how many numbers each holds.
+
+    Args:
+        name: of the operator, which may state a format of 4 bits.
+        a: (..., m, k). b: (..., k, n).
+    """
+    narrow = None
+    name = name.lower()
+    if re.search(_FOUR_BITS, name):
+        narrow = "e2m1" if re.search(_FLOATS_OF_FOUR_BITS, name) else "s4"
+    if b.dtype in _WORDS and a.dtype not in _WORDS:
+        # 8 numbers of 4 bits in a word, along k or along n; other widths along k.
+        k, (rows, columns) = a.shape[-1], b.shape[-2:]
+        several = k // rows if rows and k % rows == 0 else 0
+        if (several == 8 and narrow) or (several in (4, 8, 16) and "gptq" in name):
+            return a, b._replace(dtype=narrow or f"s{32 // several}", packed=several)
+        if several == 1 and narrow:
+            strides = b.strides
+            return a, _Tensor((*b.shape[:-1], 8 * columns), strides and (8 * columns, 1), narrow)
+        return a, b._replace(shape=())
+    if b.dtype not in _BYTES:
+        return a, b
+    if narrow and a.dtype in _BYTES and a.shape[-1] == b.shape[-2]:
+        a, b = (one._replace(dtype=narrow, packed=2) for one in (a, b))
+    elif a.shape[-1] == 2 * b.shape[-2]:
+        b = b._replace(dtype=narrow or "s4", packed=2)
+    return a, b
+
+
+def _unpacked(tensor: _Tensor, of_k: int) -> _Tensor:
+    """`tensor` in numbers: those of a stored element follow each other along the dimension of
+    consecutive elements, or k where strides are missing."""
+    if tensor.packed == 1:
+        return tensor
+    strides = tensor.strides
+    other = -1 if of_k == -2 else -2
+    axis = of_k
+    if len(strides) == len(tensor.shape) and strides[of_k] != 1 and strides[other] == 1:
+        axis = other
+    shape = list(tensor.shape)
+    shape[axis] *= tensor.packed
+    scaled = [stride * tensor.packed for stride in strides]
+    if scaled:
+        scaled[axis] = strides[axis]
+    return _Tensor(tuple(shape), tuple(scaled), tensor.dtype)
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
@@ -194,7 +265,7 @@ def _transposed(tensor: _Tensor) -> _Tensor:
     def swap(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return (*sizes[:-2], sizes[-1], sizes[-2]) if len(sizes) > 1 else sizes
 
-    return _Tensor(swap(tensor.shape), swap(tensor.strides), tensor.dtype)
+    return tensor._replace(shape=swap(tensor.shape), strides=swap(tensor.strides))
 
 
 def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
@@ -208,7 +279,7 @@ def _tensors(arguments: OperatorArguments) -> list[_Tensor]:
         sizes = _sizes(shape)
         if math.prod(sizes) > MOST_ELEMENTS:
             sizes = ()
-        tensors.append(_Tensor(sizes, _sizes(stride), tensor_format(dtype)))
+        tensors.append(_Tensor(sizes, _sizes(stride), tensor_format(dtype), packed_in(dtype)))
     return tensors
 
 
@@ -223,4 +294,16 @@ def tensor_format(spelling: Any) -> str | None:
     it is unknown."""
     if not isinstance(spelling, str):
         return None
+    if _stored(spelling) in _PACKED:
+        return _PACKED[_stored(spelling)][0]
     return _SPELLINGS.get(spelling) or number_format(spelling)
+
+
+def packed_in(spelling: Any) -> int:
+    """How many numbers an element of a tensor's type holds, such as 2 of
+    ``c10::Float4_e2m1fn_x2``."""
+    return _PACKED.get(_stored(spelling), ("", 1))[1] if isinstance(spelling, str) else 1
+
+
+def _stored(spelling: str) -> str:
+    return spelling.rpartition("::")[2].lower()

@@ -27,7 +27,7 @@ from gemmetry.traces.gemms.summary import (
     quantile_of_sorted,
 )
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.gemms import SCALED_OPERATORS, GemmShape, tensor_format
+from gemmetry.traces.operators.gemms import SCALED_OPERATORS, GemmShape, packed_in, tensor_format
 from gemmetry.traces.operators.grouped import grouped_statistics
 from gemmetry.traces.operators.launchers import enclosing_among
 from gemmetry.traces.operators.tensors import decoded_list
@@ -77,7 +77,9 @@ class HostOperator:
             is_tensor = isinstance(size, list) and bool(size)
             sizes = "x".join(map(str, size)) if is_tensor else ""
             name = spelling if isinstance(spelling, str) else ""
-            found.append(" ".join(filter(None, (sizes, tensor_format(name) or name))))
+            # Sizes are as recorded, so they count the elements of a packed type.
+            shown = name if packed_in(name) > 1 else tensor_format(name) or name
+            found.append(" ".join(filter(None, (sizes, shown))))
         more = max(len(dims), len(types)) - len(found)
         return ", ".join([*filter(None, found), *([f"and {more} more"] if more else [])])
 

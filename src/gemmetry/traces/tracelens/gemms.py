@@ -16,7 +16,7 @@ from gemmetry.traces.call_arguments import Call
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.gemms.links import link_gemms
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.gemms import OPERAND_PLACES, GemmShape
+from gemmetry.traces.operators.gemms import OPERAND_PLACES, GemmShape, packed_in
 from gemmetry.traces.operators.grouped import busy_by_owner, distinct_rows
 from gemmetry.traces.operators.launchers import enclosing_among
 from gemmetry.traces.operators.models import OperatorModel, compute_spec
@@ -40,7 +40,8 @@ def gemm_model(name: str, arguments: OperatorArguments, shape: GemmShape) -> Ope
     moved = None
     if width is not None:
         result = 2 if width == 1 else width
-        moved = batch * (width * (m * k + k * n + n * bias) + result * m * n)
+        held = packed_in(dtypes[0])
+        moved = batch * (width * (m * k + k * n) // held + width * n * bias + result * m * n)
     return OperatorModel(
         sheet="GEMM",
         parameters=(

@@ -32,7 +32,7 @@ _TIMES = {
 }  # fmt: skip
 """Row of ``gpu_timeline`` -> field of a summary."""
 
-_UNKNOWN = frozenset({"events", "gemm_comm_overlap_us"})
+_UNKNOWN = frozenset({"events", "gemm_comm_overlap_us", "launches_without_work"})
 _OF_KERNELS = frozenset({
     "kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernels", "comm_kernel_us", "top_gemms",
 })  # fmt: skip
@@ -119,6 +119,7 @@ def _summary(
         gemm_comm_overlap_ns=0,
         idle_ns=known["window"] - known["busy"],
         top_gemms=tuple(top),
+        launches_without_work=0,
         partial=False,
         problems=(),
         unknown=_UNKNOWN | (_OF_KERNELS if kernels is None else frozenset()),

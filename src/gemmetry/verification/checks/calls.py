@@ -7,30 +7,31 @@ shape of the same configuration a launch costs almost nothing, so that hundreds 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from gemmetry.domain.contracts import Buffer
+from gemmetry.domain.contracts import Buffer, ThreadDevice
 from gemmetry.domain.errors import DispatchError
+from gemmetry.verification.checks.repeats import made
 from gemmetry.verification.checks.results import (
     BUGS,
     CheckOutcome,
     CheckResult,
+    bug_of,
     failed,
     not_applicable,
     passed,
-    raised,
 )
 from gemmetry.verification.companions import whole_tile
 from gemmetry.verification.context import Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import selections
 from gemmetry.verification.inputs.exact import ExactCase
-from gemmetry.verification.launching import Launch, Launcher
+from gemmetry.verification.launching import Launch, Launcher, Placed
+from gemmetry.verification.threads import StandingThreads
 
 NAME = "many_calls"
 
@@ -41,9 +42,18 @@ rely on it."""
 THOROUGH = 8
 """Factor for the number of launches at level paranoid."""
 
-LONGEST_S = {False: 0.5, True: 8.0}
-"""Thorough or not -> seconds after which no further launches are made. 150 launches of one tile of
-a numpy kernel take 15 ms."""
+LONGEST_S = {False: 2.0, True: 16.0}
+"""Thorough or not -> seconds that the launches may take if each is as fast as the fastest;
+otherwise there are fewer. 150 launches of one tile of a numpy kernel take 15 ms."""
+
+TRIED = 8
+"""Number of launches that are always made."""
+
+THREADS = 3
+"""Number of threads that stay, besides the one that built the kernel."""
+
+ELSEWHERE = 0.3
+"""Share of the launches that one of these threads makes."""
 
 _SETS: tuple[tuple[str, ...], ...] = (
     ("first",),
@@ -57,7 +67,7 @@ _SETS: tuple[tuple[str, ...], ...] = (
 def check_many_calls(context: Context) -> CheckResult:
     """A few hundred launches of one tile, each with different inputs in the same buffers, are
     correct: independently drawn integers, and numbers that are all one unit in the last place
-    larger than at the previous launch."""
+    larger than at the previous launch. Some are made from threads that stay."""
     companions = context.companions
     if companions is None:
         return not_applicable(NAME, "this configuration cannot be built for a small shape here")
@@ -96,9 +106,9 @@ def _built(context: Context) -> CheckResult:
     except (DispatchError, NotImplementedError, *BUGS) as error:
         # A sticky device error ends the verification.
         context.launcher.device.synchronize()
-        cause = error.__cause__ if isinstance(error, DispatchError) else error
-        if isinstance(cause, BUGS):
-            return failed(NAME, f"{operation}: {raised(cause)}, which is a bug, not a refusal")
+        bug = bug_of(error)
+        if bug:
+            return failed(NAME, f"{operation}: {bug}")
         return not_applicable(NAME, f"it refuses {operation}: {error}")
     finally:
         if executable is not None:
@@ -111,24 +121,57 @@ def _calls(context: Context) -> CheckResult:
         return not_applicable(NAME, "sums of one tile are rounded in this accumulator")
     rng = np.random.default_rng([context.seed % 2**64, *context.operation.matmul_shape])
     count = int(rng.integers(FEWEST, MOST)) * (THOROUGH if context.thorough else 1)
-    launcher, began = context.launcher, time.monotonic()
+    launcher = context.launcher
     placed = launcher.place(cases["first"].inputs, keep_copies=False)
     output = launcher.output_of(placed)
     right: dict[str, Buffer] = {}
-    for number, name in enumerate(_order(list(cases), count, rng), start=1):
-        if time.monotonic() - began > LONGEST_S[context.thorough]:
-            return passed(NAME, f"stopped after {number - 1} of {count} calls, as they take long")
-        case = cases[name]
-        launcher.rewrite(placed, case.inputs)
-        launch = launcher.launch_again(placed, output)
-        if name in right and launcher.device.same_bytes(launch.result, right[name]):
-            continue
-        context.inputs = case.inputs
-        result = context.verdict_of_exact(NAME, context.judged(case, launch))
-        if result.is_failure:
-            return _explained(context, result, right, launch, f"call {number} of {count}", name)
-        right[name] = launcher.device.clone(launch.result)
+    limit_s = LONGEST_S[context.thorough]
+    with _Threads(launcher, rng) as threads:
+        for number, name in enumerate(_order(list(cases), count, rng), start=1):
+            # Counted again each time: a busy machine may delay many launches, but not all.
+            if number > launcher.affordable(count, limit_s, TRIED):
+                return made(NAME, number - 1, count, launcher.fastest_s)
+            case = cases[name]
+            launcher.rewrite(placed, case.inputs)
+            launch, where = threads.launch_somewhere(placed, output)
+            if name in right and launcher.device.same_bytes(launch.result, right[name]):
+                continue
+            context.inputs = case.inputs
+            result = context.verdict_of_exact(NAME, context.judged(case, launch))
+            if result.is_failure:
+                call = f"call {number} of {count}{where}"
+                return _explained(context, result, right, launch, call, name)
+            right[name] = launcher.device.clone(launch.result)
     return passed(NAME, f"{count} calls")
+
+
+class _Threads(StandingThreads):
+    """Launches from the thread that built the kernel, and from threads that stay; only from the
+    former where others cannot launch."""
+
+    def __init__(self, launcher: Launcher, rng: np.random.Generator) -> None:
+        device = launcher.device
+        self._others = isinstance(device, ThreadDevice)
+        super().__init__(device.enter_thread if isinstance(device, ThreadDevice) else lambda: None)
+        self._launcher = launcher
+        self._rng = rng
+
+    def launch_somewhere(self, placed: Placed, output: Buffer) -> tuple[Launch, str]:
+        """A launch, and where it was made."""
+
+        def launch() -> Launch:
+            return self._launcher.launch_again(placed, output)
+
+        if not self._others or self._rng.random() > ELSEWHERE:
+            return launch(), ""
+        number = int(self._rng.integers(THREADS))
+        try:
+            return self.run(number, launch), f" (from thread {number + 2} of {THREADS + 1})"
+        except DispatchError as error:
+            if bug_of(error):
+                raise
+            self._others = False  # which is for the check other_thread to report
+            return launch(), ""
 
 
 def _cases(context: Context) -> dict[str, ExactCase]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from functools import partial
 
 import numpy as np
 
-from gemmetry.domain.operation import Scaling
+from gemmetry.domain.operation import Operation, Scaling
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.inputs import exact_integer_limit
-from gemmetry.numerics.references import to_logical
+from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
+from gemmetry.numerics.references import Matmul, to_logical
 from gemmetry.verification.checks.results import (
     CheckResult,
     failed,
@@ -22,7 +23,10 @@ from gemmetry.verification.context import INTEGERS, Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import factors as factor_inputs
 from gemmetry.verification.inputs import selections
-from gemmetry.verification.inputs.exact import LADDER, ExactInputs
+from gemmetry.verification.inputs.exact import LADDER, ExactCase, ExactInputs
+
+UNKNOWN_SEED = int.from_bytes(os.urandom(4), "little") >> 1
+"""The seed of one pair of inputs in this process."""
 
 _IN_PLACE = ("selects_lhs", "selects_rhs")
 
@@ -45,6 +49,28 @@ def check_integers(context: Context) -> CheckResult:
     bits = math.floor(math.log2(context.operation.matmul_shape.k * largest**2))
     hint = f"exact up to ±{largest}, so sums of about {bits} bits are still exact"
     return failed(name, f"{result.detail}; {hint}", result.first_bad)
+
+
+def check_unknown_seed(context: Context) -> CheckResult:
+    """Inputs of a seed that is drawn when the process starts, so that no kernel can be made for
+    them; the verdict names the seed, by which ``--seed`` repeats them."""
+    name = "unknown_seed"
+    note = f"the inputs of --seed {UNKNOWN_SEED}"
+
+    def make(operation: Operation, _: int, matmul: Matmul, rounds_once: bool) -> ExactCase | None:
+        return exact_inputs.integers(operation, UNKNOWN_SEED, matmul, rounds_once)
+
+    run = context.exact(name, make)
+    if run is not None:
+        result = context.verdict_of_exact(name, run)
+    else:
+        operation, launcher = context.operation, context.launcher
+        inputs = make_inputs(operation, distribution="offset_uniform", seed=UNKNOWN_SEED)
+        launch = launcher.launch(context.put(inputs), sentinel=launcher.sentinels[0])
+        result = context.judge_by_bound(name, launch, context.reference_of(inputs))
+    if result.is_failure:
+        return failed(name, f"{note}: {result.detail}", result.first_bad)
+    return passed(name, note)
 
 
 def check_integer_ladder(context: Context) -> CheckResult:

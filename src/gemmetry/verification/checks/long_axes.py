@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gemmetry.verification.checks import exact, shapes
-from gemmetry.verification.checks.results import CheckResult, not_applicable, passed
+from gemmetry.verification.checks.results import CheckResult, incomplete, not_applicable, passed
 from gemmetry.verification.companions import DEFAULT_TILE, Companions, Sizes, rounded_options
 from gemmetry.verification.context import Context
 
@@ -17,9 +17,16 @@ FOUR_BITS, EIGHT_BITS, TEN_BITS, SIXTEEN_BITS = 2**4, 2**8, 2**10, 2**16
 number of threads per block (CUDA C++ Programming Guide, compute capabilities)."""
 
 LONGEST_S = {False: 1.0, True: 10.0}
-"""Thorough or not -> seconds that a launch may take, predicted from the operation's own launch. A
-launch of 65536 products takes 20 ms in numpy, 4 s in Triton's interpreter and a few milliseconds on
-a GPU."""
+"""Thorough or not -> seconds that a launch may take, predicted from the operation's fastest launch
+or, if that is too long, from a shorter shape of the same kind. A launch of 65536 products takes 20
+ms in numpy, 4 s in Triton's interpreter and a few milliseconds on a GPU."""
+
+SHORTER = 16
+"""A shape that seems to take too long is predicted again from one that is shorter by this
+factor."""
+
+TRIES = 3
+"""Number of launches of the shorter shape, of which the fastest counts."""
 
 
 def check_long_axes(context: Context) -> CheckResult:
@@ -52,15 +59,15 @@ def long_sizes(tile: tuple[int, int, int], *, thorough: bool = False) -> Iterato
 def _try_all(context: Context, companions: Companions) -> CheckResult:
     tile = companions.tile or DEFAULT_TILE
     own = context.operation.matmul_shape
-    # The first launch may compile.
-    seconds = min(context.first.seconds, context.second.seconds)
-    seconds /= own.batch * _steps(Sizes(*own[:3]), tile)
-    tried, left_out = 0, []
+    seconds = context.fastest_s / (own.batch * _steps(Sizes(*own[:3]), tile))
+    tried, refused, too_long = 0, [], []
     for sizes in long_sizes(tile, thorough=context.thorough):
         predicted_s = seconds * _steps(sizes, tile)
         if predicted_s > LONGEST_S[context.thorough]:
+            predicted_s = min(predicted_s, _by_shorter_s(context, companions, sizes))
+        if predicted_s > LONGEST_S[context.thorough]:
             text = "x".join(map(str, sizes))
-            left_out.append(f"{text}, which would take {predicted_s:.1f} s")
+            too_long.append(f"{text}, which would take {predicted_s:.1f} s")
             continue
         found = None
         for operation in rounded_options(context.operation, sizes):
@@ -72,10 +79,33 @@ def _try_all(context: Context, companions: Companions) -> CheckResult:
         if found.failure is not None:
             return shapes.inner_failure(NAME, found.operation, found.failure)
         if found.refusal:
-            left_out.append(f"{found.operation}: {found.refusal}")
+            refused.append(f"{found.operation}: {found.refusal}")
         tried += not found.refusal
+    left_out = [*too_long, *refused]
     detail = f"left out: {'; '.join(left_out)}" if left_out else ""
+    if too_long:
+        return incomplete(NAME, detail)
     return passed(NAME, detail) if tried else not_applicable(NAME, detail or "there are none")
+
+
+def _by_shorter_s(context: Context, companions: Companions, sizes: Sizes) -> float:
+    """Seconds that a launch of `sizes` takes, as the fastest of some launches of a shorter shape
+    predicts; infinity where that is refused."""
+    longest = max(sizes)
+    shorter = Sizes(*(size // SHORTER if size == longest else size for size in sizes))
+    seconds = math.inf
+
+    def timed(inner: Context) -> CheckResult:
+        nonlocal seconds
+        for _ in range(TRIES):
+            inner.launcher.launch(inner.main, sentinel=0, check_inputs=False)
+        seconds = inner.launcher.fastest_s
+        return passed(NAME)
+
+    for operation in rounded_options(context.operation, shorter):
+        if not shapes.attempt(context, companions, NAME, operation, (timed,)).refusal:
+            break
+    return SHORTER * seconds
 
 
 def _steps(sizes: Sizes, tile: tuple[int, int, int]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from gemmetry.domain.contracts import OrderedDevice, ThreadDevice
 from gemmetry.domain.errors import DispatchError
@@ -13,16 +14,17 @@ from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.results import (
     BUGS,
     CheckResult,
+    bug_of,
     failed,
+    incomplete,
     not_applicable,
     passed,
-    raised,
     warned,
 )
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launch
-from gemmetry.verification.threads import in_new_thread
+from gemmetry.verification.threads import StandingThreads, on_one_processor
 
 CALLS = 12
 """Number of consecutive launches at level standard, which exposes errors in every second to twelfth
@@ -56,7 +58,11 @@ def check_second_launch(context: Context) -> CheckResult:
     result = context.judge_by_bound(name, context.second, context.reference)
     was_right = context.first_errors.bad_count == 0
     if result.is_failure and was_right:
-        why = "the first launch was correct: it adds to the old output, or keeps state"
+        why = "the first launch was correct: " + (
+            "launches on the same inputs differ"
+            if context.differs_between_launches
+            else "it adds to the old output, or keeps state"
+        )
         return failed(name, f"{why}; {result.detail}", result.first_bad)
     return result
 
@@ -101,7 +107,7 @@ def judge_calls(
     """
     launcher = context.launcher
     run = context.exact(INTEGERS, exact_inputs.integers)
-    count = calls(context.first.seconds, most)
+    count = calls(context.fastest_s, most)
     placed = context.main if run is None else context.put(run.case.inputs)
     launcher.keep_copies(placed)
     model = context.first if run is None else run.launch
@@ -116,7 +122,16 @@ def judge_calls(
         if result.is_failure:
             return failed(name, f"call {number} of {count}: {result.detail}", result.first_bad)
     changed = launcher.changed_inputs(placed)
-    return failed(name, f"the launches changed {', '.join(changed)}") if changed else passed(name)
+    if changed:
+        return failed(name, f"the launches changed {', '.join(changed)}")
+    return made(name, count, most, context.fastest_s)
+
+
+def made(name: str, count: int, wanted: int, fastest_s: float) -> CheckResult:
+    """The result of a check whose `count` launches were correct, of which it wanted `wanted`."""
+    if count >= wanted:
+        return passed(name)
+    return incomplete(name, f"{count} of {wanted} launches, as one takes {fastest_s:.2g} s")
 
 
 def _judge_call(context: Context, name: str, run: ExactRun | None, launch: Launch) -> CheckResult:
@@ -154,8 +169,9 @@ def check_unordered_work(context: Context) -> CheckResult:
 
 
 def check_other_thread(context: Context) -> CheckResult:
-    """A launch from a new thread of the process is correct: thread-local state (variables, the
-    rounding mode) is not part of an operation."""
+    """Launches from three threads of the process are correct, one of which stays and launches
+    again, and so is one from a thread that is allowed on one processor only: thread-local state
+    (variables, the rounding mode) and the number of processors are not part of an operation."""
     name = "other_thread"
     launcher = context.launcher
     device = launcher.device
@@ -168,26 +184,50 @@ def check_other_thread(context: Context) -> CheckResult:
     def call() -> Launch:
         return launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
 
-    def call_there() -> Launch:
-        device.enter_thread()
-        return call()
-
     try:
-        launch = in_new_thread(call_there)
+        with StandingThreads(device.enter_thread) as threads:
+            places: list[tuple[str, Callable[[], Launch]]] = [
+                ("another thread than the one that built it", partial(threads.run, 0, call)),
+                ("a third thread", partial(threads.run, 1, call)),
+                ("another thread that launches again", partial(threads.run, 0, call)),
+                (
+                    "a thread that is allowed on one processor only",
+                    partial(on_one_processor, call, device.enter_thread),
+                ),
+            ]
+            for place, launch_there in places:
+                launch = launch_there()
+                if launch.same_as(model) and (run is None or run.is_right):
+                    continue
+                result = _judge_call(context, name, run, launch)
+                if result.is_failure:
+                    if not _judge_call(context, name, run, launch_there()).is_failure:
+                        why = "one launch was wrong and the same one right the next time"
+                        return failed(name, f"{why}: {result.detail}", result.first_bad)
+                    if not _judge_call(context, name, run, call()).is_failure:
+                        why = f"from {place}; something belongs to a thread"
+                        return failed(name, f"{why}: {result.detail}", result.first_bad)
+                    return result
     except (DispatchError, *BUGS) as error:
         # A sticky device error ends the verification.
         launcher.device.synchronize()
-        cause = error.__cause__ if isinstance(error, DispatchError) else error
-        if isinstance(cause, BUGS):
-            return failed(name, f"from another thread than the one that built it: {raised(cause)}")
+        bug = bug_of(error)
+        if bug:
+            return failed(name, f"from another thread than the one that built it: {bug}")
         return not_applicable(name, f"launches from another thread are refused: {error}")
-    if launch.same_as(model) and (run is None or run.is_right):
-        return passed(name)
-    result = _judge_call(context, name, run, launch)
-    if not result.is_failure or _judge_call(context, name, run, call()).is_failure:
-        return result
-    why = "from another thread than the one that built it; something belongs to that thread"
-    return failed(name, f"{why}: {result.detail}", result.first_bad)
+    return passed(name)
+
+
+def check_results_stay(context: Context) -> CheckResult:
+    """The results of the first launches, looked at again when all other checks have run, are what
+    they were: no later launch, and no work that one left behind, wrote to them."""
+    name = "results_stay"
+    if Trait.REUSES_RESULTS in context.declared:
+        return not_applicable(name, "declared to reuse the memory of results")
+    for launch, copy, what in context.kept_results():
+        if not context.launcher.device.same_bytes(launch.result, copy):
+            return failed(name, f"the result of {what} was overwritten after it was verified")
+    return passed(name)
 
 
 def _undetermined(context: Context, name: str, other: Launch) -> CheckResult:

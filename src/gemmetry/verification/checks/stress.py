@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmetry.domain.contracts import StressDevice
+from gemmetry.domain.errors import DispatchError
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.repeats import judge_calls
-from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
+from gemmetry.verification.checks.results import (
+    CheckOutcome,
+    CheckResult,
+    bug_of,
+    failed,
+    incomplete,
+    not_applicable,
+    passed,
+)
+from gemmetry.verification.companions import Companions, whole_tile
 from gemmetry.verification.context import Context
+from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.launching import Launcher
 
 CALLS_UNDER_LOAD = 8
+
+RARE_LAUNCHES = 1500
+"""A bug that shows in one launch of 300 is missed in one of 150 verifications."""
+
+_AT_ONCE = 125
+"""Launches without a wait between them. Each has an output of its own."""
+
+RARE_LAUNCHES_S = 1.0
+"""Seconds that all of them may take on a GPU, by the fastest launch; one of a few tiles takes about
+10 µs there."""
+
+RARE_LAUNCHES_ON_HOST_S = 0.15
+"""The same on a CPU, where the check makes as many as this allows, and 100 at least."""
+
+_FEWEST_ON_HOST = 100
+_TRIED = 5
 
 
 def check_spoiled_scratch(context: Context) -> CheckResult:
@@ -49,7 +79,76 @@ def check_under_load(context: Context) -> CheckResult:
     device = context.launcher.device
     if not isinstance(device, StressDevice):
         return not_applicable(name, "this device cannot be kept busy in the meantime")
+    if not (context.thorough or getattr(device, "is_gpu", False)):
+        return not_applicable(name, "on a CPU only paranoid keeps the device busy")
     result = judge_calls(context, name, CALLS_UNDER_LOAD, device.load)
     if result.is_failure:
         return failed(name, f"while the device was busy: {result.detail}", result.first_bad)
+    if result.outcome is CheckOutcome.INCOMPLETE:
+        return result
     return passed(name, device.stress_limits())
+
+
+def check_rare_launches(context: Context) -> CheckResult:
+    """:data:`RARE_LAUNCHES` launches of a few tiles, most of them without a wait in between, all
+    give the exact result; on a CPU as many as take a moment. Bits are compared on the device."""
+    name = "rare_launches"
+    companions = context.companions
+    if companions is None:
+        return not_applicable(name, "this configuration cannot be built for a small shape here")
+    if name not in companions.known:
+        result = _rare_launches(name, context, companions)
+        if result.is_failure:
+            return result
+        companions.known[name] = result
+    return companions.known[name]
+
+
+def _rare_launches(name: str, context: Context, companions: Companions) -> CheckResult:
+    operation = whole_tile(context.operation, companions, tiles=2)
+    executable = None
+    try:
+        executable = companions.build(operation) if operation is not None else None
+        if operation is None or executable is None:
+            return not_applicable(name, "no operation of a few tiles is supported")
+        launcher = Launcher(executable, operation, companions.tile)
+        inner = Context(launcher, operation, (), None, context.seed)
+        case = inner.case(name, exact_inputs.integers)
+        if case is None:
+            return not_applicable(name, "sums of a few tiles are rounded in this accumulator")
+        placed = launcher.place(case.inputs, keep_copies=False)
+        outputs = [launcher.new_output() for _ in range(_AT_ONCE)]
+        device, right, number = launcher.device, None, 0
+        is_gpu = getattr(device, "is_gpu", False)
+        for _ in range(_TRIED):
+            launcher.launch_again(placed, outputs[0])
+        wanted = RARE_LAUNCHES
+        if not is_gpu:
+            wanted = launcher.affordable(wanted, RARE_LAUNCHES_ON_HOST_S, _FEWEST_ON_HOST)
+        while number < min(wanted, launcher.affordable(wanted, RARE_LAUNCHES_S, _AT_ONCE)):
+            for launch in launcher.burst(placed, outputs):
+                number += 1
+                is_typed = not launch.returned_type
+                if right is not None and is_typed and device.same_bytes(launch.result, right):
+                    continue
+                result = inner.verdict_of_exact(name, inner.judged(case, launch), guess=False)
+                if result.is_failure:
+                    for evidence in inner.evidence.values():
+                        context.evidence[name] = replace(evidence, check=name)
+                    how = f"launch {number} of {operation} on the same inputs"
+                    return failed(name, f"{how}: {result.detail}", result.first_bad)
+                if right is None:
+                    right = device.clone(launch.result)  # Outputs are written again.
+        if number < wanted:
+            return incomplete(name, f"{number} of {wanted} launches, as they take long")
+        return passed(name, "" if is_gpu else f"{number} launches")
+    except DispatchError as error:
+        # A sticky device error ends the verification.
+        context.launcher.device.synchronize()
+        bug = bug_of(error)
+        if bug:
+            return failed(name, f"{operation}: {bug}")
+        return not_applicable(name, f"it refuses {operation}: {error}")
+    finally:
+        if executable is not None:
+            executable.close()

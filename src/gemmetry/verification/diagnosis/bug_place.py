@@ -22,6 +22,12 @@ _PERIODS = (2, 4, 8, 16, 32, 64, 128)
 """Periods of rows and columns: fragments of matrix instructions have 8 or 16 rows, warps 16 to
 64."""
 
+_PART = 0.75
+"""A rectangle that covers more of the matrix is no part of it, but where errors happen to be."""
+
+_SHORTEST_FRAGMENT = 8
+"""Fragments of matrix instructions have at least as many rows or columns."""
+
 _NAMED = 4
 
 
@@ -56,6 +62,8 @@ def place_of(bad: Mask, tile: tuple[int, int] | None) -> str:
 
 def _rectangle(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
     """Describes a part of the matrix by its ends; "" where these are the ends of the matrix."""
+    if (np.ptp(rows) + 1) * (np.ptp(columns) + 1) > _PART * shape[0] * shape[1]:
+        return ""
     spans = [
         f"{noun_for(lines.size, name)} {_span(lines)}"
         for name, lines, size in (("row", rows, shape[0]), ("column", columns, shape[1]))
@@ -131,10 +139,10 @@ def _period(name: str, lines: Indices, size: int) -> str:
             continue
         expected = np.flatnonzero(np.isin(np.arange(size) % period, remainders))
         if np.array_equal(expected, lines):
-            return (
-                f"index: wrong in {name} {_span(remainders)} of every {period}: "
-                "a period that suggests fragments of matrix instructions"
-            )
+            found = f"index: wrong in {name} {_span(remainders)} of every {period}"
+            if period < _SHORTEST_FRAGMENT:
+                return found
+            return f"{found}: a period that suggests fragments of matrix instructions"
     return ""
 
 

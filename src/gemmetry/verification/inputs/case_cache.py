@@ -35,10 +35,11 @@ class CaseCache:
             return self._cases[whole]
         case = make()
         size = _case_bytes(case)
-        for one in [one for one in self._cases if one[0] != operation]:
-            if self._held_bytes + size <= CASE_CACHE_BYTES:
+        while self._held_bytes + size > CASE_CACHE_BYTES:
+            other = next((one for one in self._cases if one[0] != operation), None)
+            if other is None:
                 break
-            self._held_bytes -= _case_bytes(self._cases.pop(one))
+            self._held_bytes -= _case_bytes(self._cases.pop(other))
         if self._held_bytes + size <= CASE_CACHE_BYTES:
             self._cases[whole] = case
             self._held_bytes += size

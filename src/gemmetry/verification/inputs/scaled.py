@@ -39,16 +39,29 @@ formats with 8 exponent bits."""
 _MANTISSA_BITS = {F64: 52, F32: 23, TF32: 23, F16: 10, BF16: 7, E4M3: 3, E5M2: 2}
 """Mantissa bits of the formats whose numbers are scaled by adding to the exponent field."""
 
+HONEST_SPAN = 40
+"""Powers of two between the largest and the smallest number of a line that scaling by the largest
+one keeps: the products of two such numbers stay normal in f32, with 24 bits and a sum to spare."""
+
+_HONEST_SHARE = 0.4
+"""The same as a share of the room of narrower formats."""
+
 _LEAST_SPREAD = 3
 """Least range of D, in powers of two, for which the check is meaningful."""
 
 Powers = npt.NDArray[np.int64]
 
 
-def scaled_along_k(operation: Operation, inputs: Sequence[Array]) -> tuple[Array, ...] | None:
+def scaled_along_k(
+    operation: Operation, inputs: Sequence[Array], *, end: int | None = None
+) -> tuple[Array, ...] | None:
     """`inputs` (in storage shapes) with the columns of A multiplied by powers of two and the rows
     of B divided by them: as far apart as every number stays normal, at most 2^±100. A column that
     holds subnormal numbers, infinity or NaN keeps its scale. None where the formats have no room.
+
+    Args:
+        end: 0 or 1: only powers within :data:`HONEST_SPAN` of the lower or the upper end of that
+            range.
     """
     (lhs, a), (rhs, b) = (
         (spec, to_logical(array, spec))
@@ -59,8 +72,11 @@ def scaled_along_k(operation: Operation, inputs: Sequence[Array]) -> tuple[Array
     room_a, room_b = _room(a, lhs.dtype, axis=-1), _room(b, rhs.dtype, axis=-2)
     low = np.maximum.reduce([room_a[0], -room_b[1], np.full_like(room_a[0], -LARGEST_POWER)])
     high = np.minimum.reduce([room_a[1], -room_b[0], np.full_like(room_a[0], LARGEST_POWER)])
+    if end is not None:
+        span = np.minimum(HONEST_SPAN, _HONEST_SHARE * (high - low)).astype(np.int64)
+        low, high = (low, low + span) if end == 0 else (high - span, high)
     powers = _spread(low, high)
-    if powers.max() - powers.min() < _LEAST_SPREAD:
+    if end is None and powers.max() - powers.min() < _LEAST_SPREAD:
         return None
     scaled_a = _times_power(a, powers, lhs.dtype)
     scaled_b = _times_power(b, -powers[:, np.newaxis], rhs.dtype)

@@ -32,7 +32,7 @@ def test_results_are_in_the_order_of_the_tasks(tasks):
     found = analyse_ranks(tasks, processes=1, progress=lambda *counts: progress.append(counts))
     assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankAnalysis]
     assert [one.facts.rank for one in (found[0], found[2])] == [0, 2]
-    assert progress == [(1, 3), (2, 3), (3, 3)]
+    assert progress == [(number, 3, task.path) for number, task in enumerate(tasks, 1)]
 
 
 def test_workers_return_the_same_as_this_process(tasks):

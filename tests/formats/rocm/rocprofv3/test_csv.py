@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.events import MISSING, GpuKind
+from gemmetry.formats.events import MISSING, GpuKind, ProblemKind
 from gemmetry.formats.rocm.rocprofv3 import tables
 from gemmetry.formats.rocm.rocprofv3.csv import kernel_tables, read_rocprofv3_csv
 
@@ -132,11 +132,27 @@ def test_rows_that_cannot_be_used_are_reported(tmp_path):
     )  # fmt: skip
     found = read_rocprofv3_csv(path)
     assert found is not None
-    assert found.gpu.start_ns.tolist() == [1, 7]
-    problems = [str(problem) for problem in found.problems]
-    assert problems[0] == "kernel_trace.csv line 3: has 3 fields instead of 22: left out"
-    assert "has 1 field " in problems[1]
-    assert problems[2] == "rows: 3 have no usable time: left out"
+    # Work without a usable time is left out later, as that of every format is.
+    assert found.gpu.start_ns.tolist() == [1, 0, 0, 0, 7]
+    assert found.gpu.duration_ns.tolist()[1:4] == [0, 0, 0]
+    lost, *problems = found.problems
+    assert (lost.kind, lost.count) == (ProblemKind.LOST_EVENTS, 2)
+    assert str(problems[0]) == "kernel_trace.csv line 3: has 3 fields instead of 22: left out"
+    assert "has 1 field " in str(problems[1])
+    assert found.partial
+
+
+def test_a_second_table_in_the_file_is_named_and_not_read(tmp_path):
+    path = tmp_path / "kernel_trace.csv"
+    path.write_text(KERNELS + kernel(1, 2) + KERNELS + kernel(5, 7))
+    found = read_rocprofv3_csv(path)
+    assert found is not None
+    assert found.gpu.start_ns.tolist() == [1]
+    [problem] = found.problems
+    assert (problem.kind, problem.where) == (
+        ProblemKind.SECOND_DOCUMENT, "kernel_trace.csv line 3",
+    )  # fmt: skip
+    assert found.partial
 
 
 def test_a_packed_file_that_is_cut_short_is_partial(tmp_path):

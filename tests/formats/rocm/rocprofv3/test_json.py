@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.events import MISSING, GpuKind, TraceRows
+from gemmetry.formats.events import MISSING, GpuKind, ProblemKind, TraceRows
 from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
 
 SAMPLE = Path(__file__).parents[3] / "data" / "traces" / "mi350x_908_part_results.json.gz"
@@ -135,16 +135,50 @@ def test_invalid_times_and_numbers_that_do_not_fit():
             ]
         )
     )
-    assert names(rows, "gpu") == ["gemm", "kernel 99"]
-    assert rows.gpu.correlation.tolist() == [MISSING, 5]
-    assert "3 have no usable time" in str(rows.problems[0])
+    assert names(rows, "gpu")[3:] == ["gemm", "kernel 99"]
+    assert rows.gpu.correlation.tolist()[3:] == [MISSING, 5]
+    # Work without a usable time is left out later, as that of every format is.
+    assert rows.gpu.start_ns.tolist()[:3] == rows.gpu.duration_ns.tolist()[:3] == [0, 0, 0]
 
 
 def test_a_damaged_record_is_left_out_alone():
     bad = dispatch(7, 1, 2, start_timestamp="x")
     rows = rows_of(process(kernel_dispatch=[dispatch(7, 1, 2), bad, dispatch(8, 3, 4)]))
     assert names(rows, "gpu") == ["gemm", "other"]
-    assert rows.problems[0].where.startswith("byte ")
+    assert rows.problems[0].count == 1
+    assert rows.problems[1].where.startswith("byte ")
+    assert rows.partial
+
+
+@pytest.mark.parametrize("ranks", [None, ("3", "1")])
+def test_processes_in_one_file_are_parts(ranks):
+    """Each counts its correlations from 1."""
+    processes = []
+    for place in range(2):
+        metadata = {"pid": 70 + place}
+        if ranks:
+            metadata["environment"] = {"RANK": ranks[place], "WORLD_SIZE": "4"}
+        made = process(kernel_dispatch=[dispatch(7, 1 + place, 2 + place)])
+        processes.append({**made, "metadata": metadata})
+    text = json.dumps({"rocprofiler-sdk-tool": processes})
+    rows = read_rocprofv3_json(io.BytesIO(text.encode()))
+    assert rows is not None
+    assert [part.name for part in rows.parts] == ["process 70", "process 71"]
+    assert [part.rank for part in rows.parts] == ([3, 1] if ranks else [None, None])
+    assert rows.gpu.part.tolist() == [0, 1]
+    assert (rows.rank, rows.world_size) == (None, 4 if ranks else None)
+
+
+def test_a_second_document_is_named_and_not_read():
+    whole = json.dumps({"rocprofiler-sdk-tool": [process(kernel_dispatch=[dispatch(7, 1, 2)])]})
+    rows = read_rocprofv3_json(io.BytesIO(f"{whole}\n{whole}".encode()))
+    assert rows is not None
+    assert len(rows.gpu.start_ns) == 1
+    [problem] = rows.problems
+    assert (problem.kind, problem.where) == (
+        ProblemKind.SECOND_DOCUMENT, f"byte {len(whole) + 1}",
+    )  # fmt: skip
+    assert rows.partial
 
 
 def test_another_document():

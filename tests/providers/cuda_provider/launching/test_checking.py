@@ -90,7 +90,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, names: Any = (), **log: Any) -> Che
         return frozenset(names)
 
     monkeypatch.setattr(cuda_tools, "instructions_of", instructions)
-    return check(variants_of(KERNEL), 1)[0]
+    return next(check(variants_of(KERNEL), 1))
 
 
 GOOD = ("HGMMA.64x256x16.F32.BF16", "UTMALDG.2D", "LDC")
@@ -129,5 +129,5 @@ def test_a_source_that_does_not_compile_is_a_problem(monkeypatch: pytest.MonkeyP
         raise CompileError("NVRTC rejected x")
 
     monkeypatch.setattr(cuda_compiler, "compile_kept", rejected)
-    found = check(variants_of(KERNEL), 2)
+    found = list(check(variants_of(KERNEL), 2))
     assert [one.problems for one in found] == [("NVRTC rejected x",)] * 2

@@ -24,6 +24,7 @@ from gemmetry.analysis.sweeps.model import (
     TraceTimes,
 )
 from gemmetry.analysis.sweeps.ranks.kernel_times import gpu_kernel_times, host_kernel_times
+from gemmetry.domain.errors import RequestError
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.kernel_names import KernelKind
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
@@ -57,9 +58,16 @@ def read_facts(file: RankFile) -> tuple[Trace, RankFacts]:
     """The trace of one rank, and its facts.
 
     Raises:
-        RequestError: the file is not a trace.
+        RequestError: the file is not a trace, or contains those of several ranks.
     """
-    trace = Trace(file.path, read_trace(file.path, use_cache=False))
+    rows = read_trace(file.path, use_cache=False)
+    if rows.parts:
+        names = ", ".join(part.name for part in rows.parts[:4])
+        raise RequestError(
+            f"{file.path} contains the traces of {len(rows.parts)} processes ({names} ...)",
+            hint="A sweep has a file for each rank; gemmetry trace summary reads such a file.",
+        )
+    trace = Trace(file.path, rows)
     return trace, facts_of(trace, file)
 
 

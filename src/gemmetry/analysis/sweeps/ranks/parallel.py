@@ -48,8 +48,8 @@ _INTERNAL = "gemmetry failed while it read this: its worker ended with status"
 
 _ROCPROF = msgspec.msgpack.Decoder(PointRocprof)
 
-Progress = Callable[[int, int], None]
-"""Is called with the number of traces that are done, and that of all."""
+Progress = Callable[[int, int, str], None]
+"""Is called with the number of traces that are done, that of all, and the path of the latest."""
 
 
 def analyse_ranks(
@@ -81,7 +81,7 @@ def analyse_ranks(
             results[index] = unpacked(message, known)
         done += 1
         if progress is not None:
-            progress(done, len(tasks))
+            progress(done, len(tasks), tasks[index].path)
 
     if processes <= 1:
         function = hook_of(hook)

@@ -32,6 +32,17 @@ _KINDS: dict[str, RuleKind] = {"INF": "ok", "OK": "ok", "OPT": "optimization", "
                                "ERR": "error"}  # fmt: skip
 _SPEEDUPS: dict[str, SpeedupKind] = {"local": "local", "global": "global"}
 _MOST_PROBLEMS = 20
+_SECTIONS = {
+    "GPU Speed Of Light Throughput": "SpeedOfLight",
+    "Compute Workload Analysis": "ComputeWorkloadAnalysis",
+    "Memory Workload Analysis": "MemoryWorkloadAnalysis",
+    "Memory Workload Analysis Tables": "MemoryWorkloadAnalysis_Tables",
+    "Scheduler Statistics": "SchedulerStats", "Warp State Statistics": "WarpStateStats",
+    "Instruction Statistics": "InstructionStats", "Launch Statistics": "LaunchStats",
+    "Occupancy": "Occupancy", "Source Counters": "SourceCounters",
+    "GPU and Memory Workload Distribution": "WorkloadDistribution",
+}  # fmt: skip
+"""A section's name in rows of metrics -> its identifier."""
 
 
 def read_details_page(
@@ -79,6 +90,7 @@ class _DetailsPage:
         self._launches: dict[tuple[int, str, str, str], _DetailedLaunch] = {}
         self._problems: list[str] = []
         self._unknown = UnknownUnits()
+        self._sections: set[str] = set()
 
     def _begin(self, header: Sequence[str]) -> None:
         """Begin a table with these columns."""
@@ -116,10 +128,13 @@ class _DetailsPage:
         if launch is None:
             cells = {name: row[name] for name in LAUNCH_COLUMNS if name in row}
             launch = self._launches[key] = _DetailedLaunch(cells)
+        section = row.get("Section Name", "")
+        if section in _SECTIONS or row.get("Rule Name"):
+            self._sections.add(_SECTIONS.get(section, section))
         if row.get("Rule Name"):
             launch.rules.append(_rule(row))
         if row["Metric Name"]:
-            metric = _metric(row.get("Section Name", ""), row["Metric Name"])
+            metric = _metric(section, row["Metric Name"])
             # A label that several metrics of a section have in common keeps the first.
             launch.values.setdefault(metric, (row["Metric Value"], row.get("Metric Unit", "")))
 
@@ -131,7 +146,9 @@ class _DetailsPage:
                 self._put(columns, row, metric, cell, unit)
         infos = [launch.info() for launch in self._launches.values()]
         problems = [*self._problems, *self._unknown.problems()]
-        return columns.table("ncu", infos, problems=problems)
+        table = columns.table("ncu", infos, problems=problems)
+        table.sections = frozenset(self._sections)
+        return table
 
     def _put(self, columns: Columns, row: int, metric: str, cell: str, unit: str) -> None:
         found = base_unit(unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from gemmetry.formats.events import MISSING
 from gemmetry.formats.rocm.counted import (
@@ -23,6 +24,9 @@ from gemmetry.formats.rocm.rows import kernel_name
 
 _XYZ = ("X", "Y", "Z")
 
+_Key: TypeAlias = tuple[str, ...]
+"""GPU and number of a dispatch, and the times of its execution: a replay has other times."""
+
 
 def read_csv_counters(path: Path) -> CountedProcess:
     """The dispatches of a process, with their counters: of ``counter_collection.csv``, else of
@@ -39,7 +43,7 @@ def read_csv_counters(path: Path) -> CountedProcess:
     agents = _Agents(files.get("agent_info"))
     found = CountedProcess(gpus=agents.gpus)
     counters, trace = files.get("counter_collection"), files.get("kernel_trace")
-    dispatches: dict[tuple[str, str], CountedDispatch] = {}
+    dispatches: dict[_Key, CountedDispatch] = {}
     for file in (counters, trace):
         if file is None or dispatches:
             continue
@@ -49,6 +53,7 @@ def read_csv_counters(path: Path) -> CountedProcess:
             pids = chosen_rows(block, [0] if len(block) else []).integers("Process_Id")
             found.pid = next((pid for pid in pids if pid >= 0), found.pid)
     found.dispatches = list(dispatches.values())
+    found.join_replays()
     return found
 
 
@@ -79,13 +84,12 @@ class _Agents:
         return self._numbers.get(agent, MISSING)
 
 
-def _add(
-    dispatches: dict[tuple[str, str], CountedDispatch], block: RowBlock, agents: _Agents
-) -> None:
+def _add(dispatches: dict[_Key, CountedDispatch], block: RowBlock, agents: _Agents) -> None:
     """Add the rows of a block: one for each counter of a dispatch, or one for each dispatch."""
     kernels = {name: kernel_name(name) for name in set(block.texts("Kernel_Name"))}
     devices = {text: agents.number(text) for text in set(block.texts("Agent_Id"))}
-    keys = list(zip(block.texts("Agent_Id"), block.texts("Dispatch_Id"), strict=True))
+    named = ("Agent_Id", "Dispatch_Id", "Start_Timestamp", "End_Timestamp")
+    keys: list[_Key] = list(zip(*map(block.texts, named), strict=True))
     # A file has a row per counter: what describes the dispatch is read from the first.
     first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in dispatches}
     rows = sorted(first.values())

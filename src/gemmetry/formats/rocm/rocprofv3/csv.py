@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from gemmetry.formats.events import GpuKind, Int32, Int64, TraceProblem, TraceRows
+from gemmetry.formats.events import GpuKind, Int32, Int64, ProblemKind, TraceRows
 from gemmetry.formats.rocm.rocprofv3.tables import (
     RowBlock,
     agent_number,
@@ -26,6 +27,7 @@ from gemmetry.formats.rocm.rows import (
     gpu_rows,
     integers,
     kernel_name,
+    usable_times,
 )
 
 _NEEDED = {
@@ -100,8 +102,11 @@ class _CsvRowsBuilder(RowsBuilder):
         for block in blocks(path):
             self.events += len(block)
             for problem in block.problems:
-                self._partial |= "any further" in problem.what
-                self._problems.append(TraceProblem(f"{path.name} {problem.where}", problem.what))
+                self._partial |= (
+                    "any further" in problem.what or problem.kind is not ProblemKind.DAMAGED
+                )
+                where = f"{path.name} {problem.where}"
+                self._problems.append(dataclasses.replace(problem, where=where))
             add(block)
 
     def kernels(self, block: RowBlock) -> None:
@@ -122,7 +127,7 @@ class _CsvRowsBuilder(RowsBuilder):
         )
 
     def _add_kernels(self, block: RowBlock, sizes: Callable[[str, RowBlock], Triples]) -> None:
-        block, start, duration = self._timed(block)
+        start, duration = self._gpu_times(block)
         self._gpu.add(
             gpu_rows(
                 start,
@@ -139,7 +144,7 @@ class _CsvRowsBuilder(RowsBuilder):
 
     def copies(self, block: RowBlock) -> None:
         """Add rows of ``memory_copy_trace.csv``."""
-        block, start, duration = self._timed(block)
+        start, duration = self._gpu_times(block)
         target = self._devices(block.texts("Destination_Agent_Id"))
         source = self._devices(block.texts("Source_Agent_Id"))
         self._gpu.add(
@@ -160,6 +165,13 @@ class _CsvRowsBuilder(RowsBuilder):
         name = self._numbered(block.texts("Function"))
         correlation = integers(block.integers("Correlation_Id"))
         self._add_host(kind, start, duration, name, self._thread(block), correlation)
+
+    @staticmethod
+    def _gpu_times(block: RowBlock) -> tuple[Int64, Int64]:
+        """Start and duration in ns; both are 0 for work without a usable time."""
+        start = integers(block.integers("Start_Timestamp"))
+        end = integers(block.integers("End_Timestamp"))
+        return usable_times(start, end)
 
     def _timed(self, block: RowBlock) -> tuple[RowBlock, Int64, Int64]:
         """The rows that have a time, with start and duration in ns."""

@@ -28,6 +28,7 @@ from gemmetry.formats.rocm.rows import (
     gpu_rows,
     integers,
     kernel_name,
+    process_parts,
     rank_of,
     renumbered,
 )
@@ -42,6 +43,9 @@ _HOST = {
     "marker_api": HostKind.RANGE,
 }
 """Arrays of the host -> what their records are."""
+
+_ON_GPU = ("kernel_dispatch", "memory_copy")
+"""Arrays of work on GPUs."""
 
 _SKIPPED = (
     "memory_allocation", "scratch_memory", "rocdecode_api", "rocjpeg_api", "pc_sample_host_trap",
@@ -118,7 +122,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         None if it is another document.
     """
     decoders = {
-        **{key: record_decoders(_Record) for key in ("kernel_dispatch", "memory_copy")},
+        **{key: record_decoders(_Record) for key in _ON_GPU},
         **{
             key: record_decoders(_MarkerRecord if kind is HostKind.RANGE else _Record)
             for key, kind in _HOST.items()
@@ -127,7 +131,7 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         "agents": record_decoders(dict),
         **{key: record_decoders(_Skipped) for key in _SKIPPED},
     }
-    reader = SectionReader(file, decoders, chunk_bytes=chunk_bytes)
+    reader = SectionReader(file, decoders, KEY, chunk_bytes=chunk_bytes)
     builder = _JsonRowsBuilder()
     for key, records in reader:
         builder.add(key, records)
@@ -178,6 +182,12 @@ class _JsonRowsBuilder(RowsBuilder):
                 records = self._without_texts(records)
             self.events += len(records)
             timed = [r for r in records if 0 <= r.start_timestamp <= r.end_timestamp < LATEST_NS]
+            if key in _ON_GPU and len(timed) < len(records):
+                # Start and duration 0: left out and counted with such work of every format.
+                for record in records:
+                    if not 0 <= record.start_timestamp <= record.end_timestamp < LATEST_NS:
+                        record.start_timestamp = record.end_timestamp = 0
+                timed = records
             self._no_time += len(records) - len(timed)
             self._add(key, timed)
 
@@ -236,6 +246,7 @@ class _JsonRowsBuilder(RowsBuilder):
                 correlation=corr,
                 work_items=[_sizes(info.grid_size) for info in infos],
                 block=[_sizes(info.workgroup_size) for info in infos],
+                part=process,
             )
         )
 
@@ -254,6 +265,7 @@ class _JsonRowsBuilder(RowsBuilder):
                 stream=[(r.stream_id or _Id()).handle for r in records],
                 correlation=corr,
                 size=[r.bytes for r in records],
+                part=process,
             )
         )
 
@@ -263,7 +275,8 @@ class _JsonRowsBuilder(RowsBuilder):
         of_name = np.array([texts[text] for text in self._texts(processes)], np.int32)
         metadata = [_dict(process.get("metadata")) for process in processes]
         pids = [recorded.get("pid", number) for number, recorded in enumerate(metadata)]
-        rank, world = rank_of([_dict(recorded.get("environment")) for recorded in metadata])
+        environments = [_dict(recorded.get("environment")) for recorded in metadata]
+        rank, world = rank_of(environments)
         hosts = [str(_dict(recorded.get("node")).get("hostname") or "") for recorded in metadata]
         self.events += reader.text.left_out
         self._problems += reader.text.all_problems()
@@ -278,6 +291,7 @@ class _JsonRowsBuilder(RowsBuilder):
                 for process, thread in self._threads
             ),
             gpu=renumbered(rows.gpu, of_name, self._agents.numbers(self._devices)),
+            parts=process_parts(pids, environments, [process for process, _ in self._threads]),
             calls=renumbered(rows.calls, of_name),
             operators=renumbered(rows.operators, of_name),
             annotations=renumbered(rows.annotations, of_name),

@@ -104,7 +104,9 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
     }  # fmt: skip
     processes: list[_ReadProcess] = []
     with open_decompressed(path) as file:
-        reader = SectionReader(file, {key: record_decoders(kind) for key, kind in kinds.items()})
+        reader = SectionReader(
+            file, {key: record_decoders(kind) for key, kind in kinds.items()}, KEY
+        )
         for key, records in reader:
             if key == "agents" and not records:
                 # The first array of each process.
@@ -159,6 +161,7 @@ class _ReadProcess:
             process.dispatches = [self._of_counters(one, numbers) for one in self._counted]
         else:
             process.dispatches = [self._dispatch(one, numbers) for one in self._traced]
+        process.join_replays()
         return process
 
     def _of_counters(self, one: _Counted, numbers: dict[int, int]) -> CountedDispatch:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gemmetry.domain.units import counted
-from gemmetry.formats.events import MISSING, TraceProblem
+from gemmetry.domain.units import counted, noun_for
+from gemmetry.formats.events import MISSING, ProblemKind, TraceProblem
 from gemmetry.formats.opening import open_text
 
 TABLES = (
@@ -27,7 +27,6 @@ TABLES = (
 
 ROWS_A_BLOCK = 50_000
 
-_LONGEST_FIELD = 64 << 20
 _MOST_PROBLEMS = 100
 _FILE = re.compile(rf"(?P<prefix>.*?)_?(?P<table>{'|'.join(TABLES)})\.csv(?P<packed>\.gz|\.zst)?\Z")
 
@@ -103,12 +102,12 @@ def chosen_rows(block: RowBlock, rows: list[int]) -> RowBlock:
 
 
 def _blocks(text: Iterable[str]) -> Iterator[RowBlock]:
-    csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(text)
     problems: list[TraceProblem] = []
     names: list[str] | None = None
     rows: list[list[str]] = []
     first = 2
+    lost = 0
     while True:
         try:
             row = next(reader)
@@ -119,14 +118,23 @@ def _blocks(text: Iterable[str]) -> Iterator[RowBlock]:
             break
         if names is None:
             names = [name.strip() for name in row]
+        elif row == names:
+            what = "a second table begins here: not read; give each process's files their own names"
+            place = f"line {reader.line_num}"
+            problems.append(TraceProblem(place, what, ProblemKind.SECOND_DOCUMENT))
+            break
         elif len(row) == len(names):
             rows.append(row)
         elif row:
+            lost += 1
             described = f"has {counted(len(row), 'field')} instead of {len(names)}: left out"
             _note(problems, reader.line_num, described)
         if names is not None and len(rows) == ROWS_A_BLOCK:
             yield _block(names, rows, first, problems)
             rows, problems, first = [], [], reader.line_num + 1
+    if lost:
+        what = f"{counted(lost, 'row')} cannot be read and {noun_for(lost, 'is', 'are')} lost"
+        problems.insert(0, TraceProblem("file", what, ProblemKind.LOST_EVENTS, lost))
     if names is not None and (rows or problems):
         yield _block(names, rows, first, problems)
 

@@ -3,14 +3,19 @@ memory, the expected instructions, no note of the compiler that it is slow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from gemmetry.devices.cuda_plans import Compilation
 from gemmetry.devices.ptxas import ResourceUsage, performance_notes, ptxas_usage
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
+from gemmetry.formats.files import write_whole
 from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
 
 ENTRY = "gemm"
@@ -87,8 +92,14 @@ def variants_of(kernel: CudaKernel) -> list[KernelVariant]:
     return list(found.values())
 
 
-def check(variants: Iterable[KernelVariant], jobs: int) -> list[CheckedVariant]:
-    """Compile and check variants with `jobs` threads, which compile in parallel.
+def check(
+    variants: Iterable[KernelVariant], jobs: int, kept_in: Path | None = None
+) -> Iterator[CheckedVariant]:
+    """Compile and check variants with `jobs` threads, which compile in parallel, in their order.
+
+    Args:
+        kept_in: a folder with what earlier calls read from machine code. It is found again as long
+            as source, compiler and disassembler are the same.
 
     Raises:
         CompileError: the compiler is missing.
@@ -97,35 +108,66 @@ def check(variants: Iterable[KernelVariant], jobs: int) -> list[CheckedVariant]:
 
     nvrtc_version()
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        return list(pool.map(_check_one, variants))
+        yield from pool.map(partial(_check_one, kept_in), variants)
 
 
-def _check_one(variant: KernelVariant) -> CheckedVariant:
-    from gemmetry.devices.cuda_compiler import compile_kept
-    from gemmetry.devices.cuda_tools import NoDisassemblerError, instructions_of
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read from machine code."""
 
+    log: str
+    """What the compiler printed."""
+    instructions: frozenset[str] = frozenset()
+    unchecked: str = ""
+    """Why it was not disassembled."""
+
+
+def _machine_code(compilation: Compilation, kept_in: Path | None, *, disassembles: bool) -> _Read:
+    """
+    Raises:
+        CompileError: it does not compile.
+    """
+    from gemmetry.devices import cuda_compiler, cuda_tools
+
+    file = None
+    if kept_in is not None:
+        key = cuda_compiler.compilation_key(compilation, ARCHITECTURE)
+        tool = cuda_tools.disassembler_key() if disassembles else "log"
+        file = kept_in / f"{key}-{tool}.json"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            known = json.loads(file.read_bytes())
+            return _Read(str(known["log"]), frozenset(map(str, known["instructions"])))
+    cubin = cuda_compiler.compile_kept(compilation, ARCHITECTURE, None)
+    try:
+        names = cuda_tools.instructions_of(cubin.code) if disassembles else frozenset[str]()
+        found = _Read(cubin.log, names)
+    except cuda_tools.NoDisassemblerError as error:
+        return _Read(cubin.log, unchecked=str(error))
+    if file is not None:
+        content = {"log": found.log, "instructions": sorted(found.instructions)}
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json.dumps(content).encode())
+    return found
+
+
+def _check_one(kept_in: Path | None, variant: KernelVariant) -> CheckedVariant:
     compilation = variant.compilation
     try:
-        cubin = compile_kept(compilation, ARCHITECTURE, None)
+        read = _machine_code(compilation, kept_in, disassembles=bool(variant.expected))
     except CompileError as error:
         return CheckedVariant(variant=variant, error=error.message)
-    usage = ptxas_usage(cubin.log).get(compilation.entry)
+    usage = ptxas_usage(read.log).get(compilation.entry)
     if usage is None:
         error_text = f"the compiler does not report the resources of {compilation.entry}"
         return CheckedVariant(variant=variant, error=error_text)
-    missing: tuple[str, ...] | None = ()
-    unchecked = ""
-    if variant.expected:
-        try:
-            names = instructions_of(cubin.code)
-        except NoDisassemblerError as error:
-            missing, unchecked = None, str(error)
-        else:
-            missing = tuple(
-                wanted
-                for wanted in variant.expected
-                if not any(name.startswith(wanted) for name in names)
-            )
+    missing: tuple[str, ...] | None = tuple(
+        wanted
+        for wanted in variant.expected
+        if not any(name.startswith(wanted) for name in read.instructions)
+    )
+    if read.unchecked:
+        missing = None
     return CheckedVariant(
         variant=variant,
         usage=ResourceUsage(
@@ -135,6 +177,6 @@ def _check_one(variant: KernelVariant) -> CheckedVariant:
             usage.shared_bytes + variant.dynamic_bytes,
         ),
         missing=missing,
-        unchecked=unchecked,
-        notes=tuple(performance_notes(cubin.log)),
+        unchecked=read.unchecked,
+        notes=tuple(performance_notes(read.log)),
     )

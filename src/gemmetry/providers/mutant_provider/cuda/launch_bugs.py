@@ -55,6 +55,12 @@ LAUNCH_BUGS = (
         "follows_changes",
     ),
     _bug(
+        75,
+        "wrong_once_in_300",
+        "negates one element of the result in every 300th launch",
+        "rare_launches",
+    ),
+    _bug(
         66,
         "two_result_buffers",
         "returns results in two buffers of its own in turn",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.diagnosis.work import GemmWork
+from gemmetry.domain.dtypes import F32
 
 _SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
@@ -16,9 +18,9 @@ _PER_SECTOR = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 
 @pytest.fixture
 def diagnosed(counter_launches):
-    def of(units=(), stalls=(), more=(), **info):
+    def of(units=(), stalls=(), more=(), work=None, **info):
         values = {**counter_launches.metrics(dict(units), dict(stalls)), **dict(more)}
-        return diagnose(counter_launches.launch(values, **info))
+        return diagnose(counter_launches.launch(values, **info), work)
 
     return of
 
@@ -68,9 +70,20 @@ def test_uncoalesced_loads_cause_the_limit_of_what_moves_them(diagnosed, unit):
 
 
 def test_uncoalesced_loads_cause_waiting_for_global_memory(diagnosed):
-    found = diagnosed(more=_strided(32))
+    found = diagnosed({"lts__t_sectors": 45.0}, more=_strided(32))
     assert found.verdict.id == "latency_long_scoreboard"
     assert _ids(found)[0] == "uncoalesced_access"
+    assert found.findings[0].confidence == "medium"
+
+
+def test_loads_from_a_page_each_wait_for_more_than_their_bytes(diagnosed):
+    """The memory has little to do: the waits are latencies, among them those of translation."""
+    found = diagnosed({"lts__t_sectors": 9.0, "dram__cycles_active": 6.0}, more=_strided(32))
+    assert (found.verdict.id, found.verdict.confidence) == ("latency_long_scoreboard", "high")
+    assert "not used" not in found.verdict.claim
+    (wasted,) = [one for one in found.findings if one.id == "uncoalesced_access"]
+    assert wasted.confidence != "high"
+    assert wasted.against
 
 
 def test_a_value_that_all_threads_share_is_not_uncoalesced(diagnosed):
@@ -82,7 +95,8 @@ def test_more_sectors_than_the_widest_access_needs_are_uncoalesced_without_furth
 ):
     loads = _strided(32)
     del loads[_PER_SECTOR]
-    assert diagnosed(more=loads).findings[0].evidence[0].value == pytest.approx(50)
+    (wasted,) = [one for one in diagnosed(more=loads).findings if one.id == "uncoalesced_access"]
+    assert wasted.evidence[0].value == pytest.approx(50)
     loads[_SECTORS.format("global", "ld")] = 16e6
     assert _ids(diagnosed(more=loads)) == ["latency_long_scoreboard"]
 
@@ -126,6 +140,55 @@ def test_divergence_causes_the_limit_of_the_pipes(diagnosed):
     found = diagnosed({"sm__issue_active": 90.0}, more=lanes)
     assert (found.verdict.id, _ids(found)[0]) == ("instruction_issue", "divergence")
     assert "2.0 of 32 threads" in found.findings[0].claim
+
+
+def test_a_chain_of_loads_by_one_thread_is_not_caused_by_divergence(diagnosed):
+    lanes = {"smsp__thread_inst_executed_per_inst_executed.ratio": 1.0}
+    found = diagnosed({}, {"long_scoreboard": 0.9, "wait": 0.02}, more=lanes)
+    assert found.verdict.id == _ids(found)[0] == "latency_long_scoreboard"
+
+
+def test_special_functions_are_not_waited_for_because_of_a_few_bank_conflicts(diagnosed):
+    stalls = {"short_scoreboard": 0.7, "long_scoreboard": 0.05}
+    busy = {"sm__inst_executed_pipe_xu": 55.0, "l1tex__data_pipe_lsu_wavefronts": 8.0}
+    found = diagnosed(busy, stalls, more=_conflicts(0.9))
+    assert _ids(found)[0] == "latency_short_scoreboard"
+    assert {one.id: one.confidence for one in found.findings}["shared_bank_conflicts"] == "low"
+
+
+def test_spills_next_to_copies_of_tiles_do_not_cause_the_limit(diagnosed):
+    values = {
+        _SECTORS.format("local", "ld"): 6e5, _SECTORS.format("local", "st"): 3e5,
+        _SECTORS.format("global", "ld"): 0.0, _SECTORS.format("global", "st"): 1e5,
+        "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum": 1.6e9,
+    }  # fmt: skip
+    found = diagnosed({"dram__cycles_active": 90.0}, more=values)
+    assert _ids(found) == ["dram_roof"]
+
+
+def test_spills_that_are_little_of_the_traffic_do_not_cause_the_limit(diagnosed):
+    values = {
+        _SECTORS.format("local", "ld"): 1e4, _SECTORS.format("global", "ld"): 0.0,
+        "lts__t_sectors.sum": 1e8,
+    }  # fmt: skip
+    found = diagnosed({"lts__t_sectors": 90.0}, more=values)
+    assert _ids(found) == ["l2_roof"]
+    assert "local_memory" in [one.id for one in found.suppressed]
+
+
+def test_conflicts_of_a_few_accesses_do_not_cause_the_limit_of_the_cache(diagnosed):
+    """The stage is busy with loads from global memory."""
+    few = {**_conflicts(0.99), f"{_SHARED}.sum.pct_of_peak_sustained_elapsed": 0.1}
+    found = diagnosed({_L1: 92.0}, more=few)
+    assert (found.verdict.id, _ids(found)) == ("l1_roof", ["l1_roof"])
+
+
+def test_inputs_that_are_read_again_cause_no_wait_where_the_memory_has_little_to_do(diagnosed):
+    work = GemmWork(m=64, n=64, k=64, lhs=F32, rhs=F32, result=F32)
+    moved = {"dram__bytes_read.sum": 1e6, "dram__bytes_write.sum": 1e5}
+    assert _ids(diagnosed(more=moved, work=work))[0] == "latency_long_scoreboard"
+    busy = diagnosed({"dram__cycles_active": 50.0}, more=moved, work=work)
+    assert _ids(busy)[0] == "l2_reuse"
 
 
 def test_atomics_cause_waiting(diagnosed):

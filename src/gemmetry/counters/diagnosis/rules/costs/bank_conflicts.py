@@ -22,7 +22,10 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
     )
     if share is None:
         return
-    busy = facts.utilisation.get("l1")
+    stage = facts.utilisation.get("l1")
+    busy = stage.value if stage is not None else None
+    if busy is not None and not facts.is_amd and facts.shared_percent is not None:
+        busy = min(busy, facts.shared_percent)
     of_kind = [
         (word, part)
         for word in ("load", "store")
@@ -40,7 +43,7 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             )
         return
     claim = f"{share.value:.1f} % of the accesses to shared memory are bank conflicts"
-    impact = None if busy is None else share.value * busy.value / 100
+    impact = None if busy is None else share.value * busy / 100
     is_waited_for = facts.waits_for("mio_throttle", "short_scoreboard")
     if impact is not None and impact < _IMPACT and not is_waited_for:
         yield Dismissed(
@@ -48,17 +51,29 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             f"they take {impact:.1f} % of the time of shared memory, and warps do not wait for it",
         )  # fmt: skip
         return
+    # What warps wait for may also be special functions, which use the same queue.
+    other = facts.utilisation.get("xu")
+    is_felt = (impact is None or impact >= _IMPACT) and (
+        busy is None or other is None or other.value <= busy
+    )
     yield Claim(
         id="shared_bank_conflicts",
         claim=claim,
         evidence=[share, *(part for _, part in of_kind)],
         weight=share.value / 100,
-        confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
+        confidence=Confidence.HIGH
+        if share.value >= _CAUSES and is_felt
+        else Confidence.MEDIUM
+        if is_felt
+        else Confidence.LOW,
+        against=""
+        if is_felt
+        else "Shared memory is busy for little of the time, or special functions are busier",
         remedy="Pad the rows of the tile, or swizzle its addresses.",
         ceiling=f"{without(share)} for shared memory",
         units=frozenset({"l1", "mio"}),
         stalls=frozenset({"mio_throttle", "short_scoreboard"}),
-        explains=share.value >= _CAUSES,
+        explains=share.value >= _CAUSES and is_felt,
     )
 
 

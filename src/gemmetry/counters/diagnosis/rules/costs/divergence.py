@@ -8,10 +8,14 @@ from gemmetry.counters.diagnosis.evidence import percent
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.model import Claim, Confidence, Gate
 from gemmetry.counters.diagnosis.rule import Rule
-from gemmetry.counters.diagnosis.stalls import ISSUING, REASONS
 
 _SHARE = 0.2
 _CAUSES = 0.5
+_STALLS = frozenset({
+    "branch_resolving", "math_pipe_throttle", "mio_throttle", "lg_throttle", "tex_throttle", "wait",
+})  # fmt: skip
+"""Waits for what more instructions need, not those for data, other warps or fetched instructions.
+"""
 
 
 def _judge(facts: Facts) -> Iterator[Claim]:
@@ -32,7 +36,7 @@ def _judge(facts: Facts) -> Iterator[Claim]:
         "warps.",
         ceiling=f"at most {width / threads.value:.3g}× fewer instructions",
         units=frozenset({"fma", "alu", "xu", "fp64", "fp16", "issue", "lsu", "mio"}),
-        stalls=frozenset(REASONS) - ISSUING,
+        stalls=_STALLS,
         explains=idle >= _CAUSES,
     )
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.evidence import share_of, without
-from gemmetry.counters.diagnosis.facts import Facts
-from gemmetry.counters.diagnosis.model import Claim, Confidence, Dismissed, Gate, Judgement
+from gemmetry.counters.diagnosis.evidence import share_of, term, without
+from gemmetry.counters.diagnosis.facts import SECTOR_BYTES, Facts
+from gemmetry.counters.diagnosis.model import (
+    Claim,
+    Confidence,
+    CounterEvidence,
+    Dismissed,
+    Gate,
+    Judgement,
+)
 from gemmetry.counters.diagnosis.rule import Rule
 
 _SHARE = 10.0
@@ -19,12 +26,25 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
     local = facts.total(*_LOCAL)
     if local is None or local.value <= 0:
         return
-    share = share_of("sectors of local memory", local, facts.total(*_LOCAL, *_GLOBAL))
+    moved = facts.total(*_LOCAL, *_GLOBAL)
+    copied = facts.total("tma_load_bytes", "tma_store_bytes")
+    if moved is not None and copied is not None and copied.value > 0:
+        moved = CounterEvidence(
+            "sectors", moved.value + copied.value / SECTOR_BYTES, "sector",
+            f"{term(moved)} + {term(copied)} ÷ {SECTOR_BYTES}",
+        )  # fmt: skip
+    share = share_of("sectors of local memory", local, moved)
     if share is None:
         return
-    claim = f"{share.value:.0f} % of the sectors that loads and stores use are of local memory"
+    claim = f"{share.value:.0f} % of the sectors that multiprocessors move are of local memory"
     if share.value < _SHARE:
         yield Dismissed("local_memory", claim, f"it is less than {_SHARE:.0f} %")
+        return
+    part = facts.share_of_l2(local)
+    if part is not None and part < 5:
+        yield Dismissed(
+            "local_memory", claim, f"they are {part:.1f} % of the traffic of the L2 cache at most"
+        )
         return
     yield Claim(
         id="local_memory",

@@ -10,6 +10,8 @@ from gemmetry.counters.diagnosis.rule import Rule
 
 _RATIO = 1.5
 _CAUSES = 2.0
+_BUSY = 30.0
+"""Percent of the bandwidth below which its bytes cause no waits."""
 
 
 def _judge(facts: Facts) -> Iterator[Claim]:
@@ -17,6 +19,7 @@ def _judge(facts: Facts) -> Iterator[Claim]:
         if check.verdict != "reread" or not check.measured or not check.expected:
             continue
         ratio = check.measured / check.expected
+        busy = facts.utilisation.get("dram")
         if ratio >= _RATIO:
             yield Claim(
                 id="l2_reuse",
@@ -34,7 +37,7 @@ def _judge(facts: Facts) -> Iterator[Claim]:
                 ceiling=f"at most {ratio:.3g}× less traffic",
                 units=frozenset({"dram"}),
                 stalls=frozenset({"long_scoreboard", "any"}),
-                explains=ratio >= _CAUSES,
+                explains=ratio >= _CAUSES and (busy is None or busy.value >= _BUSY),
             )  # fmt: skip
 
 

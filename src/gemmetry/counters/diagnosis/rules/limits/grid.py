@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gemmetry.counters.diagnosis.evidence import COUNTER, percent
-from gemmetry.counters.diagnosis.facts import SHORT_NS, Facts
+from gemmetry.counters.diagnosis.facts import NEAR, SHORT_NS, Facts
 from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
@@ -33,7 +33,9 @@ def _judge(facts: Facts) -> Iterator[Judgement]:
             f"{counted(int(count.value), facts.processor)}",
             evidence=[blocks, count],
             weight=idle,
-            confidence=Confidence.HIGH,
+            confidence=Confidence.HIGH
+            if facts.nearest is None or facts.nearest[1] < NEAR
+            else Confidence.MEDIUM,
             remedy=f"Split the work into more {facts.block}s: smaller tiles, or slices of K.",
             ceiling=facts.at_most(count.value / blocks.value),
             voids=frozenset({Gate.LATENCY}),
@@ -84,7 +86,7 @@ def _idle_claim(
             if is_short
             else f"Starting and ending the kernel takes {percent(overhead)} of the time",
             evidence=evidence,
-            weight=overhead,
+            weight=idle,
             confidence=confidence,
             remedy="Give it more work, fuse it with its neighbours, or launch it in a graph.",
             ceiling=ceiling,

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from gemmetry.counters.diagnosis.facts import NEAR, Facts
 from gemmetry.counters.diagnosis.model import CANNOT_TELL, Claim, Confidence, CounterEvidence, Gate
 from gemmetry.counters.diagnosis.rule import Rule
-from gemmetry.counters.diagnosis.units import UNITS
+from gemmetry.counters.diagnosis.units import MEMORY, SM, UNITS
 from gemmetry.kernel_names import KernelKind
 
 _ALL = frozenset(Gate) - {Gate.VALIDITY}
+_COUNTERS = ("sm__", "smsp__", "l1tex__", "lts__", "dram__", "fbpa__", "gpu__", "idc__", "SQ_",
+             "TCC_", "TCP_", "TA_", "TD_", "FETCH_SIZE", "WRITE_SIZE")  # fmt: skip
+"""How names of counters begin."""
+_OF_TIME = ("cycles_elapsed", "time_", "maximum", "peak_sustained.", "per_second")
+"""Parts of the names of metrics that are not zero although nothing was counted."""
+_MANY = 5
+"""Units of which a kernel uses one."""
 _SLACK = 10.0
 """Percentage points that passes of one kernel can differ by."""
 
@@ -18,8 +25,8 @@ _SLACK = 10.0
 def _judge(facts: Facts) -> Iterator[Claim]:
     if facts.kernel.kind is KernelKind.COLLECTIVE:
         yield _void(
-            "It is a communication kernel. The profiler ran it alone, several times, so that it "
-            "waited for ranks that were not there",
+            "By its name it is a communication kernel. Replayed alone, as profilers do, such a "
+            "kernel waits for ranks that are not there",
             remedy="Record a trace for communication, or collect with --replay-mode range.",
         )
         return
@@ -44,11 +51,26 @@ def _judge(facts: Facts) -> Iterator[Claim]:
                 remedy="Collect again; passes saw different executions of the kernel.",
             )
             return
-    if facts.utilisation and not any(one.value for one in facts.utilisation.values()):
+    if _all_zero(facts):
         yield _void(
             "All units show zero percent, although a kernel ran",
             remedy="Check that the driver and the profiler support this GPU.",
         )
+
+
+def _all_zero(facts: Facts) -> bool:
+    """Whether nothing was counted. A single unit may do nothing, and a summary rounds to two
+    digits: either every counter is zero, or all of the many units that a report lists."""
+    counters = [
+        value for name, value in facts.launch.metrics().items()
+        if name.startswith(_COUNTERS) and not any(word in name for word in _OF_TIME)
+    ]  # fmt: skip
+    if not any(counters):
+        return bool(facts.utilisation)
+    wholes = [one.value for one in map(facts.metric, (SM, MEMORY)) if one is not None]
+    known = [one.value for one in facts.utilisation.values()]
+    is_whole = not facts.is_amd and not facts.launch.table.sections
+    return is_whole and len(known) >= _MANY and len(wholes) == 2 and not any(known + wholes)
 
 
 def _void(claim: str, *, remedy: str, evidence: list[CounterEvidence] | None = None) -> Claim:

@@ -15,7 +15,7 @@ from gemmetry.counters.diagnosis.model import (
     NotCounted,
 )
 from gemmetry.counters.diagnosis.rule import Rule
-from gemmetry.counters.diagnosis.work import MISMATCHES, TOLERANCE
+from gemmetry.counters.diagnosis.work import MISMATCHES, TOLERANCE, counters_of
 
 _NEEDS = ("tensor_ops_bf16", "tensor_ops_fp16", "tensor_ops_tf32", "tensor_ops_fp8",
           "vector_ops_fp32")  # fmt: skip
@@ -28,7 +28,7 @@ def _judge(facts: Facts) -> Iterator[Claim | NotCounted]:
         if check.measured is None:
             yield NotCounted(
                 WORK_MISMATCH, "whether the kernel did the work described",
-                facts.collect(facts.lacks(*_NEEDS)),
+                facts.collect(facts.lacks(*counters_of(facts.work))),
             )  # fmt: skip
         elif check.verdict in MISMATCHES:
             yield Claim(

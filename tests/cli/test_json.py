@@ -1,0 +1,127 @@
+"""One contract for ``--json``: every command that shows or makes something has it, and prints one
+document with the version of its schema on stdout, and nothing else there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmetry.cli import main
+
+DATA = Path(__file__).parents[1] / "data"
+TRACE = str(DATA / "traces" / "h200_matmul.pt.trace.json.gz")
+COUNTERS = str(DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz")
+TABLE = "(M, N, K);aten-latency\n(64, 64, 64);0.5\n"
+TINY = ("--providers", "null", "--shapes", "64x64x64", "--dtypes", "f32")
+
+WITHOUT = {
+    "agent": "it serves until it is ended",
+    "help": "it prints a page",
+    "schema": "its output is a JSON document anyway",
+}
+NEED_MORE = ("kernels check", "kernels ladder", "dispatcher evaluate")
+"""Commands that need a GPU, or more results than a short run makes."""
+
+LINES = {
+    "profile": [*TINY, "--experiment", "a"],
+    "generate": [*TINY, "--device", "null", "--generated-dir", "sources"],
+    "compile": [*TINY, "--experiment", "compiled"],
+    "verify run": [*TINY, "--experiment", "verified"],
+    "verify self-test": ["--mutants", "m01*", "--level", "quick", "--experiment", "mutants"],
+    "tune": [*TINY, "--dry-run"],
+    "trace record": ["--matrix-sizes", "64", "--precisions", "fp32", "--device", "cpu",
+                     "--dry-run"],
+    "trace summary": [TRACE],
+    "trace gemms": [TRACE],
+    "trace shapes": [TRACE],
+    "trace collectives": [str(DATA / "traces" / "h200_fsdp_rank0of4_part.pt.trace.json.gz")],
+    "trace report": [TRACE, "-o", "report.json"],
+    "sweep run": ["--channels", "1,2", "--config", "tiny", "--nproc", "2", "--dry-run"],
+    "sweep analyze": ["sweep", "--only", "variance"],
+    "sweep compare": ["sweep", "other"],
+    "sweep tuner-config": ["sweep", "-o", "nccl_tuner.conf"],
+    "sweep rocprof-input": ["--from", "top.csv", "-o", "input.yaml"],
+    "counters collect": ["--dry-run", "--", "true"],
+    "counters import": [COUNTERS],
+    "counters diagnose": [COUNTERS],
+    "counters compare": [COUNTERS, COUNTERS],
+    "counters metrics": ["--chip", "gh100"],
+    "dispatcher build": ["a", "-o", "table.json"],
+    "dispatcher show": [],
+    "dispatcher evaluate": ["a"],
+    "kernels list": [],
+    "kernels check": ["--kernel", "r00*"],
+    "kernels ladder": ["--sizes", "64", "--rungs", "0"],
+    "list providers": [],
+    "list support": [],
+    "list dtypes": [],
+    "list columns": [],
+    "list operations": ["--shapes", "64x64x64"],
+    "list configurations": [*TINY],
+    "report": ["a"],
+    "show": ["a", "null:*"],
+    "merge": ["a", "verified", "--into", "both"],
+    "import": ["table.csv", "--into", "theirs", "--operation", "f32t_f32t_f32t"],
+    "history add": ["a", "--store", "history"],
+    "history show": ["--store", "history"],
+    "history check": ["--store", "history"],
+    "history annotate": ["*", "--store", "history", "--run", "RUN", "--text", "a remark"],
+    "history site": ["--store", "history", "-o", "site"],
+    "compare": ["a", "a"],
+    "cache clear": [],
+    "doctor": [],
+}  # fmt: skip
+"""Command -> arguments of a short run, in an order in which they can follow each other."""
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, list[str]]]:
+    """Names of commands, and their options."""
+    if not hasattr(command, "list_commands"):
+        yield name, [option for one in command.params for option in getattr(one, "opts", ())]
+        return
+    for child in command.list_commands(None):
+        load = getattr(command, "load", None)
+        found = load(child) if load is not None else command.get_command(None, child)
+        yield from commands(found, f"{name} {child}")
+
+
+def test_every_command_has_it():
+    known = dict(one for name in main.COMMANDS for one in commands(main.load_command(name), name))
+    assert {name for name, options in known.items() if "--json" not in options} == set(WITHOUT)
+    assert set(LINES) == set(known) - set(WITHOUT)
+
+
+def test_one_document_with_a_version_and_nothing_else(cli, tmp_path, sweeps, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("sweep", "other"):
+        sweeps.write_sweep(tmp_path / name, [sweeps.MadePoint(layers=2)])
+    Path("top.csv").write_text("kernel_name\nCijk_Ailk_Bljk_BBS_BH_MT256x256x64\n")
+    Path("table.csv").write_text(TABLE)
+    wrong = {}
+    run = ""
+    for name, arguments in LINES.items():
+        words = [run if one == "RUN" else one for one in arguments]
+        ended = cli(*name.split(), "--json", *words)
+        try:
+            document = json.loads(ended.stdout)
+            version = document.get("schema_version")
+            if not (isinstance(version, int) and ended.status in (0, 1)):
+                wrong[name] = f"status {ended.status}, version {version!r}: {ended.stderr}"
+        except ValueError:
+            if name not in NEED_MORE or ended.stdout or ended.status not in (2, 3):
+                wrong[name] = f"status {ended.status}: {ended.stdout[:200]!r} {ended.stderr}"
+            continue
+        if name == "history add":
+            run = document["runs"][0]["run"]
+    assert not wrong, "\n".join(f"{one}: {why}" for one, why in wrong.items())
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_an_error_leaves_stdout_empty(cli, name):
+    ended = cli(*name.split(), "--json", "--no-such-option")
+    assert (ended.status, ended.stdout) == (2, "")
+    assert "--no-such-option" in ended.stderr
