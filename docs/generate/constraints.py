@@ -47,9 +47,9 @@ def installed_pins(python: str, installed: Iterable[Distribution]) -> dict[str, 
     first release of `python` cannot install."""
     pins = {}
     for one in installed:
-        name, pythons = normalised(one.name), one.metadata.get("Requires-Python", "")
+        name, pythons = normalised(one.name), one.metadata.json.get("requires_python", "")
         is_free = name == "gemmetry" or OF_TORCH.fullmatch(name)
-        if not is_free and f"{python}.0" in SpecifierSet(pythons):
+        if not is_free and f"{python}.0" in SpecifierSet(str(pythons)):
             pins[name] = public(one.version)
     return pins
 

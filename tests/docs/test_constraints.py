@@ -7,6 +7,7 @@ import runpy
 import tomllib
 from importlib.metadata import requires as requires_of
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -66,7 +67,7 @@ class Installed:
 
     def __init__(self, name, version, pythons=""):
         self.name, self.version = name, version
-        self.metadata = {"Requires-Python": pythons} if pythons else {}
+        self.metadata = SimpleNamespace(json={"requires_python": pythons} if pythons else {})
 
 
 def test_versions_of_an_environment_serve_every_build_and_release():
