@@ -267,7 +267,8 @@ def _make_experiments() -> None:
     _made("profile", "--providers", "torch,numpy,iree", "--default-config", *quick,
           "--experiment", _PROFILED)  # fmt: skip
     for name in ("before", "after", "run", "mine", "tonight", "RUN", "EXPERIMENT", "tuning",
-                 "proofs", "tuned", "tuned/search", "tuned/proofs"):  # fmt: skip
+                 "proofs", "tuned", "tuned/search", "tuned/proofs",
+                 "gemmetry-out/profile-5678"):  # fmt: skip
         shutil.copytree(_PROFILED, name, dirs_exist_ok=True)
     _made("profile", "--providers", "torch,numpy", *quick, "--shapes", "80x48x32",
           "--experiment", "held-out")  # fmt: skip
@@ -349,7 +350,7 @@ def test_a_line_runs_as_written_or_as_its_rule_says(world, line, cli, tmp_path, 
     words = [
         name
         for word in shlex.split(text)
-        for name in (word != "*" and sorted(map(str, Path().glob(word)))) or [word]
+        for name in ("*" in word[1:] and sorted(map(str, Path().glob(word)))) or [word]
     ]
     ended = cli(*words)
     assert ended.status in rule.get("status", (0,)), f"{text}\n{ended.stderr}"
