@@ -96,6 +96,6 @@ def test_first_useful_line(text, line):
 
 
 def test_a_missed_deadline_explains_how_to_raise_it():
-    assert timeout_reason(Stage.VERIFY, "verifying", 120.0) == (
+    assert timeout_reason(Stage.VERIFY, "verifying", 120.0, 120.0) == (
         "verifying took longer than 120 s (raise it with --set deadlines.verify=240)"
     )

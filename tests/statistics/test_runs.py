@@ -102,6 +102,7 @@ def test_pairs_of_settings_show_their_mean_change():
 
 def test_one_pair_has_no_interval():
     found = compare_pairs([100], [130])
+    assert "1 pair: at least 2 are needed" in found.note
     assert (found.interval, found.verdict) == (None, Difference.UNDECIDED)
 
 
@@ -127,7 +128,7 @@ def test_scores_are_never_less_strict_than_student(degrees, share):
     score = NormalDist().inv_cdf(share)
     exact = student_quantile(share, degrees)
     assert exact * (1 - 1e-3) <= student_of_score(score, degrees)
-    assert student_of_score(score, degrees) <= exact * (1 + 0.6 / degrees)
+    assert student_of_score(score, degrees) <= exact * (1 + 0.7 / degrees)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

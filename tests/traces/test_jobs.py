@@ -94,7 +94,7 @@ def test_traces_without_a_rank_or_of_a_world_of_one_are_alone(rank):
 
 def test_a_file_that_ends_early_is_reported(rank):
     (job,) = group_jobs([rank(0), rank(1, partial=True)])
-    assert job.notes == ("rank1.json ends early: collectives of rank 1 are missing",)
+    assert job.notes == ("rank1.json is partial: collectives of rank 1 may be missing",)
 
 
 @pytest.mark.parametrize(

@@ -419,6 +419,11 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("On the terminal:", "gemmetry schema"),
         ("The schema of what --json prints:", "gemmetry schema results"),
     ),
+    "help": (
+        ("What there are pages about:", "gemmetry help"),
+        ("How the keys of a spec are written:", "gemmetry help specs"),
+        ("A page for a program:", "gemmetry help measurement --json"),
+    ),
 }  # fmt: skip
 """Command, without ``gemmetry``, -> its examples; "" for ``gemmetry`` itself."""
 

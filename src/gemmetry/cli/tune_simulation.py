@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
+from gemmetry.cli.console import say
 
 _SPACE = "space"
 
@@ -45,13 +45,19 @@ def simulate_strategies(
             note(f"wrote {path}")
         return
     measured = space.measured()
+    if space.partial_strategy:
+        note(
+            f"note: {source} is a search by the strategy {space.partial_strategy}, which does not "
+            "try all configurations: its best may not be the best there is"
+        )
     names = strategies.replace(",", " ").split() or list(STRATEGIES)
     shares = simulate(measured, names, parse_shares(budgets) if budgets else BUDGETS, runs)
     if not as_json:
         count = sum(len(one.space) for one in measured)
-        typer.echo(
+        say(
             f"{space.provider} on {space.device or space.target}: "
-            f"{counted(len(measured), 'shape')}, {count} configurations in all, "
+            f"{counted(len(measured), 'shape')}, {count} configurations "
+            f"{'that it tried' if space.partial_strategy else 'in all'}, "
             f"{counted(runs, 'run')} of each strategy"
         )
     emit(simulation_table(shares), as_json=as_json, outputs=outputs)

@@ -7,37 +7,60 @@ from typing import Any
 
 from gemmetry.dispatcher.evaluation import Evaluation, Regret
 from gemmetry.dispatcher.problems import CUBLAS
-from gemmetry.dispatcher.table import DispatchTable
+from gemmetry.dispatcher.table import DispatchTable, TunedShape
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.target import TargetKind, parse_target
 from gemmetry.domain.units import format_ns, format_percent
+from gemmetry.statistics.comparison import Difference
 
 _CUBLAS = "cuBLAS"
+
+
+def library_name(target: str) -> str:
+    """What computes where no candidate is chosen: torch, whose library on NVIDIA is cuBLAS."""
+    is_nvidia = parse_target(target).kind is TargetKind.CUDA
+    return _CUBLAS if is_nvidia else CUBLAS.partition(":")[0]
 
 
 def _size(shape: tuple[int, int, int]) -> str:
     return "x".join(map(str, shape))
 
 
-def _name(candidate: str) -> str:
-    return _CUBLAS if candidate == CUBLAS else candidate
+def _why(entry: TunedShape) -> str:
+    """Why a shape has its choice."""
+    if entry.choice != CUBLAS:
+        return "shown to be faster"
+    return _WHY.get(entry.verdict, entry.verdict)
+
+
+_WHY = {
+    "": "no other is verified",
+    Difference.SLOWER: "others are slower",
+    Difference.NONE_SHOWN: "no difference shown",
+    Difference.UNDECIDED: "undecided",
+}
+"""Verdict on the fastest other candidate -> why the library computes a shape all the same."""
 
 
 def entry_table(table: DispatchTable) -> Table:
     """One row for each measured shape."""
+    library = library_name(table.target)
     columns = (
         Column("shape", description="M, N and K"),
         Column("signature", description="formats, layouts and modifiers"),
         Column("choice", description="what is run"),
         Column("ratio", ColumnType.NUMBER, format=lambda value: f"{value:.3f}", absent="–",
-               description="time of the fastest other candidate over that of cuBLAS"),
-        Column("verdict", absent="–", description="what that shows"),
+               description=f"time of the fastest other candidate over that of {library}"),
+        Column("why", description="the reason for the choice"),
+        Column("verdict", absent="–", description="what the ratio shows"),
     )  # fmt: skip
     rows = [
         [
             _size(entry.shape),
             entry.signature,
-            _name(entry.choice),
+            library if entry.choice == CUBLAS else entry.choice,
             entry.ratio,
+            _why(entry),
             entry.verdict or None,
         ]
         for entry in table.entries
@@ -48,8 +71,9 @@ def entry_table(table: DispatchTable) -> Table:
 _SHARES = ("geometric_mean", "p95", "largest", "near")
 
 
-def regret_table(found: Evaluation) -> Table:
-    """One row for each policy, and for each kind of family."""
+def regret_table(found: Evaluation, library: str = _CUBLAS) -> Table:
+    """One row for each policy, and for each kind of family; `library` computes the rest
+    (:func:`library_name`)."""
 
     def share(name: str, heading: str, what: str) -> Column:
         return Column(name, ColumnType.NUMBER, format=format_percent, absent="–", heading=heading,
@@ -63,7 +87,8 @@ def regret_table(found: Evaluation) -> Table:
         share("largest", "largest", "largest regret"),
         share("near", "within 5%", "share of the shapes with a regret of at most 5 %"),
         Column("speedup", ColumnType.NUMBER, format=lambda value: f"{value:.3f}x", absent="–",
-               heading="vs cuBLAS", description="geometric mean of the speed relative to cuBLAS"),
+               heading=f"vs {library}",
+               description=f"geometric mean of the speed relative to {library}"),
     )  # fmt: skip
     kinds = [one for one in found.families if one.shapes]
     rows = [
@@ -71,7 +96,7 @@ def regret_table(found: Evaluation) -> Table:
         for name, one in (
             *((one.name, one) for one in found.policies[:1]),
             *((f"  {one.name}", one) for one in kinds),
-            *((one.name, one) for one in found.policies[1:]),
+            *((one.name.replace(_CUBLAS, library), one) for one in found.policies[1:]),
         )
     ]
     return Table("regret", columns, rows)

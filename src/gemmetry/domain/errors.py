@@ -87,11 +87,21 @@ class EmptySelectionError(RequestError):
     """A selection, range or product of axes is empty."""
 
 
+MOST_MISTAKES = 50
+"""Mistakes of one file that a message has; whoever has more of them repairs something else."""
+
+_LONGEST_MISTAKE = 2000
+
+
 class SpecError(RequestError):
-    """A spec has mistakes; ``mistakes`` holds one ``file:line:column: text`` line each."""
+    """A spec has mistakes; ``mistakes`` holds one ``file:line:column: text`` line each, of the
+    first :data:`MOST_MISTAKES`."""
 
     def __init__(self, mistakes: Iterable[str], *, hint: str = "") -> None:
-        self.mistakes = tuple(mistakes)
+        lines = [line if len(line) <= _LONGEST_MISTAKE else f"{line[:_LONGEST_MISTAKE]} ..."
+                 for line in mistakes]  # fmt: skip
+        more = ["... and more mistakes"] if len(lines) > MOST_MISTAKES else []
+        self.mistakes = (*lines[:MOST_MISTAKES], *more)
         super().__init__("\n".join(self.mistakes), hint=hint)
 
 

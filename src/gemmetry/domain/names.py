@@ -181,5 +181,6 @@ def _syntax(name: str, problem: str) -> NameSyntaxError:
         problem = f"{problem[:200]} ... {problem[-90:]}"
     return NameSyntaxError(
         f"cannot read the name {name[:200]!r}: {problem}",
-        hint="docs/names.md explains the grammar; for example matmul_768x512x1024_f16t_f16t_f32t.",
+        hint="`gemmetry help names` explains the grammar; for example "
+        "matmul_768x512x1024_f16t_f16t_f32t.",
     )

@@ -230,7 +230,7 @@ def _check_signature(signature: Signature) -> None:
     if problem:
         raise RequestError(
             f"invalid {s.kind} of {s.lhs}, {s.rhs} -> {s.result}: {problem}",
-            hint="See docs/names.md for what each kind of operation accepts.",
+            hint="See gemmetry help names for what each kind of operation accepts.",
         )
 
 

@@ -14,6 +14,13 @@ _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
 
 
+_USELESS = 4.0
+"""Upper end over lower end: nothing is known from half to twice the time."""
+
+_MOST_PERCENT = 11
+"""Ratios from here on are not given in percent."""
+
+
 def format_ns(value: float | None, *, even: bool = False) -> str:
     """A duration in ns formatted in the most readable unit: ``847 ns``, ``14.7 ms``.
 
@@ -88,6 +95,29 @@ def format_joules(value: float | None) -> str:
 def format_percent(value: float | None) -> str:
     """A fraction as a percentage: 0.123 -> ``12.3 %``."""
     return "–" if value is None else f"{_three_digits(value * 100)} %"
+
+
+def format_half_width(value: float) -> str:
+    """Half the relative width of an interval: ``±1.2 %``. From 100 % on it says nothing of a time,
+    which is never negative: ``over ±100 %``."""
+    return f"±{format_percent(value)}" if value < 1 else "over ±100 %"
+
+
+def format_interval(low: float | None, high: float | None) -> str:
+    """The interval of a ratio as changes: ``+1.2 % to +4.3 %``; "" without one. One that includes
+    1 and is wider than :data:`_USELESS` says nothing: ``too few runs, or too different ones``."""
+    if low is None or high is None:
+        return ""
+    if low <= 1 <= high and high > _USELESS * low:
+        return "too few runs, or too different ones"
+    return f"{format_change(low)} to {format_change(high)}"
+
+
+def format_change(ratio: float | None) -> str:
+    """A ratio as a change: 1.031 -> ``+3.1 %``, 24 -> ``×24``; "?" of None."""
+    if ratio is None:
+        return "?"
+    return f"×{ratio:,.0f}" if ratio >= _MOST_PERCENT else f"{100 * (ratio - 1):+z.1f} %"
 
 
 def parse_duration_s(text: str) -> float:

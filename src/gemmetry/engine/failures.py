@@ -128,11 +128,12 @@ def with_left_behind(ending: Ending, processes: Sequence[str]) -> Ending:
     return replace(ending, reason=f"{ending.reason}; {more}") if more else ending
 
 
-def timeout_reason(stage: Stage, doing: str, seconds: float) -> str:
-    """Why a dispatch whose stage exceeded its deadline ended, and how to give it longer."""
+def timeout_reason(stage: Stage, doing: str, seconds: float, deadline_s: float) -> str:
+    """Why a dispatch ended that took longer than `seconds`, all or a part of its stage's deadline,
+    and how to give it longer."""
     return (
         f"{doing} took longer than {seconds:g} s "
-        f"(raise it with --set deadlines.{stage}={2 * seconds:g})"
+        f"(raise it with --set deadlines.{stage}={2 * deadline_s:g})"
     )
 
 

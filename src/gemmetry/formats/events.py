@@ -220,7 +220,7 @@ class TraceRows:
     partial: bool = False
     """True where events are missing: the file ends early, or some of it cannot be read."""
     parts: tuple[TracePart, ...] = ()
-    """The processes that recorded the file, where it contains several that can be told apart.
+    """The processes that recorded the file, where it contains several that can be distinguished.
     Numbers that link rows (correlations, external ids) are then valid only within a part."""
     host_rows_left_out: int = 0
     """Number of calls and operators left out because they led to no work on a GPU and the file has

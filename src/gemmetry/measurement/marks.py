@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gemmetry.domain.record import Measurement
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.target import Target
-from gemmetry.domain.units import format_bytes, format_ns, format_percent
+from gemmetry.domain.units import format_bytes, format_half_width, format_ns, format_percent
 from gemmetry.measurement.buffers import CACHE_FACTOR
 from gemmetry.measurement.integrity import REMEMBERED_RATIO
 from gemmetry.measurement.quiet import RUN_DELAY_SHARE
@@ -176,15 +176,15 @@ def _precision(
         # An exact number of samples was requested, not a width.
         if width > WIDE:
             yield (
-                f"noisy: interval ±{format_percent(width)}; rerun on a quiet machine or raise "
+                f"noisy: interval {format_half_width(width)}; rerun on a quiet machine or raise "
                 "--benchmark-repetitions"
             )
         return
     required = required_width(settings, target)
     if width > required:
         yield (
-            f"noisy: interval ±{format_percent(width)} is wider than the requested "
-            f"±{format_percent(required)}; rerun on a quiet machine or raise --time-budget"
+            f"noisy: interval {format_half_width(width)} is wider than the requested "
+            f"{format_half_width(required)}; rerun on a quiet machine or raise --time-budget"
         )
 
 

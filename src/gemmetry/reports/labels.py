@@ -160,6 +160,8 @@ def format_half_width(measurement: Measurement) -> str:
     value = relative_half_width(measurement)
     if value is None:
         return "n/a"
+    if value >= 1:  # The interval of a time, which is never negative, says nothing.
+        return ">100%"
     percent = value * 100
     # One decimal would turn 9.95 and more into 10.0, which is a character longer than 10 and 99.
     return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"

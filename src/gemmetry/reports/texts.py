@@ -44,6 +44,19 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def fitted(text: str, width: int) -> str:
+    """`text` in one line of at most `width` characters: of a longer one its whole clauses that fit,
+    or else its whole words, and ``…``."""
+    text = " ".join(printable(text).split())
+    if len(text) <= width:
+        return text
+    room = width - 2
+    ends = [one.start() for one in re.finditer(r"[.;,:](?= )", text) if one.start() <= room]
+    is_long = ends and ends[-1] >= width // 2
+    kept = text[: ends[-1]] if is_long else text[: room + 1].rpartition(" ")[0].rstrip(" ,;:(")
+    return f"{kept} …" if kept else elide(text, width)
+
+
 def elide(text: str, width: int) -> str:
     """`text` in at most `width` characters: a longer one loses its middle, because the names of
     kernels and configurations differ at their ends."""

@@ -9,7 +9,7 @@ from gemmetry.specs.model import ProfileSpec
 
 _HEADER = """\
 # A gemmetry spec; run it with: gemmetry profile --spec THIS_FILE
-# docs/specs.md explains the keys, and how an editor checks them (gemmetry schema -o FILE).
+# `gemmetry help specs` explains the keys, and how an editor checks them (gemmetry schema -o FILE).
 """
 
 

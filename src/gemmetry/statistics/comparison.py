@@ -416,8 +416,8 @@ def _median_chances(count: int) -> tuple[int, npt.NDArray[np.float64]]:
     of these; the number of those before the first that is at all likely is returned as well.
 
     The m-th smallest of a resample is at most the i-th smallest value if at least m of `count`
-    draws are among the first i: a binomial sum (Efron & Tibshirani 1993, problem 6.9). Of an even number
-    of values, either of the two in the middle counts, each half the time.
+    draws are among the first i: a binomial sum (Efron & Tibshirani 1993, problem 6.9). Of an even
+    number of values, either of the two in the middle counts, each half the time.
     """
     reach = math.ceil(_REACH * math.sqrt(count) / 2) + 2
     first, last = max(0, count // 2 - reach), min(count, (count + 1) // 2 + reach)

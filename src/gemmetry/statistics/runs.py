@@ -8,9 +8,9 @@ them, as in an analysis of variance.
 A history has one run each night of many dispatches, and asks whether the latest few differ from
 those before. Five runs of one dispatch say little about their spread, and nothing about how often a
 run is far off; the runs of all dispatches do. :func:`latest_steps` is Student's test with a
-variance shrunk towards that of all series (Smyth, "Linear Models and Empirical Bayes Methods for Assessing
-Differential Expression in Microarray Experiments", Statistical Applications in Genetics and
-Molecular Biology 3, 2004), whose tail is that of the same statistic of earlier runs.
+variance shrunk towards that of all series (Smyth, "Linear Models and Empirical Bayes Methods for
+Assessing Differential Expression in Microarray Experiments", Statistical Applications in Genetics
+and Molecular Biology 3, 2004), whose tail is that of the same statistic of earlier runs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from gemmetry.domain.units import counted
 from gemmetry.statistics.comparison import (
     Comparison,
     Difference,
@@ -46,6 +47,9 @@ _LEAST_IN_TAIL = 12
 
 _SMALLEST = 1e-18
 """Least variance of logarithms: steps of 1e-9 are the resolution of a median in ns."""
+
+LEAST_PAIRS = 2
+"""Pairs for an interval of their mean."""
 
 _MOST_DEGREES = 1e6
 _TRUST = 0.1
@@ -133,7 +137,8 @@ def compare_pairs(
     a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95, relevant: float = 0.0
 ) -> Comparison:
     """Compare b with a over pairs (durations of one setting each): the geometric mean of the
-    ratios, with Student's interval of their mean logarithm. With one pair there is no interval.
+    ratios, with Student's interval of their mean logarithm. With fewer than :data:`LEAST_PAIRS`
+    there is no interval.
 
     Args:
         relevant: relative differences up to this count as none (:func:`verdict_of`).
@@ -147,7 +152,7 @@ def compare_pairs(
     logs = [math.log(right / left) for left, right in zip(a, b, strict=True)]
     shift, count = sum(logs) / len(logs), len(logs)
     interval = None
-    if count > 1:
+    if count >= LEAST_PAIRS:
         deviation = math.sqrt(sum((one - shift) ** 2 for one in logs) / (count - 1))
         reach = student_quantile((1 + confidence) / 2, count - 1) * deviation / math.sqrt(count)
         interval = math.exp(shift - reach), math.exp(shift + reach)
@@ -157,6 +162,7 @@ def compare_pairs(
         confidence=confidence,
         effect_size=sum((one < 0) - (one > 0) for one in logs) / count,
         verdict=verdict_of(interval, relevant),
+        note="" if interval else f"{counted(count, 'pair')}: at least {LEAST_PAIRS} are needed",
         pairing=Pairing.RUNS,
         observations=count,
         relevant=relevant,

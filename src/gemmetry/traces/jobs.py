@@ -38,7 +38,7 @@ class RankTrace:
     """First start and last end of work on GPUs, ns; (0, 0) without any."""
     collectives: tuple[Collective, ...]
     partial: bool
-    """The file ends early."""
+    """Events are missing: the file ends early, or some of it cannot be read."""
     problems: tuple[str, ...]
 
 
@@ -182,7 +182,7 @@ def _job(traces: Sequence[RankTrace]) -> TraceJob:
     elif any(not one.rank_source for one in ranks):
         notes.append("the trace records no rank; rank 0 is assumed")
     notes += [
-        f"{one.file.name} ends early: collectives of rank {one.rank} are missing"
+        f"{one.file.name} is partial: collectives of rank {one.rank} may be missing"
         for one in ranks
         if one.partial
     ]

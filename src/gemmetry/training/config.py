@@ -42,7 +42,7 @@ DOCUMENTS_FILE = "gemm_overlap_comm.yaml"
 PRESETS: Mapping[str, Mapping[str, Any]] = {DOCUMENT: {}, "tiny": TINY}
 
 _FILE_HINT = f"Give the path of a YAML file, or one of the presets {' and '.join(PRESETS)}."
-_HINT = "docs/training-workload.md explains every key."
+_HINT = "`gemmetry help training-workload` explains every key."
 
 
 def load_config(source: str, overrides: Iterable[str] = ()) -> WorkloadConfig:

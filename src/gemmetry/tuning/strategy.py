@@ -18,9 +18,12 @@ EFFORTS = (1 / 9, 1 / 3, 1.0)
 JMLR 18, 2018, which recommends 3 or 4)."""
 FULL = len(EFFORTS) - 1
 
+EXHAUSTIVE = "exhaustive"
+"""The strategy that tries all configurations."""
+
 STRATEGIES = {
     "model": "model",
-    "exhaustive": "exhaustive",
+    EXHAUSTIVE: "exhaustive",
     "random": "random_order",
     "halving": "halving",
     "optuna": "optuna_sampler",

@@ -264,7 +264,12 @@ class Launcher:
         with self._watching(len(outputs)):
             results = [self._run(placed, output) for output in outputs]
             self.device.synchronize()
-        return [Launch(self.device, self._output, placed.arrays, result) for result in results]
+        launches = []
+        for output, result in zip(outputs, results, strict=True):
+            launch = Launch(self.device, self._output, placed.arrays, result)
+            launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+            launches.append(launch)
+        return launches
 
     def queue(
         self,

@@ -99,7 +99,7 @@ def test_a_crashed_point_with_traces_is_analysed_but_not_the_best(analysis_of, s
         ({"ranks": 6, "missing": (0, 2, 3, 4, 5)},
          "ranks 0, 2, 3, 4, 5 of 6 have no trace that can be read"),
         ({"world_size": 4}, "ranks 2, 3 of 4 have no trace that can be read"),
-        ({"cut": (1,)}, "trace.pt.trace.json.gz ends early: events are missing"),
+        ({"cut": (1,)}, "trace.pt.trace.json.gz is partial: events are missing"),
         ({"steps": 3, "steps_of": {0: 1}}, "ranks differ in their numbers of steps: 1, 3"),
         ({"steps": 0}, "no trace has steps, so there are no times of steps"),
     ],

@@ -51,6 +51,13 @@ def test_the_description_is_printed_as_json(cli, nvidia):
     assert (nvidia / "x.ncu-rep").exists() and (nvidia / "x.csv").exists()
 
 
+def test_the_counters_are_printed_as_csv_and_the_command_may_follow_at_once(cli, nvidia):
+    ended = cli("counters", "collect", "-o", "out", "--csv", "echo", "--csv", "--set", "x")
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout == (nvidia / "out" / "counters.csv").read_text()
+    assert (nvidia / "out" / "counters.application.log").read_text() == "--csv --set x\n"
+
+
 def test_an_earlier_collection_is_replaced_only_on_request(cli, nvidia):
     (nvidia / "out").mkdir()
     (nvidia / "out/counters.csv").write_text("precious")

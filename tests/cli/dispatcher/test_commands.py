@@ -72,8 +72,8 @@ def test_build_show_and_evaluate(cli, folders):
 
     shown = cli("dispatcher", "show", "table.json")
     lines = [line.split() for line in shown.stdout.splitlines()]
-    assert ["64x64x64", "f32t_f32t_f32t", "numpy:default", "0.800", "faster"] in lines
-    assert ["128x64x64", "f32t_f32t_f32t", "cuBLAS", "1.200", "slower"] in lines
+    assert ["64x64x64", "numpy:default", "0.800", "shown", "to", "be", "faster"] in lines
+    assert ["128x64x64", "torch", "1.200", "others", "are", "slower"] in lines
 
     judged = cli("dispatcher", "evaluate", "held-out", "--table", "table.json", "--json")
     assert judged.status == 0, judged.stderr

@@ -38,7 +38,7 @@ def test_every_fault_is_named_everywhere(cli, tmp_path, sweeps, point):
         (point(channels=4, missing=(0, 1), log=CRASH),
          "run_output.log shows a crash: RuntimeError: NCCL error: unhandled system error"),
         (point(channels=5, missing=(1,)), "rank 1 of 2 has no trace that can be read"),
-        (point(channels=6, cut=(1,)), "trace.pt.trace.json.gz ends early: events are missing"),
+        (point(channels=6, cut=(1,)), "trace.pt.trace.json.gz is partial: events are missing"),
         (point(channels=7, steps_of={0: 1}), "ranks differ in their numbers of steps: 1, 2"),
     ]  # fmt: skip
     whole = [point(channels=8), point(channels=9, ranks=3, nccl="2.30.7")]

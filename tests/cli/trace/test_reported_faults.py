@@ -83,7 +83,7 @@ def test_graphs_whose_kernels_were_not_recorded(cli, found):
 
 
 @pytest.mark.parametrize("name", ["two_devices", "same_device"])
-def test_ranks_in_one_file_are_told_apart(cli, found, name):
+def test_ranks_in_one_file_are_distinguished(cli, found, name):
     file = f"06/merged_{name}.trace.json.gz"
     rows = found("gemms", file)["gemms"]
     assert [(row["m"], row["count"], round(row["tflops"], 1)) for row in rows] == [

@@ -117,17 +117,19 @@ def test_a_death_is_reported_with_its_signal(start):
         worker.send(Open((wire("default"),)))
 
 
-def test_a_passed_deadline_kills(start):
+@pytest.mark.parametrize(("whole_s", "expected_s"), [(0.3, None), (1.2, 1e-3), (0.3, 1e-3 * 300)])
+def test_a_passed_deadline_kills(start, whole_s, expected_s):
+    """It is a quarter of the stage's where a reply is expected soon."""
     worker = start()
     worker.wait_ready()
     worker.send(Open((wire("hang"),)))
     deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
-    worker.set_deadline(Stage.VERIFY, "verifying", 0.3 / deadline_s)
+    worker.set_deadline(Stage.VERIFY, "verifying", whole_s / deadline_s, expected_s)
     with pytest.raises(WorkerLost) as caught:
         replies(worker)  # a launch that hangs never answers, so that only the deadline ends this
     assert caught.value.ending.outcome is Outcome.TIMEOUT
-    reason = "verifying took longer than 0.3 s (raise it with --set deadlines.verify=0.6)"
-    assert caught.value.ending.reason == reason
+    longer = f"(raise it with --set deadlines.verify={2 * whole_s:g})"
+    assert caught.value.ending.reason == f"verifying took longer than 0.3 s {longer}"
     assert not is_running(worker.pid)
 
 

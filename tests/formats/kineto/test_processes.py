@@ -38,7 +38,7 @@ def read(host, gpu, numbers=((1, 2), (1, 2))):
         (lambda r: f"{'ab'[r]}:77", lambda r: f"{'ab'[r]}:0", ["a", "b"], [None, None]),
     ],
 )  # fmt: skip
-def test_labels_tell_processes_apart(host, gpu, names, ranks):
+def test_labels_distinguish_processes(host, gpu, names, ranks):
     rows = read(host, gpu)
     assert [part.name for part in rows.parts] == names
     assert [part.rank for part in rows.parts] == ranks
@@ -60,7 +60,7 @@ def test_numbers_of_one_process_show_for_which_a_gpu_worked(numbers):
 @pytest.mark.parametrize(
     ("host", "gpu"), [(lambda r: 9000 + r, lambda r: r), (lambda r: 9000 + r, lambda _: 0)]
 )
-def test_processes_that_cannot_be_told_apart_are_one_part(host, gpu):
+def test_processes_that_cannot_be_distinguished_are_one_part(host, gpu):
     rows = read(host, gpu)
     assert rows.parts == ()
     assert rows.gpu.part.tolist() == [0] * 4

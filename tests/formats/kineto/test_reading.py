@@ -235,6 +235,19 @@ def test_work_without_a_usable_time_begins_at_0_and_takes_none():
     assert rows.problems == ()
 
 
+@pytest.mark.parametrize(
+    ("head", "count"),
+    [
+        ({"droppedRecords": 12}, 12), ({"CUPTI": {"records lost": "7"}}, 7),
+        ({"data_loss": True}, 1), ({"dropped": 0}, 0), ({"note": "dropped: 3"}, 0), ({}, 0),
+    ],
+)  # fmt: skip
+def test_what_the_recorder_states_to_be_missing(head, count):
+    rows = rows_of(json.dumps({**head, "traceEvents": [kernel()]}).encode())
+    assert [problem.count for problem in rows.problems] == ([count] if count else [])
+    assert rows.partial == bool(count)
+
+
 def test_invalid_times_of_the_host_are_left_out_and_named():
     bad = [
         {**kernel(name, **times), "cat": "cpu_op"}

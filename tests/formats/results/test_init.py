@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,14 @@ def test_a_file_in_the_folder_is_a_format(tmp_path, monkeypatch) -> None:
     finally:
         result_formats.cache_clear()
         sys.modules.pop("gemmetry.formats.results.lines_of_times", None)
+
+
+@pytest.mark.parametrize("name", ["nvbench.csv", "iree_benchmark.json", "triton_do_bench.csv"])
+def test_results_that_do_not_state_the_product_are_refused(name) -> None:
+    path = Path(__file__).parents[2] / "data" / "reports" / "23" / name
+    with pytest.raises(RequestError) as caught:
+        read_results(path, StatedOperation("f16t_f16t_f16t"))
+    assert name in caught.value.message
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b,c\n1,2,3\n", b"{}", b"\x7fELF\x00\xff"])

@@ -193,11 +193,11 @@ def test_memory_is_blamed_only_where_nothing_else_changes_the_result(
     assert words in result.detail
 
 
-@pytest.mark.parametrize("rare", [300, 0])
+@pytest.mark.parametrize("rare", [300, stress._TRIED + stress._AT_ONCE + 1, 0])
 def test_a_bug_in_one_launch_of_hundreds_is_found(
     context_of, device, executable_of, rare, monkeypatch
 ):
-    """In the last element of every 300th launch, or of none."""
+    """In the last element of every 300th launch, of one into the first output again, or of none."""
 
     def meddle(inputs, output, launch):
         if rare and launch % rare == 0:
@@ -215,7 +215,7 @@ def test_a_bug_in_one_launch_of_hundreds_is_found(
     result = stress.check_rare_launches(context)
     assert result.is_failure == bool(rare)
     if rare:
-        assert result.detail.startswith(f"launch {300 - stress._TRIED} of matmul_16x16x16")
+        assert result.detail.startswith(f"launch {rare - stress._TRIED} of matmul_16x16x16")
         assert stress.check_rare_launches(context).is_failure, "a failure is not kept"
     else:
         assert made[0].launches > 300

@@ -3,6 +3,7 @@ together."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,11 +69,12 @@ class ComparisonEvidence:
 
     def compare(self, confidence: float, family: int, divisor: float | None = None) -> Comparison:
         """The comparison as one of `family` that are judged together (:class:`Comparison`)."""
-        how = {"confidence": confidence, "relevant": self.relevant}
         if self.rounds is not None:
-            found = compare_rounds(*self.rounds, family=family, divisor=divisor, **how)
+            found = compare_rounds(*self.rounds, confidence=confidence, relevant=self.relevant,
+                                   family=family, divisor=divisor)  # fmt: skip
         else:
-            found = compare_medians(*self.samples, family=family, divisor=divisor, **how)
+            found = compare_medians(*self.samples, confidence=confidence, relevant=self.relevant,
+                                    family=family, divisor=divisor)  # fmt: skip
         found = replace(found, note="; ".join(filter(None, (self.note, found.note))))
         if _is_disturbed(self.before) or _is_disturbed(self.after):
             found = _with_the_fastest(found, *self.samples)
@@ -203,10 +205,16 @@ def _with_the_fastest(
 def _with_the_medians(
     found: Comparison, before: Measurement | None, after: Measurement | None
 ) -> Comparison:
-    """Undecided where no difference is shown although the intervals of the two medians, which are
-    printed next to the verdict, are further apart than the difference that counts as none: the
-    rounds taken in turns then disagree with all rounds."""
-    if found.verdict is not Difference.NONE_SHOWN or before is None or after is None:
+    """Undecided where the rounds taken in turns disagree with the two medians, which are printed
+    next to the verdict: no difference is shown although the intervals of the medians are further
+    apart than the difference that counts as none, or the shorter median is the slower one."""
+    if found.interval is None or before is None or after is None:
+        return found
+    opposite = {Difference.SLOWER: 1.0, Difference.FASTER: -1.0}.get(found.verdict, 0.0)
+    if opposite * math.log(after.median_ns / before.median_ns) < -math.log1p(found.relevant):
+        ratio = after.median_ns / before.median_ns
+        return widened(found, ratio, f"the medians differ the other way (ratio {ratio:.3g})")
+    if found.verdict is not Difference.NONE_SHOWN:
         return found
     low, high = sorted((before, after), key=lambda m: m.median_ns)
     if low.ci_high_ns is None or high.ci_low_ns is None:

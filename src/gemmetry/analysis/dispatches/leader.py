@@ -53,6 +53,8 @@ class Leader:
     undecided: int = 0
     """Number of the operations on which it is fastest but too little was measured to distinguish it
     from another contender's best."""
+    alone: int = 0
+    """Operations besides these, measured with a single contender or without the leader."""
 
 
 def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
@@ -65,9 +67,10 @@ def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
     measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.measurement]
     is_configuration = len({record.provider for record in measured}) < 2
     name = _configuration if is_configuration else _provider
+    problems = group_by_problem(measured)
     contested = {
         problem: bests
-        for problem, group in group_by_problem(measured).items()
+        for problem, group in problems.items()
         if len(bests := _bests(group, name)) > 1
     }
     leader = _most_often_fastest(contested)
@@ -85,6 +88,7 @@ def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
         name=leader,
         is_configuration=is_configuration,
         operations=len(contested),
+        alone=len(problems) - len(contested),
         fastest=len(won),
         shown=sum(_is_shown(others[p], verdicts) for p in won),
         ratio=ratio,

@@ -297,7 +297,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     span: tuple[int, int]
     """First start and last end of work on GPUs, ns; (0, 0) without any."""
     partial: bool
-    """The file ends early."""
+    """Events are missing: the file ends early, or some of it cannot be read."""
     problems: tuple[str, ...]
     times: TraceTimes
     steps: tuple[StepFacts, ...]

@@ -164,7 +164,7 @@ def _differing(
 
 def _of_trace(rank: RankAnalysis) -> list[str]:
     name = rank.facts.file
-    found = [f"{name} ends early: events are missing"] if rank.facts.partial else []
+    found = [f"{name} is partial: events are missing"] if rank.facts.partial else []
     problems = rank.facts.problems
     found += [f"{name}: {problem}" for problem in problems[:_MOST_OF_A_TRACE]]
     if len(problems) > _MOST_OF_A_TRACE:

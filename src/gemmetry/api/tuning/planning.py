@@ -184,7 +184,7 @@ def prepare_tuning(
         raise RequestError(
             "tune searches the configurations of one provider"
             + (f", not of {len(spec.providers)}" if spec.providers else ""),
-            hint="Name it: --provider triton.",
+            hint="Name it: --providers triton.",
         )
     if not spec.verification_enabled or spec.skip_ref_check:  # type: ignore[attr-defined]
         raise RequestError(
@@ -215,7 +215,7 @@ def prepare_tuning(
         first = next(iter(refusals.items()), ("", "no shape is given"))
         raise RequestError(
             f"there is nothing to tune: {first[0]}: {first[1]}".replace(": :", ":"),
-            hint=f"`gemmetry list configurations --provider {name}` lists configurations.",
+            hint=f"`gemmetry list configurations --providers {name}` lists configurations.",
         )
     make_strategy(strategy, spaces, limit, 0)  # Its name and its library, before anything runs.
     baselines = _baselines(spec, name, provider, target, catalogue, spaces)

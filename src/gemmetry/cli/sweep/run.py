@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gemmetry.cli.console import command_line, note, print_json, stderr_console
+from gemmetry.cli.console import command_line, note, print_json, say, stderr_console
 from gemmetry.cli.options import DryRun, Json
 from gemmetry.cli.sweep import run_options as options
 
@@ -102,10 +102,15 @@ def run(
         raise typer.Exit(_run(planned, fresh=fresh, as_json=json))
 
 
+_MOST_LOGS = 5
+"""Failed points whose logs are named."""
+
+
 def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.domain.errors import InterruptedRunError
     from gemmetry.domain.units import counted, noun_for
     from gemmetry.reports.job_progress import JobProgress
+    from gemmetry.training.points import LOG
 
     folder = shlex.quote(str(planned.folder))
     again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")
@@ -125,6 +130,10 @@ def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     if failed:
         again = f"{again} runs {noun_for(failed, 'it', 'them')} again"
         note(f"{failed} of {counted(count, 'point')} failed; {again}")
+        for point in found.failed[:_MOST_LOGS]:
+            note(f"  {point.folder}: {planned.folder / point.folder / LOG}")
+        if failed > _MOST_LOGS:
+            note(f"  and {failed - _MOST_LOGS} more, each with a {LOG}")
     note(f"sweep: {planned.folder}")
     if failed < count:
         note("analyse it:", command=f"gemmetry sweep analyze {folder}")
@@ -136,16 +145,16 @@ def _show(planned: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(planned.document(), indent=1)
         return
-    typer.echo(_heading(planned))
+    say(_heading(planned))
     for job in planned.jobs:
-        typer.echo(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
+        say(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
     waiting = [job for job in planned.jobs if job.name not in planned.kept]
     if waiting:
-        typer.echo(f"environment of {waiting[0].name}:")
+        say(f"environment of {waiting[0].name}:")
         for name, value in waiting[0].environment.items():
-            typer.echo(f"  {name}={value}")
-        typer.echo(f"command:\n  {shlex.join(waiting[0].argv)}")
-    typer.echo(f"sweep: {planned.folder}")
+            say(f"  {name}={value}")
+        say(f"command:\n  {shlex.join(waiting[0].argv)}")
+    say(f"sweep: {planned.folder}")
 
 
 def _heading(planned: SweepPlan) -> str:

@@ -1,4 +1,4 @@
-"""Tells the processes apart whose events are in one Kineto file, such as the ranks of a job that
+"""Distinguishes the processes whose events are in one Kineto file, such as the ranks of a job that
 were merged.
 
 Every process counts correlations and external ids from the same small numbers, so a kernel of one
@@ -18,8 +18,6 @@ import numpy as np
 from gemmetry.formats.events import MISSING, CallRows, GpuRows, Int64, OperatorRows, TracePart
 from gemmetry.formats.spool import Spool
 
-_NUMBER = re.compile(r"\d+")
-
 
 def _whole(pid: str) -> str:
     return pid
@@ -35,7 +33,7 @@ def _after(pid: str) -> str:
     return found[1] if found else ""
 
 
-def told_apart(
+def with_parts(
     gpu: GpuRows,
     lanes: Sequence[str],
     threads: Sequence[tuple[str, str]],
@@ -43,7 +41,7 @@ def told_apart(
     operators: Spool[OperatorRows],
 ) -> tuple[GpuRows, tuple[TracePart, ...]]:
     """`gpu` with its column ``part``, and the parts; () where the file has one process, or several
-    that cannot be told apart.
+    that cannot be distinguished.
 
     Args:
         gpu: rows whose ``part`` is the index of their process in `lanes`.
@@ -76,7 +74,7 @@ def told_apart(
 
 
 def _fits(label: Callable[[str], str], lanes: Sequence[str], hosts: Sequence[str]) -> bool:
-    """Whether `label` tells at least two processes apart, and assigns each GPU to one of them."""
+    """Whether `label` distinguishes at least two processes, and assigns each GPU to one of them."""
     on_gpu, on_host = {label(pid) for pid in lanes}, {label(pid) for pid in hosts}
     if len(on_gpu | on_host) < 2 or "" in on_gpu | on_host:
         return False
@@ -88,7 +86,7 @@ def _fits(label: Callable[[str], str], lanes: Sequence[str], hosts: Sequence[str
 def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, ...]:
     """The parts that labels name; their ranks are the numbers in the labels or, where these have
     several (``TP00-DP01``) or do not differ, the places in their order."""
-    numbers = [_NUMBER.findall(name) for name in names]
+    numbers = [re.findall(r"\d+", name) for name in names]
     ranks = [int(found[0]) if len(found) == 1 else MISSING for found in numbers]
     if not all(numbers):
         return tuple(TracePart(_plain(name), None, _indices(of_thread, name)) for name in names)

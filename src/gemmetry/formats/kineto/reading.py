@@ -7,6 +7,7 @@ columns and one piece of the file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
@@ -35,7 +36,7 @@ from gemmetry.formats.json.array import CHUNK_BYTES, DECODE_ERRORS, ArrayReader,
 from gemmetry.formats.json.repair import repaired
 from gemmetry.formats.kineto import events as typed
 from gemmetry.formats.kineto.grids import LaunchGrids, workgroups
-from gemmetry.formats.kineto.processes import told_apart
+from gemmetry.formats.kineto.processes import with_parts
 from gemmetry.formats.naming import Names, Numbers, short_name
 from gemmetry.formats.nanoseconds import nanoseconds, texts
 from gemmetry.formats.spool import Spool
@@ -72,6 +73,13 @@ _METADATA = (
     *_VERSIONS, "distributedInfo", "baseTimeNanoseconds", "host_name", "trace_id",
     "deviceProperties",
 )  # fmt: skip
+
+_LOSS = re.compile(
+    rb'(?<!\\)"([\w .:-]{0,40}(?:dropped|lost|discarded|data.?loss|buffer.?overflow)'
+    rb'[\w .:-]{0,40})"\s*:\s*"?(\d{1,30}|true)\b',
+    re.IGNORECASE,
+)
+"""Keys of a document that count what its recorder could not keep."""
 
 _TABLE_OF = {category: table for table, categories in _TABLES.items() for category in categories}
 
@@ -309,6 +317,7 @@ class _KinetoBuilder:
         for half in damaged:
             place = 0 if half == "before" else reader.text.offset
             reader.text.note(place, f"the part {half} the events is damaged")
+        stated = _stated_losses(reader.head, reader.tail)
         distributed = outer.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         names = tuple(self._names)
@@ -319,7 +328,7 @@ class _KinetoBuilder:
         )
         threads = [(_process_name(pid), _process_name(tid)) for pid, tid in self._threads]
         lanes = list(map(_process_name, self._lanes))
-        gpu, parts = told_apart(self._gpu.all(), lanes, threads, self._calls, self._operators)
+        gpu, parts = with_parts(self._gpu.all(), lanes, threads, self._calls, self._operators)
         gpu = workgroups(gpu, launches, names, self._calls.pieces())
         calls, operators, left_out = host_rows(gpu, self._calls, self._operators, names)
         return TraceRows(
@@ -340,8 +349,13 @@ class _KinetoBuilder:
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),
             versions=_versions(outer, distributed),
-            problems=(*reader.text.all_problems(), *self._problems(), *self._graph_problems()),
-            partial=reader.text.is_partial,
+            problems=(
+                *stated,
+                *reader.text.all_problems(),
+                *self._problems(),
+                *self._graph_problems(),
+            ),
+            partial=reader.text.is_partial or bool(stated),
             parts=parts,
             host_rows_left_out=left_out,
         )
@@ -351,8 +365,10 @@ class _KinetoBuilder:
         found: list[TraceProblem] = []
         if len(self._of_graphs) == 1:
             return found
-        launches, kernels = np.unique(np.concatenate(self._of_graphs), axis=0, return_counts=True)
-        for graph in sorted(set(map(tuple, launches[launches[:, 1] > 0, :2].tolist()))):
+        every = np.concatenate(self._of_graphs)
+        every = every[(every[:, 1:] > 0).all(axis=1)]
+        launches, kernels = np.unique(every, axis=0, return_counts=True)
+        for graph in sorted(set(map(tuple, launches[:, :2].tolist()))):
             counts = kernels[(launches[:, :2] == graph).all(axis=1)]
             most = int(counts.max())
             lost = int((most - counts).sum())
@@ -416,6 +432,17 @@ def _triples(values: Sequence[Any]) -> Int32:
 
 def _small(values: Sequence[typed.Number]) -> Any:
     return np.clip(_wholes(values), -1, 2**31 - 1).astype(np.int32)
+
+
+def _stated_losses(*texts: bytes) -> list[TraceProblem]:
+    """What the recorder itself states to be missing, in a key of the document."""
+    found = []
+    for key, text in (match.groups() for one in texts for match in _LOSS.finditer(one)):
+        count = 1 if text == b"true" else int(text[:18])
+        if count:
+            what = f"its recorder states {key.decode()}: {text.decode()[:18]}"
+            found.append(TraceProblem("file", what, ProblemKind.LOST_EVENTS, count))
+    return found
 
 
 def _process_name(text: bytes) -> str:

@@ -16,7 +16,7 @@ from gemmetry.counters.diagnosis.stalls import StallShares
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch
-from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide, printable
+from gemmetry.reports.texts import MOST_CHARACTERS, cut, elide, fitted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,15 +72,24 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
     ]  # fmt: skip
     for number, one in enumerate(found.findings[:BRIEF_FINDINGS], 1):
         next_step = f"collect: {one.collect}" if one.collect and not one.remedy else one.remedy
-        lines.append(Text(cut(f"{number}  {one.id} ({one.confidence}): {one.claim}", width)))
-        lines.append(Text(cut(f"   {next_step}", width), "dim"))
+        if one.id == verdict.id or one.claim == verdict.claim:
+            # The verdict is the finding: what to do has the line of the claim as well.
+            steps = _two_lines(next_step, width - 3)
+            lines += [
+                Text(f"{mark:<3}{step}") for mark, step in zip((number, ""), steps, strict=False)
+            ]
+        else:
+            lines.append(
+                Text(f"{number}  {fitted(f'{one.id} ({one.confidence}): {one.claim}', width - 3)}")
+            )
+            lines.append(Text(f"   {fitted(next_step, width - 3)}", "dim"))
     return lines
 
 
 def _two_lines(text: str, width: int) -> list[str]:
-    """As much of `text` as fits."""
-    first, *rest = wrap(printable(text), width)
-    return [first, cut(" ".join(rest), width)] if rest else [first]
+    """As much of `text` as fits, in whole sentences or words."""
+    first, *rest = wrap(printable(text), width) or [""]
+    return [first, fitted(" ".join(rest), width)] if rest else [first]
 
 
 def _name(kernel: str, most: int) -> str:

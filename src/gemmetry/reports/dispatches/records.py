@@ -21,7 +21,7 @@ SUMMARY = (
 )  # fmt: skip
 
 PRESETS: dict[str, str] = {
-    "gemmetry": "every column of docs/columns.md",
+    "gemmetry": "every column (gemmetry help columns)",
     "summary": f"{', '.join(SUMMARY)}",
     "dispatch-profiler": "the columns of the IREE dispatch profiler's CSV, under its names",
 }
@@ -84,6 +84,8 @@ def to_json_document(result_set: ResultSet) -> dict[str, Any]:
         "command": result_set.command or None,
         "created": result_set.created or None,
         "experiment": result_set.path or None,
+        "planned": result_set.planned,
+        "remarks": list(result_set.remarks),
         "records": [json_value(row(record)) for record in result_set.records],
         "environments": {
             key: json_value(asdict(environment))

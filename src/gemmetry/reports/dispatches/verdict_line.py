@@ -8,7 +8,7 @@ from gemmetry.analysis.dispatches.leader import Leader
 from gemmetry.analysis.dispatches.marks import DISTURBED, RunMarks
 from gemmetry.domain.errors import alternatives
 from gemmetry.domain.record import Record
-from gemmetry.domain.units import counted, format_percent
+from gemmetry.domain.units import counted, format_half_width
 from gemmetry.reports.dispatches.failures import ran_and_failed
 from gemmetry.reports.labels import format_ratio
 from gemmetry.reports.texts import printable
@@ -36,14 +36,17 @@ def _alone(measured: Sequence[Record]) -> str:
 
 
 def _lead(leader: Leader) -> str:
+    all_of_them = f" that can be compared (of {leader.operations + leader.alone})"
+    count_note = all_of_them if leader.alone else ""
+    only = f"the only operation{count_note}"
     ratio = f"at {format_ratio(leader.ratio)} the speed of the best alternative"
     if leader.operations == 1:
         if leader.shown:
-            return f"{leader.name} is fastest on the only operation, {ratio}"
+            return f"{leader.name} is fastest on {only}, {ratio}"
         unshown = _TOO_LITTLE if leader.undecided else _UNSHOWN
-        return f"{leader.name} has the shortest time on the only operation, {ratio}, {unshown}"
+        return f"{leader.name} has the shortest time on {only}, {ratio}, {unshown}"
     mean = f"{ratio} by geometric mean"
-    count = f"{leader.fastest} of {leader.operations} operations"
+    count = f"{leader.fastest} of {leader.operations} operations{count_note}"
     if leader.ratio < 1:
         return f"No single {'configuration' if leader.is_configuration else 'provider'} leads: " + (
             f"{leader.name} has the shortest time on {count}, no other on more, but {mean}"
@@ -82,7 +85,7 @@ def _cautions(leader: Leader, marks: RunMarks) -> list[str]:
         advice = _QUIET if DISTURBED.intersection(common) else "gemmetry show explains them"
         cautions.append(f"most rows are marked {alternatives(common)}: {advice}")
     elif (usual := _usual_width(marks)) is not None:
-        cautions.append(f"the usual 95 % interval is ±{format_percent(usual)}")
+        cautions.append(f"the usual 95 % interval is {format_half_width(usual)}")
     return cautions
 
 
@@ -95,9 +98,10 @@ def _usual_width(marks: RunMarks) -> float | None:
     return max((width for width in widths if width is not None), default=None)
 
 
-def run_state_lines(marks: RunMarks) -> list[str]:
-    """One line for each device whose rows share marks, with these marks and the usual interval."""
-    lines = []
+def run_state_lines(marks: RunMarks, remarks: Sequence[str] = ()) -> list[str]:
+    """The `remarks` on what is missing, and one line for each device whose rows share marks, with
+    these marks and the usual interval."""
+    lines = [printable(remark) for remark in remarks]
     for state in marks.states.values():
         if not state.common:
             continue
@@ -105,7 +109,7 @@ def run_state_lines(marks: RunMarks) -> list[str]:
         kinds = "".join(f", {number} {kind}" for kind, number in others)
         place = f" on {state.device or state.target}" if len(marks.states) > 1 else ""
         width = state.usual_half_width
-        usual = "" if width is None else f"; usual interval ±{format_percent(width)}"
+        usual = "" if width is None else f"; usual interval {format_half_width(width)}"
         lines.append(printable(
             f"The run as a whole{place}: {count} of {state.measured} rows {first}{kinds}{usual}; "
             "! marks rows that stand out from this"

@@ -11,7 +11,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepRow,
 )
 from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import counted, format_change, noun_for
 from gemmetry.reports.sweeps.values import (
     MEASURES,
     PARTS,
@@ -19,7 +19,6 @@ from gemmetry.reports.sweeps.values import (
     figure_text,
     interval_text,
     left_out_text,
-    percent,
     row_label,
 )
 from gemmetry.statistics.comparison import Difference
@@ -50,7 +49,7 @@ def change_answers(comparison: SweepComparison, candidate: ComparedSweep) -> lis
         "Points": _points(candidate, first, other),
         "Best point": [_best(row, first, other) for row in candidate.of(RowGroup.WHOLE)
                        if row.configuration],
-        "Steps": [_mean(row, first, other) for row in candidate.of(RowGroup.WHOLE)
+        "Steps": [_mean(candidate, row, first, other) for row in candidate.of(RowGroup.WHOLE)
                   if not row.configuration]
         + _counts(candidate),
         "Parts of the step": _part(candidate),
@@ -103,10 +102,15 @@ def _end(row: SweepRow) -> str:
     return _ENDS[row.verdict] + (f": {row.note}" if row.note else "")
 
 
-def _mean(row: SweepRow, first: str, other: str) -> str:
+def _mean(candidate: ComparedSweep, row: SweepRow, first: str, other: str) -> str:
+    points = candidate.of(RowGroup.STEP)
+    is_shown = row.verdict in (Difference.SLOWER, Difference.FASTER)
+    end = _end(row)
+    if is_shown and not any(one.verdict is row.verdict for one in points):
+        end = ", which the points show together, though none of them alone"
     return (
         f"Over all points that both have, the {_noun(row)} changes by {change_text(row)} on "
-        f"average from {first} to {other}{_end(row)}."
+        f"average from {first} to {other}{end}."
     )
 
 
@@ -178,9 +182,9 @@ def _most_changed(candidate: ComparedSweep, group: RowGroup, noun: str) -> list[
     others = len(shown) - 1
     more = f" {counted(others, 'more comparison shows', 'more comparisons show')} a difference."
     return [
-        f"The {noun} that changed most is {row_label(row)} with {row.configuration.label}: "
+        f"The {noun} that changed most is {row_label(row, rows)} with {row.configuration.label}: "
         f"{measure} {figure_text(row.before, row.unit)} → {figure_text(row.after, row.unit)}, "
-        f"{percent(found.ratio)}{interval_text(found.ratio_low, found.ratio_high)}."
+        f"{format_change(found.ratio)}{interval_text(found.ratio_low, found.ratio_high)}."
         + (more if others else "")
     ]
 

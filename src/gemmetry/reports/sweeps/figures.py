@@ -19,7 +19,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepRow,
 )
 from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.domain.units import counted, noun_for
+from gemmetry.domain.units import counted, format_change, noun_for
 from gemmetry.reports.palette import SCALE, colour_at, ink_on
 from gemmetry.reports.sweeps.values import (
     MEASURES,
@@ -27,7 +27,6 @@ from gemmetry.reports.sweeps.values import (
     collective_label,
     gemm_label,
     marked_label,
-    percent,
     point_label,
     row_label,
 )
@@ -207,7 +206,7 @@ def slowdown_forest(sweeps: Sequence[LabelledSweep]) -> Figure | None:
     found.sort(key=lambda item: -abs(item[1]["cost_ms_per_step"] or 0))
     rows = [
         {
-            "label": f"{gemm_label(one)} · {point_label(one)}"
+            "label": f"{gemm_label(one, sweep.document['pooled_gemms'])} · {point_label(one)}"
             + (f" · {sweep.label}" if several else ""),
             "ratio": one["slowdown"], "low": one["slowdown_ci_low"],
             "high": one["slowdown_ci_high"], "verdict": one["verdict"],
@@ -233,7 +232,7 @@ def change_forest(
     return _forest(
         [
             {
-                "label": _change_label(row), "ratio": row.comparison.ratio,
+                "label": _change_label(row, rows), "ratio": row.comparison.ratio,
                 "low": row.comparison.ratio_low, "high": row.comparison.ratio_high,
                 "verdict": str(row.verdict),
                 "hover": f"{row.before:,.2f} → {row.after:,.2f} {row.unit}<br>"
@@ -245,10 +244,10 @@ def change_forest(
     )  # fmt: skip
 
 
-def _change_label(row: SweepRow) -> str:
+def _change_label(row: SweepRow, among: Sequence[SweepRow]) -> str:
     point = row.configuration.label if row.configuration else "all points"
     measure = MEASURES[row.measure]
-    return f"{row_label(row)}, {measure} · {point}" if row.what else point
+    return f"{row_label(row, among)}, {measure} · {point}" if row.what else point
 
 
 def _forest(rows: Sequence[Mapping[str, Any]], title: str) -> Figure | None:
@@ -276,8 +275,9 @@ def _forest(rows: Sequence[Mapping[str, Any]], title: str) -> Figure | None:
                 "array": [(row["high"] or row["ratio"]) - row["ratio"] for _, row in chosen],
                 "arrayminus": [row["ratio"] - (row["low"] or row["ratio"]) for _, row in chosen],
             },
-            "text": [f"<b>{text_of(row['label'])}</b><br>{percent(row['ratio'])}{_hover(row)}<br>"
-                     f"{row['hover']}<br>{row['verdict']}" for _, row in chosen],
+            "text": [f"<b>{text_of(row['label'])}</b><br>"
+                     f"{format_change(row['ratio'])}{_hover(row)}<br>{row['hover']}<br>"
+                     f"{row['verdict']}" for _, row in chosen],
             "hovertemplate": "%{text}<extra></extra>",
         })  # fmt: skip
     return {
@@ -297,7 +297,7 @@ def _forest(rows: Sequence[Mapping[str, Any]], title: str) -> Figure | None:
 def _hover(row: Mapping[str, Any]) -> str:
     if row["low"] is None:
         return ""
-    return f" ({percent(row['low'])} to {percent(row['high'])})"
+    return f" ({format_change(row['low'])} to {format_change(row['high'])})"
 
 
 def dose_figure(sweeps: Sequence[LabelledSweep]) -> Figure | None:
@@ -315,7 +315,8 @@ def dose_figure(sweeps: Sequence[LabelledSweep]) -> Figure | None:
     for place, (sweep, one) in enumerate(found[:_MOST_LINES]):
         shares = [(0.0, 1.0, one["alone_count"])]
         shares += [((s["low"] + s["high"]) / 2, s["slowdown"], s["count"]) for s in one["by_share"]]
-        label = f"{gemm_label(one)} · {point_label(one)}" + (f" · {sweep.label}" if several else "")
+        label = f"{gemm_label(one, sweep.document['pooled_gemms'])} · {point_label(one)}"
+        label += f" · {sweep.label}" if several else ""
         traces.append({
             "type": "scatter", "mode": "lines+markers", "name": text_of(label), "tint": place,
             "x": [share for share, _, _ in shares], "y": [slow for _, slow, _ in shares],

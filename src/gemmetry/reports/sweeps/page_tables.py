@@ -12,12 +12,11 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepComparison,
 )
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.domain.units import format_memory, format_percent
+from gemmetry.domain.units import format_change, format_memory, format_percent
 from gemmetry.reports.sweeps.values import (
     MEASURES,
     figure_text,
     gemm_label,
-    percent,
     point_label,
     row_label,
 )
@@ -43,7 +42,8 @@ def _number(name: str, digits: int = 2, description: str = "") -> Column:
 
 
 def _percent(name: str, description: str) -> Column:
-    return Column(name, ColumnType.NUMBER, description=description, absent="–", format=percent)
+    return Column(name, ColumnType.NUMBER, description=description, absent="–",
+                  format=format_change)  # fmt: skip
 
 
 def _whole(name: str, description: str = "") -> Column:
@@ -214,7 +214,7 @@ def changes_of(candidate: ComparedSweep, groups: Iterable[RowGroup], name: str) 
     rows = [row for group in groups for row in candidate.of(group)]
     rows.sort(key=lambda row: order.get(str(row.verdict), 3))
     return Table(name, _CHANGES, [
-        [row_label(row) or "step", MEASURES[row.measure],
+        [row_label(row, rows) or "step", MEASURES[row.measure],
          row.configuration.label if row.configuration else "all points",
          figure_text(row.before, row.unit), figure_text(row.after, row.unit),
          row.comparison.ratio, row.comparison.ratio_low, row.comparison.ratio_high,

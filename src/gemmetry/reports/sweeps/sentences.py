@@ -7,13 +7,12 @@ from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import configuration_of
 from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.domain.units import counted, format_percent, noun_for
+from gemmetry.domain.units import counted, format_change, format_percent, noun_for
 from gemmetry.reports.sweeps.values import (
     gemm_label,
     interval_text,
     left_out_text,
     longer,
-    percent,
     point_label,
 )
 
@@ -28,6 +27,9 @@ _VERDICTS = {
 """Verdict of the best point against the next one -> the end of the sentence."""
 
 _SHOWN = ("slower", "faster")
+
+_MOST_STRAGGLERS = 5
+"""Stragglers after the worst that are listed."""
 
 
 def sentences(document: Entry) -> list[str]:
@@ -96,11 +98,11 @@ def _overlap(gemms: Sequence[Entry]) -> list[str]:
     if slowed:
         gemm = slowed[0]
         cost = gemm["cost_ms_per_step"]
-        slowdown = percent(gemm["slowdown"])
+        slowdown = format_change(gemm["slowdown"])
         slowdown += interval_text(gemm["slowdown_ci_low"], gemm["slowdown_ci_high"])
         found.append(
             f"Communication slows {len(slowed)} of {counted(judged, 'GEMM')} that could be judged. "
-            f"The most expensive is {gemm_label(gemm)} with {point_label(gemm)}: "
+            f"The most expensive is {gemm_label(gemm, gemms)} with {point_label(gemm)}: "
             f"{gemm['alone_median_us']:,.0f} µs alone, {gemm['overlapped_median_us']:,.0f} µs next "
             f"to communication, {slowdown}"
             + ("." if cost is None else f", {cost:.2f} ms of each step.")
@@ -133,9 +135,27 @@ def _stragglers(points: Sequence[Entry]) -> list[str]:
         lost = worst["lost_us"]
         text += f", and loses {'time' if lost is None else f'{lost / 1000:.2f} ms of each step'}"
         text += f" in {worst['lost_in']}"
-    others = len({id(point) for point, _ in shown}) - 1
-    more = "" if not others else f" {counted(others, 'more point has', 'more points have')} one."
-    return [f"{text}.{more}"]
+    others = sorted(
+        ((p, one) for p, one in shown if one is not worst),
+        key=lambda item: -(item[1]["lost_us"] or 0),
+    )
+    if not others:
+        return [f"{text}."]
+    listed = [_straggler(*one) for one in others[:_MOST_STRAGGLERS]]
+    more = len(others) - len(listed)
+    listed += [f"{more} more"] if more else []
+    return [f"{text}.", f"Further stragglers: {'; '.join(listed)}."]
+
+
+def _straggler(point: Entry, rank: Entry) -> str:
+    """``rank 3 with 256 threads, 8 channels (4.20 ms of each step)``."""
+    lost = rank["lost_us"]
+    size = (
+        f"last in {format_percent(rank['last_share'])}"
+        if lost is None
+        else (f"{lost / 1000:.2f} ms of each step")
+    )
+    return f"rank {rank['rank']} with {point_label(point)} ({size})"
 
 
 def _its_collectives(rank: Entry) -> str:
@@ -189,7 +209,7 @@ def _effect(name: str, effects: Sequence[Entry]) -> str:
         if undecided
         else f"The step is not shown to depend on {name}"
     )
-    change = percent(one["ratio"]) + interval_text(one["ratio_ci_low"], one["ratio_ci_high"])
+    change = format_change(one["ratio"]) + interval_text(one["ratio_ci_low"], one["ratio_ci_high"])
     return (
         f"{start}: {change} from {one['before']} to {one['after']}, over "
         f"{counted(one['pairs'], 'pair')} of points that differ in nothing else."

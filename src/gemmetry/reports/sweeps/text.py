@@ -13,6 +13,7 @@ from gemmetry.analysis.sweeps.comparison.model import (
     SweepRow,
 )
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import format_interval
 from gemmetry.reports.lines import print_line
 from gemmetry.reports.sweeps.changes import change_sentences
 from gemmetry.reports.sweeps.sentences import sentences, slowed_gemms
@@ -50,7 +51,7 @@ def print_sweep(document: Mapping[str, Any], console: Console, *, top: int = 5) 
     print_table(_points(document["points"]), console)
     slowed = slowed_gemms(document)
     if slowed:
-        print_table(_gemms(slowed[:top]), console)
+        print_table(_gemms(slowed[:top], document["pooled_gemms"]), console)
         if any(map(_differs_from_quotient, slowed[:top])):
             _print_sentences([_POOLED], console)
 
@@ -97,7 +98,7 @@ def _print_rows(candidate: ComparedSweep, first: str, console: Console) -> None:
     ]
     shown.sort(key=lambda row: -max(row.comparison.ratio, 1 / row.comparison.ratio))
     if shown:
-        print_table(_changes(shown[:_MOST_ROWS], first, candidate.label), console)
+        print_table(_changes(shown[:_MOST_ROWS], first, candidate.label, candidate.rows), console)
 
 
 def _step_changes(rows: Sequence[SweepRow], first: str, other: str) -> Table:
@@ -110,13 +111,13 @@ def _step_changes(rows: Sequence[SweepRow], first: str, other: str) -> Table:
     ])  # fmt: skip
 
 
-def _changes(rows: Sequence[SweepRow], first: str, other: str) -> Table:
+def _changes(rows: Sequence[SweepRow], first: str, other: str, among: Sequence[SweepRow]) -> Table:
     columns = (
         Column("change"), Column("before", heading=first), Column("after", heading=other),
         Column("change, %"), Column("verdict"),
     )  # fmt: skip
     return Table("changes", columns, [
-        [_label(row), figure_text(row.before, row.unit), figure_text(row.after, row.unit),
+        [_label(row, among), figure_text(row.before, row.unit), figure_text(row.after, row.unit),
          _change(row), str(row.verdict)]
         for row in rows
     ])  # fmt: skip
@@ -127,9 +128,9 @@ def _change(row: SweepRow) -> str:
     return _range(found.ratio, found.ratio_low, found.ratio_high, ".1f")
 
 
-def _label(row: SweepRow) -> str:
+def _label(row: SweepRow, among: Sequence[SweepRow] = ()) -> str:
     point = row.configuration.label if row.configuration else "all points"
-    return f"{row_label(row)} {MEASURES[row.measure]}, {point}" if row.what else point
+    return f"{row_label(row, among)} {MEASURES[row.measure]}, {point}" if row.what else point
 
 
 def _range(ratio: float, low: float | None, high: float | None, digits: str) -> str:
@@ -138,6 +139,8 @@ def _range(ratio: float, low: float | None, high: float | None, digits: str) -> 
     middle = format(100 * (ratio - 1), digits)
     if low is None or high is None:
         return middle
+    if "%" not in format_interval(low, high):
+        return f"{middle} (too few runs)"
     return f"{middle} ({100 * (low - 1):{digits}} to {100 * (high - 1):{digits}})"
 
 
@@ -173,13 +176,14 @@ def _points(points: Sequence[Mapping[str, Any]]) -> Table:
     return Table("points", columns, rows)
 
 
-def _gemms(found: Sequence[Mapping[str, Any]]) -> Table:
+def _gemms(found: Sequence[Mapping[str, Any]], among: Sequence[Mapping[str, Any]]) -> Table:
     columns = (
         Column("point"), Column("slowed GEMM"), _column("µs alone", format=_us),
         _column("with comm", format=_us), Column("slower by %"), _column("ms/step"),
     )  # fmt: skip
     rows = [
-        [point_label(one), gemm_label(one), one["alone_median_us"], one["overlapped_median_us"],
+        [point_label(one), gemm_label(one, among), one["alone_median_us"],
+         one["overlapped_median_us"],
          _range(one["slowdown"], one["slowdown_ci_low"], one["slowdown_ci_high"], ".0f"),
          one["cost_ms_per_step"]]
         for one in found

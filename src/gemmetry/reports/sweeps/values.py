@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmetry.analysis.sweeps.comparison.figures import KIND, configuration_of
 from gemmetry.analysis.sweeps.comparison.model import SweepRow
 from gemmetry.analysis.sweeps.model import GemmKind
-from gemmetry.domain.units import format_memory
+from gemmetry.domain.units import format_change, format_interval, format_memory
 from gemmetry.kernel_names import KernelKind, classify
+from gemmetry.reports.texts import elide
 
 PARTS = {
     "compute_ms": "compute",
@@ -37,11 +38,14 @@ MEASURES = {
 """Key of a compared figure -> its name."""
 
 _MOST_PERCENT = 11
-"""Ratios from here on are not given in percent, as an interval of two pairs may be thousands."""
+"""Ratios from here on are not given in percent."""
 
 Entry = Mapping[str, Any]
 
 _MOST_LEFT_OUT = 3
+
+_KERNEL = 32
+"""Characters of a kernel's name in a label: the ends, which differ between tiles."""
 
 
 def point_label(entry: Entry) -> str:
@@ -65,13 +69,18 @@ def left_out_text(points: Sequence[Entry]) -> str:
     return listed + (f"; and {more} more" if more > 0 else "")
 
 
-def gemm_label(entry: Entry) -> str:
+def gemm_label(entry: Entry, among: Iterable[Entry] = ()) -> str:
     """The sizes of a GEMM, and whether the kernel only sums what others multiplied; the kernel's
-    name where the sizes are not known."""
+    name where the sizes are not known, and after them where `among` has another kernel of them."""
     kernel = entry["kernel"]
     shape = GemmKind(kernel, "", *(entry[name] for name in KIND[1:5])).shape
+    if not shape:
+        return str(kernel)
     is_helper = classify(kernel).kind is KernelKind.GEMM_REDUCTION
-    return (shape + (" (sum of slices)" if is_helper else "")) if shape else kernel
+    label = shape + (" (sum of slices)" if is_helper else "")
+    alike = {one["kernel"] for one in among
+             if all(one.get(name) == entry[name] for name in KIND[1:5])}  # fmt: skip
+    return f"{label} by {elide(kernel, _KERNEL)}" if len(alike | {kernel}) > 1 else label
 
 
 def collective_label(entry: Entry) -> str:
@@ -81,18 +90,12 @@ def collective_label(entry: Entry) -> str:
     return f"{name} of {size}"
 
 
-def row_label(row: SweepRow) -> str:
-    """What a row compares, without its point."""
+def row_label(row: SweepRow, among: Iterable[SweepRow] = ()) -> str:
+    """What a row compares, without its point; with the kernel where `among` has another one of the
+    same sizes."""
     if "kernel" in row.what:
-        return gemm_label(row.what)
+        return gemm_label(row.what, [one.what for one in among if "kernel" in one.what])
     return collective_label(row.what) if "op" in row.what else ""
-
-
-def percent(ratio: float | None) -> str:
-    """``+3.1 %`` of the ratio 1.031, ``×24`` of 24; "?" of None."""
-    if ratio is None:
-        return "?"
-    return f"×{ratio:,.0f}" if ratio >= _MOST_PERCENT else f"{100 * (ratio - 1):+z.1f} %"
 
 
 def longer(ratio: float) -> str:
@@ -104,13 +107,14 @@ def longer(ratio: float) -> str:
 
 def interval_text(low: float | None, high: float | None) -> str:
     """`` (+1.2 % to +4.3 %)``; "" without an interval."""
-    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+    text = format_interval(low, high)
+    return f" ({text})" if text else ""
 
 
 def change_text(row: SweepRow) -> str:
     """The change of a row in percent with its interval."""
     found = row.comparison
-    return percent(found.ratio) + interval_text(found.ratio_low, found.ratio_high)
+    return format_change(found.ratio) + interval_text(found.ratio_low, found.ratio_high)
 
 
 def figure_text(value: float, unit: str) -> str:

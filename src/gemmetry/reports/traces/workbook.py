@@ -31,7 +31,7 @@ OUR_SHEETS = {
     "collectives": "Matched collectives by kind; bandwidths in 10⁹ bytes/s.",
     "matched": "Every matched collective.",
     "ranks": "Which rank came last, which waited, and whose clock differs.",
-    "problems": "What could not be read.",
+    "problems": "What could not be read or is missing.",
 }
 """Gemmetry's own sheets, after those with TraceLens' names."""
 

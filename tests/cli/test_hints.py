@@ -1,0 +1,140 @@
+"""What messages name exists: options, commands and pages."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+
+import gemmetry
+from gemmetry.cli.help_command import pages
+from gemmetry.cli.main import COMMANDS, load_command
+
+SOURCE = Path(gemmetry.__file__).parent
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9]")
+COMMAND = re.compile(r"\bgemmetry ([a-z]+) ([a-z][a-z-]*)")
+
+FOREIGN = {
+    "srun": {"--ntasks-per-node", "--gres"},
+    "ncu": {"--csv", "--page", "--set", "--section", "--import", "--export", "--metrics", "--raw"},
+    "rocprof": {"--kernel-trace", "--pmc", "--hip-trace", "--hsa-trace", "--output-format"},
+    "torchrun": {"--nproc-per-node"},
+    "dcgmi": {"--pause"},
+    "ray start": {"--head", "--address", "--num-gpus"},
+    "container": {"--cap-add"},
+}
+"""Options of other tools, which a text that names the tool may give."""
+
+OTHER_PROGRAMS = "training/workload/"
+"""Programs of ours with options of their own."""
+
+
+def _commands() -> dict[str, object]:
+    found = {}
+    for name in COMMANDS:
+        command = load_command(name)
+        found[name] = command
+        if isinstance(command, TyperGroup):
+            found |= {f"{name} {sub}": command.get_command(None, sub)
+                      for sub in command.list_commands(None)}  # fmt: skip
+    return found
+
+
+KNOWN = _commands()
+OPTIONS = {
+    option
+    for command in KNOWN.values()
+    for parameter in getattr(command, "params", ())
+    for option in (*parameter.opts, *parameter.secondary_opts)
+} | {"--help", "--version"}
+
+
+def _texts(node: ast.AST) -> str:
+    """The literal parts of an expression; what is filled in is ``{}``."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.FormattedValue):
+        return "{}"
+    return "".join(map(_texts, ast.iter_child_nodes(node)))
+
+
+def _is_docstring(parent: ast.AST, node: ast.AST) -> bool:
+    return isinstance(parent, ast.Expr) and isinstance(node, ast.Constant)
+
+
+def _messages() -> list[tuple[str, str, bool]]:
+    """(place, text, whether it is a hint) of every text that is no docstring."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        hints = {id(one.value) for call in ast.walk(tree) if isinstance(call, ast.Call)
+                 for one in call.keywords if one.arg in ("hint", "help", "epilog")}  # fmt: skip
+        hints |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Assign)
+                  and any("HINT" in getattr(name, "id", "") for name in one.targets)}  # fmt: skip
+        stack = [(tree, tree)]
+        while stack:
+            parent, node = stack.pop()
+            is_text = isinstance(node, (ast.JoinedStr, ast.Constant))
+            if id(node) in hints or is_text:
+                text = _texts(node)
+                if text and not _is_docstring(parent, node):
+                    place = f"{path.relative_to(SOURCE)}:{node.lineno}"
+                    found.append((place, text, id(node) in hints))
+                continue
+            stack += [(node, child) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+MESSAGES = _messages()
+
+
+def test_messages_were_found():
+    assert sum(is_hint for _, _, is_hint in MESSAGES) > 300
+
+
+def test_every_option_of_a_hint_exists():
+    wrong = []
+    for place, text, is_hint in MESSAGES:
+        foreign = {one for tool, options in FOREIGN.items() if tool in text for one in options}
+        if is_hint and not place.startswith(OTHER_PROGRAMS):
+            wrong += [(place, one) for one in OPTION.findall(text) if one not in OPTIONS | foreign]
+    assert not wrong
+
+
+def test_every_command_of_a_message_exists():
+    wrong = []
+    for place, text, _ in MESSAGES:
+        for name, sub in COMMAND.findall(text):
+            is_group = isinstance(KNOWN.get(name), TyperGroup)
+            if is_group and f"{name} {sub}" not in KNOWN:
+                wrong.append((place, f"{name} {sub}"))
+    assert not wrong
+
+
+def test_every_page_of_a_message_exists_and_none_is_a_file_of_the_repository():
+    topics = [(place, one) for place, text, _ in MESSAGES
+              for one in re.findall(r"gemmetry help ([a-z-]+)", text)]  # fmt: skip
+    assert len(topics) > 8
+    assert not [(place, one) for place, one in topics if one not in pages()]
+    files = [(place, one) for place, text, _ in MESSAGES
+             for one in re.findall(r"docs/[a-z-]+\.md", text)]  # fmt: skip
+    assert not files
+
+
+def test_pages_are_printed_and_listed(cli):
+    listed = cli("help")
+    assert listed.status == 0
+    assert all(topic in listed.stdout for topic in pages())
+    shown = cli("help", "names")
+    assert shown.stdout.splitlines()[0] == "# Names"
+    unknown = cli("help", "name")
+    assert unknown.status == 2
+    assert "names" in unknown.stderr
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_says_what_it_is_called(name):
+    assert load_command(name).name == name
