@@ -160,10 +160,13 @@ def covering_sizes(tile: Sizes, rng: np.random.Generator) -> Iterator[Sizes]:
     for unit in (256, 512):
         for factor in (1, 2 * int(rng.integers(1, 4)), 1 + 2 * int(rng.integers(1, 3))):
             yield Sizes(size(5, 40), size(5, 40), unit * factor)
+    odd = int(rng.integers(2))
     for thin in map(int, 1 + rng.permutation(THIN)):
-        for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2)):
-            large = [size(40, 300), size(40, 300), size(40, 600)]
-            yield Sizes(*(thin if at in axes else one for at, one in enumerate(large)))
+        pairs = ((0, 1), (0, 2), (1, 2)) if thin % 2 == odd else ()
+        for axes in ((0,), (1,), (2,), *pairs):
+            for low in (40, 200) if thin == 1 else (40,):
+                large = [size(low, 300), size(low, 300), size(low, 600)]
+                yield Sizes(*(thin if at in axes else one for at, one in enumerate(large)))
     for equal in ((0, 1), (1, 2), (0, 2), (0, 1, 2)):
         for same in (size(17, 100), 16 * int(rng.integers(2, 7))):
             others = [size(17, 100) for _ in range(3)]

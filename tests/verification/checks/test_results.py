@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from gemmetry.domain.errors import LaunchError, UnsupportedError, WrongResultError
 from gemmetry.verification import checks
 from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.checks.results import bug_of
 
 
 def test_text_is_what_the_verdict_holds():
@@ -16,3 +21,67 @@ def test_only_failures_are_failures():
     assert checks.failed("values", "why").is_failure
     assert not checks.warned("values", "why").is_failure
     assert not checks.not_applicable("values", "why").is_failure
+
+
+def raised_by(function, *arguments):
+    try:
+        function(*arguments)
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def stated(text):
+    raise ValueError(text)
+
+
+def asserted(size):
+    assert size % 16 == 0, "multiples of 16"
+
+
+def passes_on(size):
+    try:
+        asserted(size)
+    except AssertionError as error:
+        raise NotImplementedError("tails") from error
+
+
+@pytest.mark.parametrize(
+    "error", [raised_by(stated, "M % 64"), raised_by(asserted, 3), raised_by(passes_on, 3)]
+)
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_a_statement_of_the_kernel_is_a_refusal(error, is_wrapped):
+    outer = LaunchError("it raised")
+    outer.__cause__ = error
+    assert bug_of(outer if is_wrapped else error) == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        raised_by(lambda: np.ones(3) + np.ones(4)),
+        raised_by(lambda: np.ones(6).reshape(4, -1)),
+        raised_by(np.split, np.ones(5), 2),
+        raised_by(lambda: int("rows")),
+        raised_by(lambda: np.frombuffer(b"abc", np.float32)),
+        raised_by(lambda: [1][2]),
+        raised_by(lambda: None.shape),
+    ],
+)
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_what_a_library_or_an_expression_raised_is_a_bug(error, is_wrapped):
+    outer = LaunchError("it raised")
+    outer.__cause__ = error
+    assert type(error).__name__ in bug_of(outer if is_wrapped else error)
+
+
+def test_a_provider_refuses_by_an_error_of_its_own():
+    assert bug_of(UnsupportedError("no tails")) == ""
+    assert bug_of(WrongResultError("returned None")) == "returned None"
