@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from gemmetry.hardware.host import usable_cores
+from gemmetry.hardware.host import usable_cores, usable_cpus
 from gemmetry.numerics import threads
 
 Item = TypeVar("Item")
