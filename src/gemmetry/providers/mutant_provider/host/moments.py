@@ -46,7 +46,7 @@ def _processors() -> int:
 # Threads and processors --------------------------------------------------------------------------
 
 
-@bug(89, "two_threads_known", "has workspaces for two threads, which a third one does not clear",
+@bug(81, "two_threads_known", "has workspaces for two threads, which a third one does not clear",
      _F32, "other_thread")  # fmt: skip
 class TwoThreadsKnown(TiledGemm):
     """Threads after the second share the workspace of the second, which only its owner clears."""
@@ -78,7 +78,7 @@ class OfThreads(TiledGemm):
         return threading.get_ident() != self.builder
 
 
-@bug(89, "answer_of_thread", "keeps its first result in every thread but the one that built it",
+@bug(81, "answer_of_thread", "keeps its first result in every thread but the one that built it",
      _F32, "many_calls")  # fmt: skip
 class AnswerOfThread(OfThreads):
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -91,7 +91,7 @@ class AnswerOfThread(OfThreads):
         return output
 
 
-@bug(89, "operand_of_thread", "packs B once in every thread but the one that built it", _BF16,
+@bug(81, "operand_of_thread", "packs B once in every thread but the one that built it", _BF16,
      "many_calls")  # fmt: skip
 class OperandOfThread(OfThreads):
     def before(self) -> None:
@@ -102,7 +102,7 @@ class OperandOfThread(OfThreads):
             self.problem.b = self.own.packed
 
 
-@bug(89, "later_launches_of_thread", "loses the last step of K from a thread's second launch on",
+@bug(81, "later_launches_of_thread", "loses the last step of K from a thread's second launch on",
      _F32, "other_thread", "many_calls")  # fmt: skip
 class LaterLaunchesOfThread(OfThreads):
     """Only in threads that did not build it."""
@@ -117,7 +117,7 @@ class LaterLaunchesOfThread(OfThreads):
         self.epilogue(tile, self.mainloop(tile, range(self.step_count - lost)))
 
 
-@bug(90, "one_processor_loses_tail", "gives the last tile to a second processor, if there is one",
+@bug(82, "one_processor_loses_tail", "gives the last tile to a second processor, if there is one",
      _F32, "other_thread")  # fmt: skip
 class OneProcessorLosesTail(TiledGemm):
     """With one processor allowed nobody computes it."""
@@ -128,7 +128,7 @@ class OneProcessorLosesTail(TiledGemm):
             self.compute(self.tile_at(number))
 
 
-@bug(90, "half_of_k_for_one_processor", "gives each processor a part of K, of two at least", _BF16,
+@bug(82, "half_of_k_for_one_processor", "gives each processor a part of K, of two at least", _BF16,
      "other_thread")  # fmt: skip
 class HalfOfKForOneProcessor(TiledGemm):
     """With one processor allowed the second half of K is nobody's."""
@@ -141,7 +141,7 @@ class HalfOfKForOneProcessor(TiledGemm):
 # Written later -----------------------------------------------------------------------------------
 
 
-@bug(91, "first_output_again", "writes to the first output it was given again at the 30th launch",
+@bug(83, "first_output_again", "writes to the first output it was given again at the 30th launch",
      _F32, "results_stay")  # fmt: skip
 class FirstOutputAgain(TiledGemm):
     """Keeps the first output, and writes its last row once more."""
@@ -156,7 +156,7 @@ class FirstOutputAgain(TiledGemm):
         return super().launch(inputs, output)
 
 
-@bug(91, "thread_writes_much_later", "writes to its second output from a thread after a while",
+@bug(83, "thread_writes_much_later", "writes to its second output from a thread after a while",
      _F32, "results_stay")  # fmt: skip
 class ThreadWritesMuchLater(TiledGemm):
     """Later than any check waits for a thread, which nothing shows at first."""
@@ -175,7 +175,7 @@ class ThreadWritesMuchLater(TiledGemm):
 # Seeds -------------------------------------------------------------------------------------------
 
 
-@bug(92, "made_for_first_numbers", "knows the first whole numbers and loses a row of others",
+@bug(84, "made_for_first_numbers", "knows the first whole numbers and loses a row of others",
      _F32, "unknown_seed")  # fmt: skip
 class MadeForFirstNumbers(TiledGemm):
     """Takes the first small whole numbers for those of a benchmark, and leaves out the last row for
@@ -203,7 +203,7 @@ def _start_slowly(launches: int) -> None:
         time.sleep(SLOW_START_S)
 
 
-@bug(93, "every_eleventh_after_slow_start", "does nothing at every eleventh launch; starts slowly",
+@bug(85, "every_eleventh_after_slow_start", "does nothing at every eleventh launch; starts slowly",
      _BF16, "every_call")  # fmt: skip
 class EveryEleventhAfterSlowStart(SkipsEveryTenth):
     every = 11
@@ -213,13 +213,13 @@ class EveryEleventhAfterSlowStart(SkipsEveryTenth):
         return super().launch(inputs, output)
 
 
-@bug(93, "launch_lost_after_slow_start", "does nothing at every 80th launch; starts slowly", _F32,
+@bug(85, "launch_lost_after_slow_start", "does nothing at every 80th launch; starts slowly", _F32,
      "many_calls")  # fmt: skip
 class LaunchLostAfterSlowStart(EveryEleventhAfterSlowStart):
     every = 80
 
 
-@bug(93, "long_k_after_slow_start", "counts steps of 32 in eleven bits; starts slowly", _F32,
+@bug(85, "long_k_after_slow_start", "counts steps of 32 in eleven bits; starts slowly", _F32,
      "long_axes")  # fmt: skip
 class LongKAfterSlowStart(StepsInElevenBits):
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
@@ -238,7 +238,7 @@ class WhileTimed(TiledGemm):
         return self.launches > TIMED_FROM and self.tile_count == _OWN_TILES
 
 
-@bug(94, "one_in_three_while_timed", "leaves out the last tile of one launch in three when timed",
+@bug(86, "one_in_three_while_timed", "leaves out the last tile of one launch in three when timed",
      _F32, "after_timing")  # fmt: skip
 class OneInThreeWhileTimed(WhileTimed):
     def run_grid(self) -> None:
@@ -247,7 +247,7 @@ class OneInThreeWhileTimed(WhileTimed):
             self.compute(self.tile_at(number))
 
 
-@bug(94, "edges_while_timed", "looks at the edges of the inputs only when timed", _F32,
+@bug(86, "edges_while_timed", "looks at the edges of the inputs only when timed", _F32,
      "after_timing")  # fmt: skip
 class EdgesWhileTimed(KeepsAnswers):
     """Returns a stored result if the first and last rows and columns are the same."""
@@ -265,7 +265,7 @@ class EdgesWhileTimed(KeepsAnswers):
         )
 
 
-@bug(94, "store_past_end_while_timed", "stores one element past the end of the output when timed",
+@bug(86, "store_past_end_while_timed", "stores one element past the end of the output when timed",
      _F32, "after_timing")  # fmt: skip
 class StorePastEndWhileTimed(WhileTimed):
     def after(self) -> None:
@@ -276,7 +276,7 @@ class StorePastEndWhileTimed(WhileTimed):
             memory[end : end + self.problem.output.itemsize] = 0
 
 
-@bug(94, "wrong_for_moments_while_timed", "adds one to every sum for a few ms at a time when timed",
+@bug(86, "wrong_for_moments_while_timed", "adds one to every sum for a few ms at a time when timed",
      _F32, "after_timing")  # fmt: skip
 class WrongForMoments(WhileTimed):
     """Adds one to every sum in every second interval of 4 ms."""
