@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from gemmetry.hardware.host import usable_cores
+from gemmetry.hardware.host import usable_cores, usable_cpus
 from gemmetry.numerics import threads
 
 Item = TypeVar("Item")
@@ -55,7 +55,7 @@ def on_one_processor(call: Callable[[], Result], enter: Callable[[], None]) -> R
     def restricted() -> Result:
         # Linux restricts only the calling thread, which ends with this call, and what it starts.
         if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+            os.sched_setaffinity(0, {usable_cpus()[0]})
         return call()
 
     with StandingThreads(enter) as threads:

@@ -22,7 +22,7 @@ REASONS = {
     "half_of_k_for_one_processor": "allowed on one processor only",
     "first_output_again": "the first launch was overwritten after it was verified",
     "thread_writes_much_later": "the second launch was overwritten after it was verified",
-    "made_for_seed_42": "the inputs of --seed",
+    "made_for_first_numbers": "the inputs of --seed",
     "every_eleventh_after_slow_start": "of 12: ",
     "launch_lost_after_slow_start": "call 80 of",
     "long_k_after_slow_start": "matmul_3x8x65542_",

@@ -148,6 +148,21 @@ class ScalesRowsGently(NormalisesRows):
         return np.asarray(np.clip(_power_of_two(largest), 2.0**-20, 2.0**20), largest.dtype)
 
 
+@tricky(33, "scaled_by_largest", "divides A and B by powers of two near their largest numbers",
+        ON_F32)  # fmt: skip
+class ScaledByLargest(TiledGemm):
+    """Right: what is far below the largest number of a tensor is lost, which is a property."""
+
+    def before(self) -> None:
+        super().before()
+        self.factors = [_power_of_two(np.abs(x).max()) for x in (self.problem.a, self.problem.b)]
+        self.problem.a = self.problem.a / self.factors[0]
+        self.problem.b = self.problem.b / self.factors[1]
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        return super().scaled(tile, values * (self.factors[0] * self.factors[1]))
+
+
 # f16 at both ends --------------------------------------------------------------------------------
 
 
