@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.store.history.entries import SCHEMA, HistoryPoint, HistoryRun
+from gemmetry.store.history.entries import SCHEMA, HistoryPoint, HistoryRun, points_digest
 
 DEVICE = "NVIDIA H200, 140 GiB, 700 W"
 FIRST_NIGHT = datetime(2026, 1, 1, 2, tzinfo=UTC)
@@ -108,7 +108,7 @@ class SyntheticHistory:
         ]
         night = FIRST_NIGHT + timedelta(days=number)
         return HistoryRun(
-            schema=SCHEMA, id=f"run{number:09x}", digest=f"{number:012x}", device=DEVICE,
+            schema=SCHEMA, id=f"run{number:09x}", digest=points_digest(points), device=DEVICE,
             time=night.isoformat(timespec="seconds"), points=points, commit=f"{number:07x}abcdef",
             settings=self.settings[number], environments={"e": self.environments[number]},
         )  # fmt: skip

@@ -221,3 +221,80 @@ def test_stdout_is_one_json_document(cli, line):
     ended = cli(*line.split(), "--json")
     assert ended.status == 0
     assert json.loads(ended.stdout)["schema_version"] == 1
+
+
+def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeypatch):
+    """1 would be a regression to whoever checks for one."""
+
+    def broken(*_arguments):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("gemmetry.store.experiment.Experiment.open", broken)
+    ended = cli("report", "a")
+    assert ended.status == 70
+    assert "ZeroDivisionError" in ended.stderr
+    assert "Traceback" not in ended.stderr and "report" in ended.stderr
+    monkeypatch.setenv("GEMMETRY_TRACEBACK", "1")
+    assert "Traceback" in cli("report", "a").stderr
+
+
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+# Of capset(2), version 3: root without capabilities may not enter every folder either.
+ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)())
+os.chdir(sys.argv[1])
+from gemmetry.cli.main import run
+sys.argv = ["gemmetry", *sys.argv[2:]]
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="capset(2) is of Linux")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "report {}/x", "show {}/x", "compare {}/x {}/y", "merge {}/x {}/y --into z",
+        "trace summary {}/x", "trace report {}/x -o r.html", "counters import {}/x",
+        "dispatcher show {}/x", "history check --store {}/x", "history add e --store {}/x",
+        "sweep analyze {}/x", "sweep run --dry-run --config {}/x -o s",
+        "profile --spec {}/x", "profile --dry-run --shapes {}/x.csv --providers null",
+        "profile --shapes 8x8x8 --providers null --experiment {}/x",
+        "profile --shapes 8x8x8 --providers null --experiment e -o {}/x.csv",
+        "profile --dry-run --shapes 8x8x8 --kernel {}/x.py:f", "import {}/x --into i",
+        "kernels ladder {}/x", "tune --simulate {}/x", "sweep compare {}/x {}/y",
+        "sweep rocprof-input --from {}/x -o o.yaml", "dispatcher evaluate {}/x",
+    ],
+)  # fmt: skip
+def test_a_folder_that_one_may_not_enter_is_named(forked, tmp_path, line):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0)
+    ended = forked(WITHOUT_RIGHTS, str(tmp_path), *line.replace("{}", str(locked)).split())
+    assert ended.returncode in (2, 3), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "locked" in ended.stderr or "history add" in line
+
+
+INTERRUPTED = """
+import os, signal, sys
+wanted, *sys.argv[1:] = sys.argv[1:]
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts())
+from gemmetry.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["typer", "gemmetry.cli.list_command", "gemmetry.providers.registry", "numpy"]
+)
+def test_an_interrupt_during_imports_ends_quietly(tmp_path, module):
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, "list", "providers"], cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr.strip() in ("", "interrupted")

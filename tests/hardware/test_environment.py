@@ -9,7 +9,12 @@ import pytest
 import gemmetry
 from gemmetry.hardware import environment
 from gemmetry.hardware.detect import GpuFacts, GpuList
-from gemmetry.hardware.environment import _variables, capture_environment, git_revision
+from gemmetry.hardware.environment import (
+    _variables,
+    capture_environment,
+    git_revision,
+    masked_words,
+)
 
 
 def test_this_machine_is_described() -> None:
@@ -78,12 +83,38 @@ def test_only_variables_that_change_speed_are_kept_and_no_secrets() -> None:
         "NVIDIA_REQUIRE_CUDA": "what a container asks of its host",
         "CUDA_API_KEY": "hidden",
         "TORCH_HUB_TOKEN": "hidden",
+        "NCCL_AUTH": "hidden",
+        "NCCL_NET_AUTH_TOKEN": "hidden",
+        "TORCH_PASSWD": "hidden",
+        "AMD_ACCESS_KEY": "hidden",
+        "IREE_PRIVATE_KEY": "hidden",
+        "TORCH_ANYTHING": "nobody knows what it is",
+        "NCCL_NET_PLUGIN": "https://me:hidden@example.org/plugin.so",
     }
+    assert "hidden" not in str(_variables(environ))
     assert sorted(_variables(environ)) == [
         "CUDA_VISIBLE_DEVICES", "GEMMETRY_IREE_TARGET_CPU", "HIP_VISIBLE_DEVICES",
-        "NCCL_MIN_NCHANNELS", "NPY_DISABLE_CPU_FEATURES", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS",
+        "NCCL_MIN_NCHANNELS", "NCCL_NET_PLUGIN", "NPY_DISABLE_CPU_FEATURES",
+        "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS",
         "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "stored"),
+    [
+        (["--url", "https://me:hidden@host:80/x?y=1"], ["--url", "https://***@host:80/x?y=1"]),
+        (["run", "TOKEN=hidden", "DB_PASSWORD=hidden"], ["run", "TOKEN=***", "DB_PASSWORD=***"]),
+        (["--password", "hidden", "--api-key=hidden"], ["--password", "***", "--api-key=***"]),
+        (["hf_hiddenhiddenhidden", "ghp_hidden0123456789"], ["***", "***"]),
+        (["sh", "-c", "curl redis://:hidden@x/ --token hidden"],
+         ["sh", "-c", "curl redis://***@x/ --token ***"]),
+        (["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=8"],
+         ["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=***"]),
+    ],
+)  # fmt: skip
+def test_stored_commands_have_no_passwords(words, stored):
+    assert masked_words(words) == stored
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -4,11 +4,14 @@ import errno
 import io
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.opening import MOST_TEXT_BYTES
 from gemmetry.specs.text_file import read_text_file
 
 
@@ -37,12 +40,34 @@ def test_every_cause_has_its_words(tmp_path, monkeypatch):
 
     assert refused("none") == "the file none does not exist"
     assert refused("secret/none") == "the file secret/none does not exist"
-    assert refused("binary") == "cannot read the file binary: it is not UTF-8 text (byte 3)"
-    assert refused("folder") == "cannot read the file folder: it is a folder, not a file"
+    assert "binary" in (message := refused("binary")) and "byte 3" in message
+    assert "the file folder" in (message := refused("folder")) and "not a file" in message
     assert refused("x" * 400).endswith(os.strerror(errno.ENAMETOOLONG))
+    (tmp_path / "large").write_bytes(bytes(MOST_TEXT_BYTES + 1))
+    assert "the file large" in (message := refused("large")) and "4 MiB" in message
 
-    def forbid(_self):
+    def forbid(*_arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", forbid)
-    assert refused("secret") == "cannot read the file secret: you have no permission to read it"
+    monkeypatch.setattr(Path, "open", forbid)
+    assert "the file secret" in (message := refused("secret")) and "permission" in message
+
+
+def test_a_pipe_is_read_to_its_end_and_waits_for_nobody(tmp_path):
+    """Shells pass what a program prints as a pipe: ``--spec <(program)``."""
+    os.mkfifo(tmp_path / "pipe")
+    assert read_text_file(tmp_path / "pipe", "the file", hint="") == ""
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)
+    os.close(reader)
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(read_text_file(tmp_path / "pipe", "the file", hint=""))
+    )
+    thread.start()
+    time.sleep(0.1)
+    for part in (b"a: ", b"1"):
+        os.write(writer, part)
+    os.close(writer)
+    thread.join(10)
+    assert found == ["a: 1"]

@@ -92,7 +92,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("source", "words"), [("nowhere.yaml", "does not exist"), ("", "cannot read")]
+    ("source", "words"), [("nowhere.yaml", "does not exist"), ("", "not a file")]
 )
 def test_a_file_that_cannot_be_read_leads_to_the_presets(tmp_path, monkeypatch, source, words):
     monkeypatch.chdir(tmp_path)

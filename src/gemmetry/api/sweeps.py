@@ -14,6 +14,7 @@ from gemmetry.analysis.sweeps.layout import analysis_folder, sweep_of
 from gemmetry.analysis.sweeps.recorded import DOCUMENT, fresh_document, read_document
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
+from gemmetry.reports.tables.files import written_together
 from gemmetry.reports.tables.frames import frame
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class AnalyzedSweep:
 
         return frame(rocprof_table(self.analysis))
 
+    @written_together()
     def write(
         self,
         only: Collection[str] = (),
@@ -201,6 +203,7 @@ class SweepWorkbooks:
         self.folder = folder
         """Where its workbooks are, and its files are written."""
 
+    @written_together()
     def write(
         self,
         only: Collection[str] = (),

@@ -20,17 +20,25 @@ _INDENT = 4
 def stdout_console() -> Console:
     """The console of results. If it is not a terminal, it is as wide as COLUMNS specifies, or else
     160 columns, so that each row of a piped table stays on one line."""
-    from rich.console import Console
+    from gemmetry.reports.lines import safe_console
 
     is_given = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(highlight=False, width=None if is_given else 160)
+    return safe_console(width=None if is_given else 160)
 
 
 def stderr_console() -> Console:
     """The console of progress."""
-    from rich.console import Console
+    from gemmetry.reports.lines import safe_console
 
-    return Console(stderr=True, highlight=False)
+    return safe_console(stderr=True)
+
+
+def say(text: str) -> None:
+    """Print a line of a result on stdout as it is, however wide the terminal; control characters
+    are replaced."""
+    from gemmetry.reports.texts import printable
+
+    typer.echo(printable(text))
 
 
 def note(text: str, *, command: str = "") -> None:
@@ -70,5 +78,7 @@ def print_facts(**facts: Any) -> None:
 
 
 def command_line() -> str:
-    """The command as it was typed, for the experiment's manifest."""
-    return shlex.join(["gemmetry", *sys.argv[1:]])
+    """The command as it was typed, without passwords, for the experiment's manifest."""
+    from gemmetry.hardware.environment import masked_words
+
+    return shlex.join(["gemmetry", *masked_words(sys.argv[1:])])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json, Outputs
 from gemmetry.cli.tables import emit
 
@@ -47,9 +48,9 @@ def _print(table: Table) -> None:
         width = max(len(row["capability"]) for row in rows)
         for row in rows:
             can = "yes" if row["available"] else "no"
-            typer.echo(f"{row['capability']:<{width}}  {can:<3}  {row['detail']}".rstrip())
+            say(f"{row['capability']:<{width}}  {can:<3}  {row['detail']}".rstrip())
             if row["next_step"] and row["next_step"] != row["detail"]:
-                typer.echo(f"{'':{width + 7}}→ {row['next_step']}")
+                say(f"{'':{width + 7}}→ {row['next_step']}")
         return
     grid = RichTable.grid(padding=(0, 2, 0, 0))
     for _ in range(2):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from gemmetry.cli.console import print_json
+from gemmetry.cli.console import print_json, say
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.settings import LOCAL
 
@@ -54,19 +52,19 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
         return
     dispatches = "dispatch" if total == 1 else "dispatches"
     kinds = "operation" if len(operations) == 1 else "operations"
-    typer.echo(f"{total} {dispatches} of {len(operations)} {kinds} would run:")
+    say(f"{total} {dispatches} of {len(operations)} {kinds} would run:")
     for (provider, target), count in counts.items():
         missing = refused[provider, target]
         text = f" ({missing} unsupported)" if missing else ""
-        typer.echo(f"  {provider} on {target}: {count}{text}")
+        say(f"  {provider} on {target}: {count}{text}")
     executor = prepared.plan.settings.executor
     if executor != LOCAL:
-        typer.echo(
+        say(
             f"  The agents of the executor {executor} decide whether they have the devices and "
             "libraries for this."
         )
     for line in first:
-        typer.echo(f"    {line}")
+        say(f"    {line}")
     if total > len(first):
-        typer.echo(f"    ... and {total - len(first)} more")
-    typer.echo(f"experiment: {prepared.experiment}")
+        say(f"    ... and {total - len(first)} more")
+    say(f"experiment: {prepared.experiment}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
 from gemmetry.cli.options import LEGACY_DEFAULTS, DryRun, Json, Verbose, with_request
 from gemmetry.cli.requests import Source, plan_request, read_request
 
@@ -66,9 +67,9 @@ def generate(
     folder = shlex.quote(str(request.generated_dir))
     note("compile them:", command=f"gemmetry compile --generated-dir {folder}")
     for file in files:
-        typer.echo(f"[Generating]: {file['path']}")
+        say(f"[Generating]: {file['path']}")
         for configuration in file["configurations"]:
-            typer.echo(f"    Emitting tuning configuration : {configuration}")
+            say(f"    Emitting tuning configuration : {configuration}")
 
 
 def generate_files(prepared: Prepared) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json
 
 app = typer.Typer(add_completion=False)
@@ -77,4 +78,4 @@ def import_files(
         return
     by_format = ", ".join(f"{count} of {name}" for name, count in summary.by_format.items())
     left_out = f", {counted(len(summary.problems), 'row')} left out" if summary.problems else ""
-    typer.echo(f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}")
+    say(f"{into}: {counted(summary.records, 'record')} ({by_format}){left_out}")

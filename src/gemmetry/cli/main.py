@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Any, ClassVar
 
 import typer
@@ -41,6 +43,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _INTERRUPTED = 130
 """128 + SIGINT, as shells count it."""
 
+_INTERNAL = 70
+"""``EX_SOFTWARE`` of ``sysexits.h``: an error in gemmetry itself."""
+
+TRACEBACK = "GEMMETRY_TRACEBACK"
+"""Environment variable with which an error in gemmetry shows where it was raised."""
+
+_LONGEST_CAUSE = 300
+
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of full storage: when writing files, or output that is redirected to a file."""
 
@@ -61,7 +71,8 @@ app = typer.Typer(
     help="A workbench for matrix-multiply performance: generate, prove, measure, explain and "
     "compare GEMM dispatches.",
     epilog="gemmetry COMMAND --help lists a command's options. Exit status: 0 success, 1 a wrong "
-    "or slower result, 2 an invalid request, 3 a failure of the machine, 130 interrupted.",
+    "or slower result, 2 an invalid request, 3 a failure of the machine, 70 an error in gemmetry, "
+    "130 interrupted.",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 
@@ -86,10 +97,11 @@ def _root(
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status; errors are reported on stderr.
 
-    An exception that gemmetry did not raise on purpose is a bug and keeps its traceback.
+    An exception that gemmetry did not raise on purpose ends with a status of its own: 1 would be a
+    regression to whoever checks for one.
     """
     from gemmetry.cli.usage import PARSER_ERROR, parser_mistake
-    from gemmetry.domain.errors import GemmetryError, StorageError
+    from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, StorageError
 
     command = typer.main.get_command(app)
     status = 0
@@ -112,14 +124,64 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EPIPE:
             return 1  # the reader has closed the pipe
-        if error.errno not in _STORAGE:
-            raise
-        print_error(StorageError(f"cannot write the output: {error.strerror}",
-                          hint="Free some disk space, or write to another folder."))  # fmt: skip
-        return StorageError.exit_status
+        if error.errno in _STORAGE:
+            hint = "Free some disk space, or write to another folder."
+            print_error(StorageError(f"cannot write the output: {error.strerror}", hint=hint))
+            return StorageError.exit_status
+        if error.filename is None or os.environ.get(TRACEBACK):
+            return _internal_error(error)
+        print_error(unusable_path(error.filename, error.strerror or str(error)))
+        return RequestError.exit_status
+    except MemoryError:
+        print_error(EnvironmentFailure("the memory did not suffice",
+                          hint="Give fewer or smaller files or shapes."))  # fmt: skip
+        return EnvironmentFailure.exit_status
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the last boundary
+        if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
+            # Of Path.resolve() before Python 3.13, which is an OSError everywhere else.
+            print_error(unusable_path(str(error).rpartition("from ")[2], "it is a loop of links"))
+            return RequestError.exit_status
+        # Some libraries turn an interrupt while they are imported into an error of their own.
+        status = _INTERRUPTED if _interrupts else _internal_error(error)
     if status == _INTERRUPTED:
         typer.echo("interrupted", err=True)
     return status
+
+
+def unusable_path(path: Any, cause: str) -> Any:
+    """The error for a path that a command could not use, whichever command it was."""
+    from gemmetry.domain.errors import RequestError
+
+    name = os.fsdecode(path) if isinstance(path, str | bytes) else "a file"
+    hint = "Check the path, and that you may use it and the folders above it."
+    return RequestError(f"cannot use {name}: {cause}", hint=hint)
+
+
+def _internal_error(error: Exception) -> int:
+    """Report an error in gemmetry in one sentence, or with its traceback if that is requested."""
+    from gemmetry.cli.console import note
+
+    if os.environ.get(TRACEBACK):
+        import traceback
+
+        traceback.print_exception(error)
+    lines = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {lines[0][:_LONGEST_CAUSE]}" if lines else type(error).__name__
+    note(f"internal error: {what}")
+    note("hint: This is an error in gemmetry. Please report it where you got gemmetry from, with "
+         f"the command and what it prints with {TRACEBACK}=1.")  # fmt: skip
+    return _INTERNAL
+
+
+_interrupts: list[int] = []
+"""Signals of interrupts that arrived."""
+
+
+def _note_interrupt(number: int, frame: FrameType | None) -> None:
+    _interrupts.append(number)
+    signal.default_int_handler(number, frame)
 
 
 def print_error(error: Any) -> None:
@@ -133,7 +195,9 @@ def print_error(error: Any) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line as the process."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _note_interrupt)
     status = run()
     try:
         sys.stdout.flush()

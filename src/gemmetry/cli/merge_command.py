@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json
 
 app = typer.Typer(add_completion=False)
@@ -39,4 +40,4 @@ def merge(
         print_facts(experiment=str(into), records=summary.kept, replaced=summary.replaced)
         return
     replaced = f", {summary.replaced} older replaced" if summary.replaced else ""
-    typer.echo(f"{into}: {summary.kept} records{replaced}")
+    say(f"{into}: {summary.kept} records{replaced}")

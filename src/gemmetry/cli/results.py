@@ -90,6 +90,9 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         print_json(document)
     else:
         _print(result_set, rendering)
+    if rendering.json or rendering.format != "table" or rendering.columns:
+        for remark in result_set.remarks:  # A table of one's own has no place for them.
+            note(f"warning: {remark}")
     for path in rendering.outputs:
         suffix = path.suffix.lower()
         columns = rendering.columns if suffix in with_columns() else None

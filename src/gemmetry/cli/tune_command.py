@@ -9,6 +9,7 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.completion import complete_names
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Fresh, Json, split_outputs, with_request
 from gemmetry.cli.requests import Source, read_request
 
@@ -231,7 +232,7 @@ def _print(done: TuningRun) -> None:
 
     print_table(winner_table(done.result, shown=True), stdout_console())
     for line in gain_lines(done.result):
-        typer.echo(line)
+        say(line)
 
 
 def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:

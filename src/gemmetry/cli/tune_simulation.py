@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
+from gemmetry.cli.console import say
 
 _SPACE = "space"
 
@@ -54,7 +54,7 @@ def simulate_strategies(
     shares = simulate(measured, names, parse_shares(budgets) if budgets else BUDGETS, runs)
     if not as_json:
         count = sum(len(one.space) for one in measured)
-        typer.echo(
+        say(
             f"{space.provider} on {space.device or space.target}: "
             f"{counted(len(measured), 'shape')}, {count} configurations "
             f"{'that it tried' if space.partial_strategy else 'in all'}, "

@@ -18,6 +18,7 @@ from gemmetry.dispatcher.problems import ANY_CLASS, CUBLAS, MatmulProblem, opera
 from gemmetry.domain.dispatch import Configuration, Parameter
 from gemmetry.domain.errors import GemmetryError, RequestError, StorageError
 from gemmetry.formats.files import write_whole
+from gemmetry.formats.opening import parsed_json, read_whole
 
 VERSION = 1
 """Of the file's form; a reader refuses every other one."""
@@ -129,13 +130,11 @@ def read_table(path: Path) -> DispatchTable:
     Raises:
         TableError: it cannot be read, is damaged, or is of another version.
     """
+    hint = "Make one with `gemmetry dispatcher build EXPERIMENT -o TABLE`."
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TableError(
-            f"cannot read the table {path}: {error.strerror or error}",
-            hint="Make one with `gemmetry dispatcher build EXPERIMENT -o TABLE`.",
-        ) from error
+        data = read_whole(path, "the table", hint=hint)
+    except RequestError as error:
+        raise TableError(error.message, hint=hint) from error
     return _decoded(data, str(path))
 
 
@@ -153,7 +152,7 @@ def shipped_table(device: str) -> DispatchTable | None:
 def _decoded(data: bytes, name: str) -> DispatchTable:
     remedy = "Make it again with `gemmetry dispatcher build EXPERIMENT -o TABLE`."
     try:
-        content = json.loads(data)
+        content = parsed_json(data)
         if not isinstance(content, dict):
             raise TypeError("it is not a JSON object")
         checksum = content.pop("sha256", "")

@@ -19,6 +19,7 @@
     │   ├── UnsupportedError    the provider cannot do this operation on this target
     │   ├── CompileError        a compiler rejected the configuration
     │   ├── LaunchError         the device rejected the launch
+    │   │   └── WrongResultError what a launch returned cannot be the result
     │   └── OutOfMemoryError    host or device memory did not suffice
     └── EnergyUnavailableError  the device's energy cannot be read; only that is missing
 
@@ -86,11 +87,21 @@ class EmptySelectionError(RequestError):
     """A selection, range or product of axes is empty."""
 
 
+MOST_MISTAKES = 50
+"""Mistakes of one file that a message has; whoever has more of them repairs something else."""
+
+_LONGEST_MISTAKE = 2000
+
+
 class SpecError(RequestError):
-    """A spec has mistakes; ``mistakes`` holds one ``file:line:column: text`` line each."""
+    """A spec has mistakes; ``mistakes`` holds one ``file:line:column: text`` line each, of the
+    first :data:`MOST_MISTAKES`."""
 
     def __init__(self, mistakes: Iterable[str], *, hint: str = "") -> None:
-        self.mistakes = tuple(mistakes)
+        lines = [line if len(line) <= _LONGEST_MISTAKE else f"{line[:_LONGEST_MISTAKE]} ..."
+                 for line in mistakes]  # fmt: skip
+        more = ["... and more mistakes"] if len(lines) > MOST_MISTAKES else []
+        self.mistakes = (*lines[:MOST_MISTAKES], *more)
         super().__init__("\n".join(self.mistakes), hint=hint)
 
 
@@ -141,6 +152,11 @@ class CompileError(DispatchError):
 
 class LaunchError(DispatchError):
     """The device rejected the launch (resources, arguments, architecture)."""
+
+
+class WrongResultError(LaunchError):
+    """A launch returned something that cannot be the result: of another type, shape or dtype, or a
+    view of an input."""
 
 
 class EnergyUnavailableError(GemmetryError):

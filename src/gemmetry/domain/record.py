@@ -423,6 +423,10 @@ class ResultSet:
     """ISO 8601, UTC."""
     document: Mapping[str, Any] = field(default_factory=dict)
     """The plan's document."""
+    planned: int | None = None
+    """Number of dispatches of the plan; None where there is none, as after a merge."""
+    remarks: tuple[str, ...] = ()
+    """What is missing or damaged, in sentences, which every report repeats."""
 
     @property
     def created_second(self) -> str:

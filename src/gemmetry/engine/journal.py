@@ -7,10 +7,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.events import DispatchFinished, Event, Listener, Message
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.engine.commands import save_commands
 from gemmetry.engine.dispatches.evidence_folders import complete_text
+from gemmetry.formats.files import within
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.rows import StoredRound
 
@@ -36,8 +38,10 @@ class Journal:
         self.experiment.finish(records)
         for record in records.values():
             if record.verdict.evidence_path is not None:
-                with contextlib.suppress(OSError):  # the verdict, which is what matters, is stored
-                    complete_text(self.experiment.path / record.verdict.evidence_path, record)
+                # The verdict, which is what matters, is stored.
+                with contextlib.suppress(OSError, RequestError):
+                    folder = within(self.experiment.path, record.verdict.evidence_path)
+                    complete_text(folder, record)
             if self._commands is not None:
                 save_commands(self._commands, record, self.experiment.path)
             self.publish(DispatchFinished(record))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from gemmetry.domain.dispatch import Plan
+from gemmetry.domain.errors import listed
 from gemmetry.domain.events import (
     DispatchFinished,
     Listener,
@@ -31,6 +32,7 @@ from gemmetry.engine.slots.serving import Serving
 from gemmetry.engine.summary import RunSummary, summarize_run
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.engine.workers.variables import thread_variables
+from gemmetry.formats.files import remove
 from gemmetry.hardware.bandwidth import measure_host_bandwidth
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.providers.registry import load_provider
@@ -93,16 +95,22 @@ def run(
         obstacles=partial(obstacles, job),
         older_plans_grow=job.older_plans_grow,
     ) as store:
+        damaged = store.drop_damaged()
         kept_below = _grow(store, plan, job, rows) if store.must_grow else None
         if not store.is_new:
             # The environments of all commands that ran here, by the journal's numbers.
             lanes = [_loaded(lane) for lane in store.lanes()]
         context = _context(plan, experiment, written)
         # Files left by a run that was killed.
-        shutil.rmtree(context.temporary, ignore_errors=True)
+        _remove_temporary(context)
         commands = experiment / "artifacts" / "commands" if plan.settings.save_commands else None
         outputs = job.outputs(store, environment.id, fresh=fresh)
         journal = Journal(store, outputs.noting(listener), commands)
+        if store.lost:
+            journal.warn(f"{store.lost[:1].upper()}{store.lost[1:]}; they are measured again.")
+        if damaged:
+            names = listed(damaged, 5)
+            journal.warn(f"{len(damaged)} damaged in the journal, measured again: {names}")
         kept, samples_kept = _announce(journal, None if is_remote else environment, kept_below)
         is_sampled_here = job.samples and not is_remote
         bandwidth = _host_bandwidth(lanes, store) if is_sampled_here else None
@@ -118,7 +126,7 @@ def run(
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
-            shutil.rmtree(context.temporary, ignore_errors=True)
+            _remove_temporary(context)
             outputs.close()
         return summarize_run(
             store,
@@ -137,14 +145,21 @@ def _count(
     return Counting(counters, context, journal, {item.lane.id: item for item in lanes}).work()
 
 
+def _remove_temporary(context: WorkerContext) -> None:
+    with contextlib.suppress(OSError):
+        remove(context.temporary, inside=context.temporary.parent)
+
+
 def _context(plan: Plan, experiment: Path, generated: Path) -> WorkerContext:
+    # Only the experiment may be a link: what is in it, and removed, is not elsewhere.
+    folder = experiment.resolve()
     return WorkerContext(
         settings=plan.settings,
         generated=generated,
-        references=(experiment / "references").resolve(),
-        failures=(experiment / FAILURES).resolve(),
-        logs=(experiment / "artifacts" / "logs").resolve(),
-        temporary=(experiment / TEMPORARY).resolve(),
+        references=folder / "references",
+        failures=folder / FAILURES,
+        logs=folder / "artifacts" / "logs",
+        temporary=folder / TEMPORARY,
     )
 
 

@@ -1,12 +1,18 @@
-"""Files that have their name only when they are complete."""
+"""Files that have their name only when they are complete, what is removed, and paths that stored
+files name."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from gemmetry.domain.errors import RequestError
 
 _KEPT = 50
 """Characters of a file's name that its temporary name keeps: what is added must fit, too."""
@@ -35,7 +41,7 @@ def completed(path: Path, *, end: str = ".partial", durable: bool = False) -> It
         temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            remove(temporary, inside=path.parent)
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
@@ -46,6 +52,55 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
     """
     with completed(path, durable=durable) as temporary:
         temporary.write_bytes(content)
+
+
+def remove(path: Path, *, inside: Path) -> None:
+    """Remove a file, a link or a folder with its content; nothing happens where there is none.
+
+    Every folder from `inside` to `path` is opened without following links, and what is removed is
+    found from the opened folder: neither a link nor another process that exchanges a folder for one
+    leads out of `inside`. A link is removed itself, not what it refers to.
+
+    Raises:
+        OSError: something remains, `path` is not below `inside`, or a folder between them is a
+            link.
+    """
+    *folders, name = path.relative_to(inside).parts if path.is_relative_to(inside) else ("..",)
+    if ".." in (*folders, name):
+        raise OSError(errno.EXDEV, f"not below {inside}", str(path))
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
+        place = os.open(inside, flags)
+        stack.callback(os.close, place)
+        for folder in folders:
+            place = os.open(folder, flags | os.O_NOFOLLOW, dir_fd=place)
+            stack.callback(os.close, place)
+        if not stat.S_ISDIR(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=place)
+            return
+        # What another process removes or adds meanwhile does not end the first pass.
+        shutil.rmtree(name, ignore_errors=True, dir_fd=place)
+        shutil.rmtree(name, dir_fd=place)
+
+
+def within(folder: Path, stored: str) -> Path:
+    """The path that `stored` names, relative to `folder`, in a file that others may have written.
+
+    Raises:
+        RequestError: it would leave `folder`, also by a link.
+    """
+    path = folder / stored
+    leaves = Path(stored).is_absolute() or ".." in Path(stored).parts or "\0" in stored
+    try:
+        leaves = leaves or not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a loop of links, or a folder that may not be entered
+        leaves = True
+    if leaves:
+        raise RequestError(
+            f"{stored!r}, which is stored in {folder}, is outside of that folder",
+            hint="It is not followed: a damaged or forged file could name any file.",
+        )
+    return path
 
 
 def user_cache(name: str) -> Path:
@@ -67,7 +122,7 @@ def clear_user_cache(name: str) -> tuple[int, int]:
     with contextlib.suppress(OSError):
         for file in user_cache(name).iterdir():
             length = file.lstat().st_size
-            file.unlink()
+            remove(file, inside=user_cache(name))
             count, size = count + 1, size + length
     return count, size
 

@@ -1,15 +1,23 @@
-"""Opens trace files with any supported compression, which the first bytes identify."""
+"""Opens files that others wrote, with any supported compression, which the first bytes identify.
+
+All readers of foreign files come through here, so that none waits for a pipe, reads a device
+without end, or is given more than it can hold: kind of file, size, ratio of compression, and length
+of lines and fields have limits, which the messages state."""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import io
+import json
+import os
+import select
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from gemmetry.domain.errors import RequestError
 
@@ -18,9 +26,23 @@ XLSX_MAGIC = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
+MOST_BYTES = 64 << 20
+"""Of a document that is decoded as a whole: its values take up to 30 times as much memory."""
+
+MOST_TEXT_BYTES = 4 << 20
+"""Of what people write: specs, shapes, configurations, kernels."""
+
+LONGEST_LINE = 16 << 20
+"""Characters of a line of text, which is held as a whole."""
+
+LONGEST_FIELD = 16 << 20
+"""Characters of a field of CSV; in a file with an unclosed quote, one field is the rest of it."""
+
+csv.field_size_limit(LONGEST_FIELD)
+
 _COMPRESSED_BYTES = 256 << 10
 _TEXT_BYTES = 256 << 10
-_BOMB_BYTES = 64 << 20
+_BOMB_BYTES = 16 << 20
 _BOMB_FACTOR = 500
 """Compression ratio that no gzipped trace reaches (the public ones: 8 to 30); a bomb of equal bytes
 has 1030, the maximum of deflate."""
@@ -51,13 +73,8 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             file = stack.enter_context(path.open("rb"))
             magic = file.read(4)
             file.seek(0)
-        except OSError as error:
-            hint = "Give the path of a file that exists."
-            if isinstance(error, PermissionError):
-                hint = f"Allow yourself to read it: chmod u+r {path.name}"
-            raise RequestError(
-                f"{path} cannot be read: {error.strerror or error}", hint=hint
-            ) from error
+        except (OSError, ValueError) as error:  # ValueError: NUL in the path
+            raise _unreadable(path, "", "", error) from error
         if magic.startswith(_GZIP):
             yield cast(BinaryIO, _Gunzip(file))
         elif magic == _ZSTD:
@@ -81,7 +98,126 @@ def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
         with suppress(OSError):  # Damage is reported where the content is read.
             if buffered.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 encoding = "utf-16"
-        yield io.TextIOWrapper(buffered, encoding=encoding, errors="replace", newline="")
+        yield _Lines(buffered, encoding=encoding, errors="replace", newline="")
+
+
+class _Lines(io.TextIOWrapper):
+    """Text whose lines are not longer than ``LONGEST_LINE``."""
+
+    def __next__(self) -> str:  # type: ignore[override]  # the stubs have the bytes of a raw file
+        line = self.readline(LONGEST_LINE)
+        if not line:
+            raise StopIteration
+        if len(line) == LONGEST_LINE:
+            raise OSError(f"a line has more than {LONGEST_LINE >> 20} Mi characters")
+        return line
+
+
+def read_whole(
+    path: Path, what: str = "", *, hint: str = "", most: int = MOST_BYTES, pipes: bool = False
+) -> bytes:
+    """The content of a file, decompressed.
+
+    Args:
+        what: what the file is for, with an article; it begins the error: ``the spec``.
+        hint: what to do about a file that cannot be read.
+        most: the most bytes that are accepted.
+        pipes: accept a pipe too, into which another program writes.
+
+    Raises:
+        RequestError: it does not exist, is not a regular file, cannot be read, is damaged, or has
+            more than `most` bytes.
+    """
+    try:
+        if pipes and stat.S_ISFIFO(path.stat().st_mode):
+            content = _piped(path, most)
+        else:
+            with open_decompressed(path) as file:
+                content = _up_to(file, most)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, what, hint, error) from error
+    except RequestError as error:
+        if isinstance(error.__cause__, OSError):
+            raise _unreadable(path, what, hint, error.__cause__) from error
+        raise RequestError(f"{what} {error.message}".lstrip(), hint=hint or error.hint) from error
+    if len(content) > most:
+        raise RequestError(
+            f"{what} {path}".lstrip() + f" has more than {most >> 20} MiB",
+            hint=hint or "Is it the right file?",
+        )
+    return content
+
+
+def read_json(path: Path, what: str = "", *, hint: str = "", most: int = MOST_BYTES) -> Any:
+    """The document in a JSON file.
+
+    Raises:
+        RequestError: it cannot be read as :func:`read_whole` does, or it is not JSON.
+    """
+    content = read_whole(path, what, hint=hint, most=most)
+    try:
+        return parsed_json(content)
+    except ValueError as error:
+        raise RequestError(f"{what} {path} is damaged: {error}".lstrip(), hint=hint) from error
+
+
+def parsed_json(content: bytes | str) -> Any:
+    """The document in a JSON text.
+
+    Raises:
+        ValueError: it is not JSON or not UTF-8, or is nested more deeply or has longer numbers than
+            Python reads.
+    """
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def why_unreadable(error: Exception) -> str:
+    """The cause of an OSError or UnicodeDecodeError in words, without error numbers; else its
+    text."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {error.start + 1})"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder, not a file"
+    if isinstance(error, PermissionError):
+        return "you have no permission to read it"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _unreadable(path: Path, what: str, hint: str, error: Exception) -> RequestError:
+    name = f"{what} {path}".lstrip()
+    if what and isinstance(error, FileNotFoundError | NotADirectoryError):
+        return RequestError(f"{name} does not exist", hint=hint)
+    if isinstance(error, PermissionError):
+        hint = hint or f"Allow yourself to read it: chmod u+r {path.name}"
+    why = why_unreadable(error) if what else getattr(error, "strerror", None) or error
+    return RequestError(
+        f"cannot read {name}: {why}" if what else f"{name} cannot be read: {why}",
+        hint=hint or "Give the path of a file that exists.",
+    )
+
+
+def _up_to(file: BinaryIO, most: int) -> bytes:
+    """The content, or more than `most` bytes of it; one read may give less than requested."""
+    parts: list[bytes] = []
+    missing = most + 1
+    while missing > 0 and (part := file.read(min(missing, _TEXT_BYTES))):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def _piped(path: Path, most: int) -> bytes:
+    """What another program writes into a pipe; nothing if no program has opened it."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", 0) as pipe:
+        content = b""
+        while len(content) <= most and (part := pipe.read(_TEXT_BYTES)) != b"":
+            if part is None:
+                select.select([pipe], [], [])
+            content += part or b""
+    return content
 
 
 _OTHER_KINDS = (

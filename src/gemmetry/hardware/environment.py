@@ -25,7 +25,44 @@ _VARIABLES = re.compile(
 )
 """Variables that choose threads, devices, kernels or allocators of the libraries providers use."""
 
-_SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY", re.IGNORECASE)
+_MATTERS = re.compile(
+    r"(?:.*_)?(?:"
+    r"ADJUST|AFFINITY|ALGO|ALGORITHM|ALLOC|ALLOCATOR|ARCH|ASYNC|ATTN|AUTOTUNE|BATCH|BIND|BLAS"
+    r"|BLOCK|BLOCKING|BLOCKTIME|BUFFER|BUFFSIZE|CACHE|CBWR|CGA|CHANNELS|CHECKS|CLOCK|CLUSTER"
+    r"|COMM|COMPILE|CONF|CONFIG|CONNECTIONS|COPY|CORETYPE|CPU|CROSS|CTAS|CUMEM|DEBUG|DEVICES?"
+    r"|DIR|DISABLE|DMABUF|DYNAMIC|EAGER|ENABLE|ENGINE|ERROR|FEATURES|FLAGS|FLASH|FORCE|FP16"
+    r"|FP32|FUSED|FUSION|GDR|GPUS?|GRAPH|HEAP|HEURISTIC|HOME|HOST|IB|IFNAME|INIT|INST"
+    r"|INTERPRET|IR|ISA|JIT|KERNEL|LAUNCH|LAYER|LAZY|LEVEL|LIB|LIBPATH|LIBRARY|LIMIT|LOAD"
+    r"|LOADING|LOGS?|MAX|MEM|MEMORY|MIN|MODE|MODULE|MPS|NCHANNELS|NET|NETWORK|NICS?|NTHREADS"
+    r"|NUM|NUMA|NVLS|OFFLOAD|OPT|OVERRIDE|P2P|PATHS?|PLACES|PLUGIN|POLICY|PRECISION|PRELOAD"
+    r"|PROC|PROFILER?|PROTO|PROTOCOL|PTXAS|QUEUES?|RDMA|REDUCED|ROCM|SCHEDULE|SCRATCH|SDMA"
+    r"|SERIALIZE|SHM|SIZE|SLICE|SOCKET|SPLIT|STACKSIZE|STREAMS?|SYNC|TARGET|TF32|THREADS?|TILE"
+    r"|TIMEOUT|TOPO|TOPOLOGY|TRACE|TRACING|TREE|TUNABLEOP|TUNER?|TUNING|UNIFIED|VERBOSE"
+    r"|VERSION|VISIBLE|WAIT|WARP|WORKSPACE|XNACK|ZERO"
+    r")(?:_.*)?"
+)
+"""Words of names that choose something of that kind; one of them is in each name that is stored."""
+
+_SECRET_WORDS = (
+    r"(?:auth|bearer|cert|cookie|credential|key|passphrase|passwd|password|private|pwd|secret"
+    r"|session|signature|token)s?"
+)
+_SECRET_NAME = re.compile(
+    rf"(?i)(?!.*(?:file|path|dir)\Z)(?:.*[_-])?(?:api|access)?{_SECRET_WORDS}(?:[_-].*)?"
+)
+_SECRETS = (
+    # The user and password of a URL, and known forms of tokens.
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@'\"]+@"), r"\1***@"),
+    (re.compile(r"\b(?:gh[a-z]_|github_pat_|hf_|sk-|xox[a-z]-|glpat-|AKIA|ASIA|eyJ)[\w.-]{12,}"),
+     "***"),
+    (re.compile(r"-----BEGIN [\s\S]*"), "***"),
+    # NAME=value and --name value, unless the value is a file.
+    (re.compile(rf"(?i)((?<![\w-])(?:[\w-]*[_-])?(?:api|access)?{_SECRET_WORDS}=)[^\s'\"]+"),
+     r"\1***"),
+    (re.compile(rf"(?i)(--(?:[\w-]*-)?(?:api|access)?{_SECRET_WORDS} )[^\s-][^\s]*"), r"\1***"),
+)  # fmt: skip
+"""Expressions, and what replaces them."""
+
 _GIT_SECONDS = 5
 _Value = TypeVar("_Value")
 
@@ -92,7 +129,33 @@ def own_version() -> str:
 
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value
+        name: masked(value)
         for name, value in sorted(environ.items())
-        if _VARIABLES.fullmatch(name) and not _SECRETS.search(name)
+        if _VARIABLES.fullmatch(name)
+        and _MATTERS.fullmatch(name)
+        and not _SECRET_NAME.fullmatch(name)
+    }
+
+
+def masked(text: str) -> str:
+    """`text`, such as a command line, without passwords and tokens."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """The words of a command without passwords and tokens."""
+    found = [masked(word) for word in words]
+    for place, word in enumerate(words[:-1]):
+        if word.startswith("--") and _SECRET_NAME.fullmatch(word.lstrip("-")):
+            found[place + 1] = "***"
+    return found
+
+
+def masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables of the environment whose values are no secrets any more."""
+    return {
+        name: "***" if _SECRET_NAME.fullmatch(name) else masked(value)
+        for name, value in variables.items()
     }

@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 from rich.cells import cell_len, chop_cells
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.segment import Segment
 from rich.text import Text
+
+from gemmetry.reports.texts import printable
+
+
+def safe_console(**options: Any) -> Console:
+    """A console that prints no control character of any text: names of kernels, files and devices
+    come from others, and a terminal would carry out what they contain. `options` are rich's."""
+    console = Console(highlight=False, **options)
+    console.push_render_hook(_Cleaning())
+    return console
+
+
+class _Cleaning(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """The same, cleaned when they are rendered."""
+        return [_Cleaned(one) for one in renderables]
+
+
+class _Cleaned:
+    def __init__(self, content: ConsoleRenderable) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """The segments of the content; those of rich's own control codes stay."""
+        for segment in console.render(self._content, options):
+            if segment.control or (segment.text.isascii() and segment.text.isprintable()):
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
 
 
 def print_line(text: Text, console: Console, *, indent: int = 0, fold: bool = False) -> None:

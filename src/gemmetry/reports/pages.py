@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.reports.tables.json import encoded
+from gemmetry.reports.texts import printable
 
 MEMORY = "_bytes"
 """Suffix of the fields of an environment that are sizes of memory."""
@@ -21,9 +22,9 @@ _PLACES = re.compile(r"(?<=[_,<(/])(?=[^\W_])|(?<=::)(?=[^\W_])")
 
 def embed_json(value: Any) -> str:
     """JSON for a ``<script type="application/json">``: no character in it can end the element or
-    start another, and U+2028/2029 are escaped."""
-    text = encoded(value).decode()
-    for character in "<>&\u2028\u2029":
+    start another."""
+    text = printable(encoded(value).decode())
+    for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
@@ -32,6 +33,7 @@ def page_templates() -> TemplateEnvironment:
     environment = TemplateEnvironment(
         loader=PackageLoader("gemmetry.reports", "templates"),
         autoescape=True,
+        finalize=_cleaned,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -41,6 +43,11 @@ def page_templates() -> TemplateEnvironment:
     environment.filters["breakable"] = breakable
     environment.filters["counted"] = counted
     return environment
+
+
+def _cleaned(value: Any) -> Any:
+    """A text without control characters; what is HTML already stays."""
+    return printable(value) if type(value) is str else value
 
 
 def template_text(templates: TemplateEnvironment, name: str) -> str:
@@ -53,7 +60,7 @@ def template_text(templates: TemplateEnvironment, name: str) -> str:
 def breakable(text: str) -> Markup:
     """`text`, escaped, with places where a long name may continue on the next line: after ``_``,
     ``::`` and what opens or separates arguments, so that no single letter is left alone."""
-    return Markup("<wbr>").join(escape(part) for part in _PLACES.split(text))
+    return Markup("<wbr>").join(escape(part) for part in _PLACES.split(printable(text)))
 
 
 def _environment_text(value: Any, name: str) -> str:

@@ -33,7 +33,7 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record
 from gemmetry.reports.labels import noted_checks, operation_title, reason_line
-from gemmetry.reports.lines import print_line
+from gemmetry.reports.lines import print_line, safe_console
 from gemmetry.reports.texts import printable
 
 _INDENT = 4
@@ -56,7 +56,7 @@ class LiveLines:
 
     def __init__(self, console: Console | None, per_second: float) -> None:
         """`console`: by default stderr. The view is drawn `per_second` times a second."""
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or safe_console(stderr=True)
         self._per_second = per_second
         self._live: Live | None = None
         self._doing, self._since = "", time.monotonic()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,10 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import operation_name, parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import TargetKind, parse_target
+from gemmetry.formats.files import write_whole
+from gemmetry.formats.opening import read_json, why_unreadable
 from gemmetry.specs.keys import GRID, KEYS, WHAT
 from gemmetry.specs.model import ProfileSpec
-from gemmetry.specs.text_file import why_unreadable
 
 FILE_NAME = "dispatches.json"
 
@@ -67,11 +67,11 @@ def read_generated(folder: Path) -> tuple[Generated, ...]:
         RequestError: the list cannot be read.
     """
     path = folder / FILE_NAME
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["dispatches"]
-        found = [_entry(item) for item in entries]
-    except FileNotFoundError:
+    if not path.exists():
         return ()
+    try:
+        entries = read_json(path)["dispatches"]
+        found = [_entry(item) for item in entries]
     except (OSError, ValueError, KeyError, TypeError, RequestError) as error:
         raise RequestError(
             f"cannot read {path}, the list of what was generated: {why_unreadable(error)}",
@@ -108,9 +108,7 @@ def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
             )
         lines = ",\n".join(json.dumps(_document(entry)) for entry in known.values())
         text = f'{{"schema_version": {SCHEMA_VERSION}, "dispatches": [\n{lines}\n]}}\n'
-        temporary = folder / f".{FILE_NAME}.{os.getpid()}"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(folder / FILE_NAME)
+        write_whole(folder / FILE_NAME, text.encode())
 
 
 def _key(entry: Generated) -> tuple[str, str, Operation]:

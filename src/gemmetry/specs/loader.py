@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
+from gemmetry.domain.errors import MOST_MISTAKES, RequestError, SpecError, UnknownNameError
 from gemmetry.specs.keys import canonical_key
 from gemmetry.specs.model import ProfileSpec
 from gemmetry.specs.text_file import STANDARD_INPUT, read_text_file
@@ -130,6 +130,11 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         into, name = values, canonical_key(head)
         for part in rest:
             into = into.setdefault(name, {})
+            if not isinstance(into, dict):
+                raise SpecError(
+                    [f"--set {key}: {name} has a value already, and so no part {part}"],
+                    hint="Set the key or its parts, not both.",
+                )
             name = part
         into[name] = read_yaml(value, f"--set {key}").value if value.strip() else ""
     return values
@@ -156,7 +161,7 @@ def _validate(
 
 def mistake_lines(error: ValidationError, place: Place, model: type[BaseModel]) -> list[str]:
     """One line for each mistake in the values of `model`, each starting with its place."""
-    return [_line(item, place, model) for item in error.errors()]
+    return [_line(item, place, model) for item in error.errors()[: MOST_MISTAKES + 1]]
 
 
 def in_order(lines: Iterable[str]) -> list[str]:

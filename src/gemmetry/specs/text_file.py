@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.opening import MOST_TEXT_BYTES, read_whole, why_unreadable
 
 STANDARD_INPUT = "-"
 """The path that means standard input, where a caller allows it."""
@@ -20,28 +21,21 @@ def read_text_file(path: Path, what: str, *, hint: str, standard_input: bool = F
         standard_input: whether ``-`` means standard input.
 
     Raises:
-        RequestError: the file does not exist, is a folder, may not be read or is not UTF-8 text.
+        RequestError: the file does not exist, is a folder, may not be read, is not UTF-8 text, or
+            has more than 4 MiB.
     """
-    is_standard_input = standard_input and str(path) == STANDARD_INPUT
-    name = "on standard input" if is_standard_input else str(path)
+    if standard_input and str(path) == STANDARD_INPUT:
+        name, content = "on standard input", sys.stdin.buffer.read(MOST_TEXT_BYTES + 1)
+        if len(content) > MOST_TEXT_BYTES:
+            raise RequestError(
+                f"{what} {name} has more than {MOST_TEXT_BYTES >> 20} MiB", hint=hint
+            )
+    else:
+        name = str(path)
+        content = read_whole(path, what, hint=hint, most=MOST_TEXT_BYTES, pipes=True)
     try:
-        content = sys.stdin.buffer.read() if is_standard_input else path.read_bytes()
         return content.decode("utf-8-sig")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RequestError(f"{what} {name} does not exist", hint=hint) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise RequestError(
             f"cannot read {what} {name}: {why_unreadable(error)}", hint=hint
         ) from error
-
-
-def why_unreadable(error: Exception) -> str:
-    """The cause of an OSError or UnicodeDecodeError in words, without error numbers; else its
-    text."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 text (byte {error.start + 1})"
-    if isinstance(error, IsADirectoryError):
-        return "it is a folder, not a file"
-    if isinstance(error, PermissionError):
-        return "you have no permission to read it"
-    return getattr(error, "strerror", None) or str(error)

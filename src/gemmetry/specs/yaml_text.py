@@ -7,9 +7,10 @@ mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -22,9 +23,9 @@ except ImportError:  # PyYAML built without libyaml
 
 Path = tuple[str | int, ...]
 
-MAX_NODES = 1_000_000
-"""Through aliases a few lines can represent more values than memory holds, or refer to
-themselves."""
+MAX_NODES = 100_000
+"""Values of a document, each alias counted with all that it stands for: a few lines can represent
+more values than memory holds."""
 
 MAX_DEPTH = 100
 """A spec needs four levels. The readers of YAML end at depths of their own, or at none."""
@@ -52,7 +53,11 @@ for _tag, _pattern, _first in (
 
 def _integer(loader: Any, node: yaml.ScalarNode) -> int:
     text = loader.construct_scalar(node)
-    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    try:
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    except ValueError as error:  # thousands of digits
+        problem = f"{text[:12]}... has {len(text)} characters"
+        raise yaml.MarkedYAMLError("", None, problem, node.start_mark) from error
 
 
 def _float(loader: Any, node: yaml.ScalarNode) -> float:
@@ -71,7 +76,6 @@ class YamlDocument:
     file: str
     keys: dict[Path, str] = field(default_factory=dict)
     values: dict[Path, str] = field(default_factory=dict)
-    nodes: int = 0
     mistakes: list[str] = field(default_factory=list)
     """A mistake that YAML itself allows but a spec does not: a repeated key."""
 
@@ -97,14 +101,71 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
     Raises:
         SpecError: the text is not YAML; the message has file:line:column.
     """
-    _check_depth(text, file)
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        document = YamlDocument({}, file)
+    document = YamlDocument({}, file)
+    with _mistakes_in(file), _composed(text, file, _Loader) as (loader, node):
         if node is not None:
             document.value = _walk(loader, node, (), document, canonical_key)
-        return document
+    return document
+
+
+def safe_yaml(text: str, file: str) -> Any:
+    """`text` as PyYAML's safe loader understands it (YAML 1.1), as other tools do.
+
+    Raises:
+        SpecError: as :func:`read_yaml`.
+    """
+    with _mistakes_in(file), _composed(text, file, _BaseLoader) as (loader, node):
+        return None if node is None else loader.construct_document(node)
+
+
+def yaml_nodes(text: str, file: str) -> yaml.Node | None:
+    """The nodes of `text`; None if it is empty.
+
+    Raises:
+        SpecError: as :func:`read_yaml`.
+    """
+    with _mistakes_in(file), _composed(text, file, _BaseLoader) as (_, node):
+        return node
+
+
+@contextmanager
+def _composed(text: str, file: str, loader_class: Any) -> Iterator[tuple[Any, yaml.Node | None]]:
+    """A loader and the nodes of `text`, which are not deeper or more than is accepted."""
+    _check_events(text, file)
+    loader = loader_class(text)
+    try:
+        node = loader.get_single_node()
+        if node is not None:
+            _values_of(node, file, {})
+        yield loader, node
+    finally:
+        loader.dispose()
+
+
+def _values_of(node: yaml.Node, file: str, known: dict[int, int]) -> int:
+    """Number of values that `node` stands for; `known` has that of nodes that aliases repeat."""
+    if id(node) not in known:
+        known[id(node)] = MAX_NODES + 1  # An alias within it refers to itself.
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        values = [part[1] if isinstance(part, tuple) else part for part in parts]
+        count = 1
+        for value in values:
+            count += _values_of(value, file, known)
+            if count > MAX_NODES:
+                _refuse(file, value, f"with its aliases it has more than {MAX_NODES:,} values, or "
+                        "an alias refers to itself")  # fmt: skip
+        known[id(node)] = count
+    return known[id(node)]
+
+
+def _refuse(file: str, found: yaml.Node | yaml.Event, problem: str) -> NoReturn:
+    raise SpecError([f"{file}:{_position(found)}: {problem}"], hint="Write plain values.")
+
+
+@contextmanager
+def _mistakes_in(file: str) -> Iterator[None]:
+    try:
+        yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
@@ -113,33 +174,36 @@ def read_yaml(text: str, file: str, canonical_key: Callable[[str], str] = str) -
             [f"{file}:{place}: not YAML: {problem}"],
             hint="Indent with spaces, and quote texts with special characters.",
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise SpecError(
             [f"{file}:1:1: not YAML: {error}"], hint="Save it as UTF-8 text."
         ) from error
-    finally:
-        loader.dispose()
 
 
-def _check_depth(text: str, file: str) -> None:
-    """Refuse a text that is nested too deeply before its nodes are composed, which recurses."""
+def _check_events(text: str, file: str) -> None:
+    """Refuse a text that is nested too deeply or has too many values before its nodes are composed,
+    which recurses."""
     depth = end = 0
+    mark: Any = None
+    event: Any
     try:
-        for event in yaml.parse(text, Loader=_Loader):
+        for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             end, mark = event.end_mark.index, event.start_mark
             if depth > MAX_DEPTH:
                 break
+            if number > 4 * MAX_NODES:
+                _refuse(file, event, f"it has more than {MAX_NODES:,} values")
     except yaml.MarkedYAMLError as error:
-        # Brackets that follow each other are read before the first of them is an event.
         mark = error.problem_mark or error.context_mark
+        # Brackets that follow each other are read before the first of them is an event.
         ahead = text[end : mark.index if mark else end]
         depth += sum(ahead.count(sign) for sign in "[{") - sum(ahead.count(sign) for sign in "]}")
     except yaml.YAMLError:
         return  # composing it reports the same
     if depth > MAX_DEPTH:
-        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}")
+        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else f"{file}:1:1")
 
 
 def _too_deep(place: str) -> SpecError:
@@ -157,7 +221,8 @@ def _walk(
     canonical: Callable[[str], str],
 ) -> Any:
     document.values[path] = _position(node)
-    _check_node(node, document)
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
+        _refuse(document.file, node, f"the tag {node.tag} is not supported here")
     if len(path) > MAX_DEPTH:
         raise _too_deep(f"{document.file}:{_position(node)}")
     if isinstance(node, yaml.SequenceNode):
@@ -181,18 +246,6 @@ def _walk(
     return mapping
 
 
-def _check_node(node: yaml.Node, document: YamlDocument) -> None:
-    document.nodes += 1
-    problem = ""
-    if document.nodes > MAX_NODES:
-        problem = f"aliases expand it to more than {MAX_NODES:,} values"
-    elif not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
-        problem = f"the tag {node.tag} is not supported here"
-    if problem:
-        raise SpecError(
-            [f"{document.file}:{_position(node)}: {problem}"], hint="Write plain values."
-        )
-
-
-def _position(node: yaml.Node) -> str:
+def _position(node: yaml.Node | yaml.Event) -> str:
+    assert node.start_mark is not None
     return f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"

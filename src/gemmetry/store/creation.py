@@ -6,7 +6,6 @@ aside only when the new one is complete.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -20,14 +19,21 @@ import msgspec
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.record import Record
 from gemmetry.domain.target import Target
-from gemmetry.formats.files import sync
+from gemmetry.formats.files import remove, sync
 from gemmetry.store.manifest import MANIFEST_NAME, Manifest, time_created, write_manifest
 from gemmetry.store.rows import Lane, PlanBatch
-from gemmetry.store.schema import FORMAT_VERSION, JOURNAL_NAME, check_journal, create_journal
+from gemmetry.store.schema import (
+    FORMAT_VERSION,
+    JOURNAL_NAME,
+    check_journal,
+    create_journal,
+    with_checksum,
+)
 
 PREVIOUS_NAME = "previous"
 DAMAGED_NAME = "damaged"
-INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_ROUND = "INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?, ?)"
 _NEW_JOURNAL = ".journal.new"
 
 
@@ -54,7 +60,7 @@ def create_filled(
 ) -> None:
     """Create a journal, let `fill` write its rows, and move it and the manifest into place."""
     temporary = folder / _NEW_JOURNAL
-    temporary.unlink(missing_ok=True)
+    remove(temporary, inside=folder)
     try:
         with closing(create_journal(temporary)) as connection:
             connection.execute("BEGIN")
@@ -70,7 +76,7 @@ def create_filled(
         _set_aside(folder)
         temporary.replace(folder / JOURNAL_NAME)
     finally:
-        temporary.unlink(missing_ok=True)
+        remove(temporary, inside=folder)
     write_manifest(folder, manifest)
     sync(folder)
 
@@ -95,7 +101,7 @@ def store_plan(
 
 def record_row(key: int, record: Record, finished_ns: int) -> tuple[Any, ...]:
     """The row of the table ``records``."""
-    return (
+    return with_checksum((
         key,
         record.target,
         record.device,
@@ -108,7 +114,7 @@ def record_row(key: int, record: Record, finished_ns: int) -> tuple[Any, ...]:
         str(record.outcome),
         finished_ns,
         msgspec.json.encode(record),
-    )
+    ))  # fmt: skip
 
 
 def decode_lane(row: Sequence[Any]) -> Lane:
@@ -131,7 +137,7 @@ def _set_aside(folder: Path) -> None:
         return
     previous = folder / PREVIOUS_NAME
     if _is_readable(folder):
-        shutil.rmtree(previous, ignore_errors=True)
+        remove(previous, inside=folder)
     else:
         numbered = (folder / f"{DAMAGED_NAME}-{number}" for number in count(1))
         previous = next(path for path in numbered if not path.exists())

@@ -7,7 +7,6 @@ time (:meth:`Experiment.open`). A commit is on disk when the call returns.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +21,10 @@ import numpy as np
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import PlanMismatchError
 from gemmetry.domain.record import Environment, Record, Verdict
+from gemmetry.formats.files import remove
 from gemmetry.store import creation
 from gemmetry.store.growth import Again, add_plan
-from gemmetry.store.lock import FolderLock
+from gemmetry.store.lock import LOCK_NAME, FolderLock, is_locked
 from gemmetry.store.manifest import Manifest, plan_differences, read_manifest, write_manifest
 from gemmetry.store.places import missing_experiment
 from gemmetry.store.reading import StoredResults, question_marks
@@ -35,7 +35,9 @@ from gemmetry.store.schema import (
     connect_reader,
     connect_writer,
     damaged,
+    lost_in_log,
     storage_errors,
+    with_checksum,
 )
 
 Obstacles = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
@@ -79,8 +81,11 @@ class Experiment(StoredResults):
         if manifest is None:
             raise damaged(path, "its manifest.json is missing; the same profile command creates it")
         check_journal(path)
+        lost = "" if is_locked(path) else lost_in_log(path)
         with storage_errors(path):
-            return cls(path, manifest, connect_reader(path / JOURNAL_NAME))
+            found = cls(path, manifest, connect_reader(path / JOURNAL_NAME))
+        found.lost = lost
+        return found
 
     @classmethod
     def create_or_open(
@@ -116,6 +121,7 @@ class Experiment(StoredResults):
             path.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(path)
         try:
+            lost = lost_in_log(path)
             with storage_errors(path):
                 manifest = None if fresh else _resumable(path, head, obstacles)
                 is_new = manifest is None
@@ -127,14 +133,18 @@ class Experiment(StoredResults):
                 connection = connect_writer(path / JOURNAL_NAME)
             experiment = cls(path, manifest, connection, lock)
             experiment.is_new = is_new
+            experiment.lost = "" if is_new else lost
             newest, hashes = _plan_hashes(connection)
             is_older = older_plans_grow and plan.hash != newest
             experiment.must_grow = is_older or plan.hash not in hashes
             experiment._set_environment(environment)
         except BaseException:
-            lock.release()
             if not existed and not (path / JOURNAL_NAME).exists():
-                shutil.rmtree(path, ignore_errors=True)
+                # Only what was made here, and while it is locked: others may use the folder.
+                with contextlib.suppress(OSError):
+                    remove(path / LOCK_NAME, inside=path)
+                    path.rmdir()
+            lock.release()
             raise
         return experiment
 
@@ -165,18 +175,20 @@ class Experiment(StoredResults):
             for key, verdict in (verdicts or {}).items()
         ]
         rows = [
-            (
-                one.dispatch,
-                one.round,
-                one.environment or self._environment_id,
-                one.seconds,
-                np.ascontiguousarray(one.samples, dtype=np.float64).tobytes(),
-                msgspec.json.encode(one.document),
+            with_checksum(
+                (
+                    one.dispatch,
+                    one.round,
+                    one.environment or self._environment_id,
+                    float(one.seconds),
+                    np.ascontiguousarray(one.samples, dtype=np.float64).tobytes(),
+                    msgspec.json.encode(one.document),
+                )
             )
             for one in rounds
         ]
         with self._transaction() as connection:
-            connection.executemany("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(creation.INSERT_ROUND, rows)
             connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
 
     def drop_rounds(self, dispatches: Collection[int]) -> int:
@@ -255,9 +267,10 @@ class Experiment(StoredResults):
     def amend(self, number: int, record: Record) -> None:
         """Replace the record of a finished dispatch by one with further facts."""
         with self._transaction() as connection:
+            before = connection.execute("SELECT * FROM records WHERE id = ?", (number,)).fetchone()
+            after = with_checksum((*before[:11], msgspec.json.encode(record)))
             connection.execute(
-                "UPDATE records SET document = ? WHERE id = ?",
-                (msgspec.json.encode(record), number),
+                "UPDATE records SET document = ?, crc = ? WHERE id = ?", (*after[11:], number)
             )
 
     def drop_foreign_rounds(self) -> int:
@@ -286,6 +299,17 @@ class Experiment(StoredResults):
             with self._transaction() as connection:
                 connection.execute("INSERT OR IGNORE INTO meta VALUES(?, ?)", (key, repr(found)))
         return found
+
+    def drop_damaged(self) -> list[str]:
+        """Delete what is left of dispatches with damaged rows, which start again. Returns their
+        names."""
+        found = self.damaged_dispatches()
+        with self._transaction() as connection:
+            for table, key in (("records", "id"), ("rounds", "dispatch"), ("verdicts", "dispatch")):
+                connection.executemany(f"DELETE FROM {table} WHERE {key} = ?",
+                                       [(number,) for number in found])  # fmt: skip
+        self._damaged = {}
+        return list(found.values())
 
     # -- inside ------------------------------------------------------------------------------
 

@@ -28,11 +28,17 @@ from gemmetry.domain.target import TargetKind
 from gemmetry.formats.foreign_results import ForeignResult, StatedOperation
 from gemmetry.formats.results import read_results
 from gemmetry.statistics.intervals import rounds_interval
-from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled, record_row
+from gemmetry.store.creation import (
+    INSERT_RECORD,
+    INSERT_ROUND,
+    complete_manifest,
+    create_filled,
+    record_row,
+)
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, time_created
-from gemmetry.store.schema import JOURNAL_NAME, storage_errors
+from gemmetry.store.schema import JOURNAL_NAME, storage_errors, with_checksum
 
 UNKNOWN = "unknown"
 """Distribution of inputs that nobody stated."""
@@ -155,7 +161,7 @@ def _fill(new: sqlite3.Connection, made: Iterable[_Imported], on: MeasuredOn) ->
         if one.result.samples_ns:
             samples = np.array(one.result.samples_ns, dtype=np.float64)
             row = (number, 1, environment.id, 0.0, samples.tobytes(), msgspec.json.encode({}))
-            new.execute("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)", row)
+            new.execute(INSERT_ROUND, with_checksum(row))
     rows = [(one.id, msgspec.json.encode(one)) for one in environments.values()]
     new.executemany("INSERT INTO environments VALUES(?, ?)", rows)
 

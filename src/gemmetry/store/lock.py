@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
 
 LOCK_NAME = "lock"
+
+_ASKING_S = 0.02
+"""Far longer than :func:`is_locked` holds a lock to find out whether it is free."""
 
 
 class FolderLock:
@@ -24,9 +28,17 @@ class FolderLock:
             OSError: the folder is not writable.
         """
         path = folder / LOCK_NAME
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Not through a link: the file is emptied.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._descriptor = os.open(path, flags, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_ASKING_S)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_same(self._descriptor, path):
+                raise BlockingIOError  # Its holder has removed it meanwhile.
         except BlockingIOError:
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
@@ -44,3 +56,26 @@ class FolderLock:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor = -1
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of `folder`."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Whether `path` is still the opened file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False

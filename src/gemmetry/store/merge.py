@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.store.creation import INSERT_RECORD, complete_manifest, create_filled
+from gemmetry.formats.files import within
+from gemmetry.store.creation import INSERT_RECORD, INSERT_ROUND, complete_manifest, create_filled
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, time_created
-from gemmetry.store.schema import JOURNAL_NAME, connect_reader, storage_errors
+from gemmetry.store.schema import JOURNAL_NAME, connect_reader, storage_errors, with_checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,16 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
     if len(paths) < 2:
         raise RequestError("merging needs two experiments or more", hint="Name their folders.")
     heads = []
+    damaged: dict[Path, Collection[int]] = {}
     for path in paths:
         with Experiment.open(path) as source:
             heads.append(source.manifest)
+            damaged[path] = source.damaged_dispatches().keys()
     if (into / JOURNAL_NAME).exists():
         raise RequestError(
             f"{into} already contains an experiment", hint="Name a folder that does not exist yet."
         )
-    winners, replaced = _winners(paths)
+    winners, replaced = _winners(paths, damaged)
     with storage_errors(into):
         into.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(into)
@@ -75,7 +78,9 @@ def _head(heads: Sequence[Manifest], command: str) -> Manifest:
     return complete_manifest(head, command, created=time_created())
 
 
-def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, int, int]], int]:
+def _winners(
+    paths: Iterable[Path], damaged: Mapping[Path, Collection[int]]
+) -> tuple[dict[tuple[Any, ...], tuple[int, int, int]], int]:
     """Maps each key to (finished_ns, index of the source, id in it) of the newest record. Also
     returns how many records were replaced."""
     newest: dict[tuple[Any, ...], tuple[int, int, int]] = {}
@@ -87,6 +92,8 @@ def _winners(paths: Iterable[Path]) -> tuple[dict[tuple[Any, ...], tuple[int, in
                 " finished_ns, id FROM records ORDER BY id"
             )
             for *key, finished_ns, row_id in rows:
+                if row_id in damaged[path]:
+                    continue
                 seen += 1
                 candidate = (finished_ns, index, row_id)
                 known = newest.get(tuple(key))
@@ -112,17 +119,15 @@ def _copy(
             )
             for row_id in wanted:
                 record = old.execute("SELECT * FROM records WHERE id = ?", (row_id,)).fetchone()
-                document = _with_counters(record[-1], paths[index], into, taken)
-                new.execute(INSERT_RECORD, (next_id, *record[1:-1], document))
+                *facts, document = record[1:12]
+                document = _with_counters(document, paths[index], into, taken)
+                new.execute(INSERT_RECORD, with_checksum((next_id, *facts, document)))
                 rounds = old.execute(
                     "SELECT round, environment, seconds, samples, document FROM rounds"
                     " WHERE dispatch = ?",
                     (row_id,),
                 )
-                new.executemany(
-                    "INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?)",
-                    ((next_id, *row) for row in rounds),
-                )
+                new.executemany(INSERT_ROUND, (with_checksum((next_id, *row)) for row in rounds))
                 next_id += 1
 
 
@@ -134,9 +139,11 @@ def _with_counters(document: bytes, source: Path, into: Path, taken: set[str]) -
     if not counters:
         return document
     folder = counters["folder"]
+    origin = within(source, folder)
     names = (folder if number == 1 else f"{folder}-{number}" for number in count(1))
     counters["folder"] = next(name for name in names if name not in taken)
     taken.add(counters["folder"])
-    if (source / folder).is_dir():
-        shutil.copytree(source / folder, into / counters["folder"], dirs_exist_ok=True)
+    if origin.is_dir():
+        # A link in it is copied as what it is, not as the file to which it leads.
+        shutil.copytree(origin, into / counters["folder"], symlinks=True, dirs_exist_ok=True)
     return msgspec.json.encode(record)

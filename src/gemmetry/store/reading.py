@@ -12,14 +12,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from gemmetry.domain.errors import listed
 from gemmetry.domain.record import Environment, Record, ResultSet, Verdict
 from gemmetry.store import creation
 from gemmetry.store.manifest import Manifest
 from gemmetry.store.older import without_unfounded_interval
 from gemmetry.store.rows import Lane, PlannedDispatch, StoredRound
-from gemmetry.store.schema import damaged, storage_errors
+from gemmetry.store.schema import (
+    CHECKED_TABLES,
+    checksum,
+    damaged,
+    has_checksums,
+    storage_errors,
+)
 
 _RECORD_DECODER = msgspec.json.Decoder(Record)
+_MOST_NAMED = 5
 _PAGE = 4096
 """Rows read at a time while streaming; limits memory, not results."""
 
@@ -33,6 +41,9 @@ class StoredResults:
         self.manifest = manifest
         self._connection = connection
         self._mutex = threading.RLock()
+        self._damaged: dict[int, str] | None = None
+        self.lost = ""
+        """What a damaged log hides, in a sentence; "" if it hides nothing."""
         self._alike: list[str] = []
         """Environments whose results are comparable with those that a writer adds."""
 
@@ -43,10 +54,54 @@ class StoredResults:
     def numbered_records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
         """Like :meth:`records`, with the number of each dispatch; only numbers above `after`."""
         statement = "SELECT id, document FROM records WHERE id > ? ORDER BY id LIMIT ?"
+        damaged_ones = self.damaged_dispatches()
         for number, document in self._pages(statement, after):
+            if number in damaged_ones:
+                continue
             with self._decoding("a record"):
                 record = without_unfounded_interval(_RECORD_DECODER.decode(document))
             yield number, record
+
+    def damaged_dispatches(self) -> dict[int, str]:
+        """Dispatches of which a stored row does not agree with its checksum, by number, and their
+        names. Their records are left out of all others."""
+        if self._damaged is None:
+            found: dict[int, str] = {}
+            for table in CHECKED_TABLES:
+                if not has_checksums(self._connection, table):
+                    continue
+                with self._mutex, storage_errors(self.path):
+                    for row in self._connection.execute(f"SELECT * FROM {table}"):
+                        if row[-1] is not None and row[-1] != checksum(row[:-1]):
+                            found[row[0]] = ""
+            for number in found:
+                row = (number,)
+                name = self._query(
+                    "SELECT o.name || '_' || c.name FROM plan p JOIN operations o"
+                    " ON o.id = p.operation JOIN configurations c ON c.id = p.configuration"
+                    " WHERE p.id = ?", row,
+                ) or self._query("SELECT dispatch FROM records WHERE id = ?", row)  # fmt: skip
+                found[number] = name[0][0] if name else f"dispatch {number}"
+            self._damaged = found
+        return self._damaged
+
+    def remarks(self) -> list[str]:
+        """What a report has to state about its completeness, in sentences: rows of the plan
+        without a result, and what is damaged."""
+        remarks = []
+        finished, total = sum(self.outcome_counts().values()), self.total()
+        if damaged_ones := list(self.damaged_dispatches().values()):
+            remarks.append(
+                f"{len(damaged_ones)} damaged in the journal and left out: "
+                f"{listed(damaged_ones, _MOST_NAMED)}. The same command measures them again."
+            )
+            finished -= len(damaged_ones)
+        if self.lost:
+            remarks.append(f"{self.lost[:1].upper()}{self.lost[1:]}.")
+        if total and finished < total:
+            remarks.append(f"{max(finished, 0):,} of {total:,} planned dispatches have a result; "
+                           "the command that made the experiment measures the rest.")  # fmt: skip
+        return remarks
 
     def samples(self, record: Record) -> list[float]:
         """Raw samples of `record` in ns per launch, in the order they were taken."""
@@ -96,6 +151,8 @@ class StoredResults:
             path=str(self.path),
             created=self.manifest.created,
             document=self.manifest.document,
+            planned=self.total() or None,
+            remarks=tuple(self.remarks()),
         )
 
     def total(self) -> int:

@@ -8,11 +8,17 @@ when it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
-from collections.abc import Iterator
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import quote
+
+import msgspec
 
 from gemmetry.domain.errors import EnvironmentFailure, JournalDamagedError, StorageError
 
@@ -33,13 +39,16 @@ CREATE TABLE plan(id INTEGER PRIMARY KEY, operation INTEGER NOT NULL, lane INTEG
 CREATE TABLE records(id INTEGER PRIMARY KEY, target TEXT NOT NULL, device TEXT NOT NULL,
     provider TEXT NOT NULL, dispatch TEXT NOT NULL, operation TEXT NOT NULL,
     environment TEXT NOT NULL, distribution TEXT NOT NULL, seed INTEGER NOT NULL,
-    outcome TEXT NOT NULL, finished_ns INTEGER NOT NULL, document BLOB NOT NULL);
+    outcome TEXT NOT NULL, finished_ns INTEGER NOT NULL, document BLOB NOT NULL, crc INTEGER);
 CREATE INDEX records_by_dispatch ON records(dispatch);
 CREATE TABLE rounds(dispatch INTEGER NOT NULL, round INTEGER NOT NULL, environment TEXT NOT NULL,
-    seconds REAL NOT NULL, samples BLOB NOT NULL, document BLOB NOT NULL,
+    seconds REAL NOT NULL, samples BLOB NOT NULL, document BLOB NOT NULL, crc INTEGER,
     PRIMARY KEY(dispatch, round)) WITHOUT ROWID;
 CREATE TABLE environments(id TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
 """
+
+CHECKED_TABLES = ("records", "rounds")
+"""Tables whose rows end with a checksum of the rest of the row; null in those of older versions."""
 
 WRITERS_TABLES = (
     "CREATE TABLE IF NOT EXISTS verdicts(dispatch INTEGER PRIMARY KEY,"
@@ -49,6 +58,9 @@ WRITERS_TABLES = (
     "CREATE TABLE IF NOT EXISTS plans(hash TEXT PRIMARY KEY)",
 )
 """Tables that only a writer uses: it adds them to a journal of an older gemmetry."""
+
+_HEAD_BYTES, _FRAME_BYTES = 32, 24
+"""Of a write-ahead log, and of each page in it."""
 
 _SPACE = "Free some space or choose another --experiment folder; the same command then resumes."
 _DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
@@ -125,7 +137,76 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous=FULL")
     for table in WRITERS_TABLES:
         connection.execute(table)
+    for table in CHECKED_TABLES:
+        if not has_checksums(connection, table):
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN crc INTEGER")
     return connection
+
+
+def has_checksums(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether the rows of `table` have a checksum; those of older versions have none."""
+    return "crc" in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def checksum(row: Sequence[Any]) -> int:
+    """The checksum (CRC-32) of a row without its last column."""
+    return zlib.crc32(msgspec.msgpack.encode([
+        value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        for value in row
+    ]))  # fmt: skip
+
+
+def with_checksum(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of a table of :data:`CHECKED_TABLES`, completed by its checksum."""
+    return (*row, checksum(row))
+
+
+def lost_in_log(folder: Path) -> str:
+    """What a damaged write-ahead log hides from every reader of the journal in `folder`, in a
+    sentence; "" if it is whole. No process may be writing to it.
+
+    SQLite reads the log up to the first frame whose checksum is wrong, and reports nothing. Frames
+    that belong to the log, behind those that SQLite accepts, are therefore looked for here
+    (https://www.sqlite.org/fileformat2.html#walformat,
+    https://www.sqlite.org/walformat.html#the_wal_index_file_format).
+    """
+    path = folder / JOURNAL_NAME
+    try:
+        with path.with_name(f"{path.name}-wal").open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+            if len(head) < _HEAD_BYTES or not (frame := file.read(_FRAME_BYTES)):
+                return ""
+            if not _is_whole(head):
+                return "its write-ahead log is damaged: all results in it are lost"
+            salts, number, frames = head[16:24], 0, 0
+            while len(frame) == _FRAME_BYTES:
+                number += 1
+                if frame[8:16] == salts:  # Others are of an earlier log, which this one overwrites.
+                    frames = number
+                file.seek(int.from_bytes(head[8:12], "big"), os.SEEK_CUR)
+                frame = file.read(_FRAME_BYTES)
+        with closing(connect_reader(path)) as connection:
+            connection.execute("SELECT count(*) FROM meta").fetchone()
+            index = path.with_name(f"{path.name}-shm").read_bytes()
+    except (OSError, sqlite3.Error):
+        return ""  # What is wrong is reported by whoever reads the journal.
+    accepted = int.from_bytes(index[16:20], sys.byteorder)
+    if frames <= accepted:
+        return ""
+    return (
+        f"its write-ahead log is damaged: {frames - accepted} of {frames} pages cannot be read, "
+        "and the results in them are lost"
+    )
+
+
+def _is_whole(head: bytes) -> bool:
+    """Whether the head of a write-ahead log has the checksum that is stored in it."""
+    order: Literal["big", "little"] = "big" if head[3] & 1 else "little"
+    one = two = 0
+    for place in range(0, 24, 8):
+        one = (one + int.from_bytes(head[place : place + 4], order) + two) % (1 << 32)
+        two = (two + int.from_bytes(head[place + 4 : place + 8], order) + one) % (1 << 32)
+    return head[24:32] == one.to_bytes(4, "big") + two.to_bytes(4, "big")
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:

@@ -6,7 +6,7 @@ of the file is derived from the journal, so that it can be regenerated at any ti
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gemmetry.domain.columns import COLUMNS_BY_NAME, row
-from gemmetry.domain.errors import JournalDamagedError, NameSyntaxError
+from gemmetry.domain.errors import JournalDamagedError, NameSyntaxError, RequestError
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Layout
 from gemmetry.domain.record import Environment, Record
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.formats.files import write_whole
+from gemmetry.formats.files import remove, within, write_whole
 from gemmetry.store.manifest import indented
 from gemmetry.store.schema import storage_errors
 
@@ -172,12 +172,10 @@ class TraceManifest:
     def _clear(self, entry: Entry) -> None:
         """Remove the files of a failed recording, but not earlier ones."""
         folder = self._experiment / entry.folder
-        if not entry.files:
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        for path in folder.glob("*"):
-            if path.name not in entry.files:
-                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for path in folder.glob("*") if entry.files else [folder]:
+                if path.name not in entry.files:
+                    remove(path, inside=self._experiment)
 
     def add_environments(self, environments: Mapping[str, Environment]) -> None:
         """Add the environment that the records' ``environment_id`` identifies."""
@@ -274,7 +272,9 @@ def _read(path: Path) -> TraceManifestDocument:
         raise _damaged(path, f"cannot be read: {error.strerror or error}") from error
     try:
         document = msgspec.json.decode(text, type=TraceManifestDocument)
-    except msgspec.MsgspecError as error:
+        for entry in document.configurations:
+            within(path.parents[1], entry.folder)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RequestError) as error:
         raise _damaged(path, f"cannot be read: {error}") from error
     if document.schema_version != SCHEMA_VERSION:
         version = document.schema_version

@@ -29,7 +29,7 @@ from gemmetry.formats.events import (
     TraceRows,
     concatenate,
 )
-from gemmetry.formats.files import completed, user_cache
+from gemmetry.formats.files import completed, remove, user_cache
 from gemmetry.formats.plausible import plausible
 
 READER_VERSION = 6
@@ -140,10 +140,10 @@ def clear_cache(paths: Sequence[Path] = ()) -> tuple[int, int]:
         with contextlib.suppress(OSError):
             if _is_cache(file):
                 length = file.stat().st_size
-                file.unlink()
+                remove(file, inside=file.parent)
                 files, size = files + 1, size + length
     with contextlib.suppress(OSError):
-        (folder / _LEDGER).unlink(missing_ok=True)
+        remove(folder / _LEDGER, inside=folder)
     return files, size
 
 

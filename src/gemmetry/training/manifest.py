@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gemmetry.domain.errors import JournalDamagedError
+from gemmetry.domain.errors import JournalDamagedError, RequestError
 from gemmetry.domain.record import Environment
+from gemmetry.formats.opening import read_json
 from gemmetry.hardware.environment import capture_environment
 from gemmetry.hardware.topology import CLOCKS, TOPOLOGY, printed_by_tools
 from gemmetry.store.manifest import now
@@ -60,14 +60,14 @@ def read_sweep_manifest(folder: Path) -> dict[str, Any] | None:
     """
     path = folder / MANIFEST
     try:
-        found = json.loads(path.read_bytes())
+        if not path.exists():
+            return None
+        found = read_json(path)
         if not isinstance(found, dict):
-            raise ValueError("it is not an object")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
+            raise RequestError(f"{path} is not an object")
+    except RequestError as error:
         raise JournalDamagedError(
-            f"{path} cannot be read: {error}",
+            error.message,
             hint="Use --fresh to begin anew; what is there is moved aside.",
         ) from error
     return found
@@ -137,7 +137,7 @@ def workload_facts(folder: Path) -> dict[str, Any]:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        found = read_json(path)
+    except RequestError:
         return {}
     return found if isinstance(found, dict) else {}

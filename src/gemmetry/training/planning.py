@@ -19,6 +19,7 @@ from gemmetry.analysis.sweeps.collectives.rules import (
 from gemmetry.domain.errors import PlanMismatchError, RequestError
 from gemmetry.domain.settings import LOCAL, RunSettings
 from gemmetry.engine.opaque.executor import resolve_program
+from gemmetry.hardware.environment import masked_words
 from gemmetry.hardware.topology import has_gpu_driver
 from gemmetry.store.manifest import plan_differences
 from gemmetry.training.axes import AxisKind, SweepAxis
@@ -246,7 +247,7 @@ def sweep_identity(request: SweepRequest, library: CommunicationLibrary) -> dict
             "stats": launch.rocprof.stats,
         }
     return {
-        "command": None if launch.command is None else list(launch.command),
+        "command": None if launch.command is None else masked_words(launch.command),
         "config": config,
         "overrides": list(launch.overrides),
         "nproc": launch.nproc,

@@ -7,14 +7,11 @@ options of ``rocprofv3.py`` (ROCm/rocm-systems, commit 1b1610fc).
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from gemmetry.domain.errors import (
     RequestError,
@@ -25,8 +22,10 @@ from gemmetry.domain.errors import (
     nearest,
 )
 from gemmetry.domain.units import counted
+from gemmetry.formats.opening import MOST_TEXT_BYTES, parsed_json, read_whole
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, REGISTERS, overfull, passes_of
 from gemmetry.hardware.amd_metrics import NEED_TIME
+from gemmetry.specs.yaml_text import safe_yaml
 from gemmetry.training.rocprof_input import RocprofInput, nvidia_note
 
 _ALTERNATIVES = re.compile(r"(?<!\\)\|")
@@ -128,9 +127,10 @@ def _has_counters(folder: Path, inside: str) -> bool:
 def _jobs(path: Path) -> list[Any]:
     hint = "It has a list `jobs`, each with keys such as kernel_include_regex, pmc and kernel_trace"
     try:
-        text = path.read_text()
-        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        text = read_whole(path, most=MOST_TEXT_BYTES).decode()
+        is_json = path.suffix == ".json"
+        document = parsed_json(text) if is_json else safe_yaml(text, str(path))
+    except (ValueError, RequestError) as error:
         reason = " ".join(str(error).split())
         raise RequestError(f"{path} cannot be read: {reason}", hint=f"{hint}.") from error
     if path.suffix not in (".yaml", ".yml", ".json"):

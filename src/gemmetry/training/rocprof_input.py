@@ -17,6 +17,7 @@ import yaml
 
 from gemmetry.domain.errors import RequestError, alternatives
 from gemmetry.domain.units import counted
+from gemmetry.formats.opening import open_text
 from gemmetry.hardware.amd_counters import passes_of
 from gemmetry.hardware.amd_metrics import NEED_TIME
 
@@ -102,11 +103,11 @@ def kernel_names(path: Path) -> list[str]:
         RequestError: the file cannot be read, has no column of names, or no name of a kernel.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_text(path) as file:
             reader = csv.DictReader(file)
             column = next((c for c in NAME_COLUMNS if c in (reader.fieldnames or ())), None)
             found = [row[column] or "" for row in reader] if column is not None else []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise RequestError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
             hint="Give the CSV file of `gemmetry sweep analyze`.",

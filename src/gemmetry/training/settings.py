@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gemmetry.hardware.environment import masked_variables
 from gemmetry.hardware.topology import has_amd_driver, has_gpu_driver
 from gemmetry.training.axes import PATH_AXIS, AxisKind, SweepAxis
 from gemmetry.training.points import PlannedPoint
@@ -59,7 +60,7 @@ class RequestedSetting:
         return {
             "name": self.name,
             "value": self.value,
-            "environment": dict(self.environment),
+            "environment": masked_variables(self.environment),
             "note": self.note,
         }
 

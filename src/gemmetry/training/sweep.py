@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,8 @@ from gemmetry.engine.opaque.executor import JobExecutor, LocalJobExecutor
 from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
 from gemmetry.engine.opaque.journal import JobJournal, read_ends
 from gemmetry.engine.opaque.running import JobListener, JobNote, JobRun, JobWarning
-from gemmetry.formats.files import sync, write_whole
+from gemmetry.formats.files import remove, sync, write_whole
+from gemmetry.hardware.environment import masked_variables, masked_words
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import indented
 from gemmetry.store.schema import os_failure
@@ -164,6 +164,7 @@ class _Work:
     def __init__(self, sweep: PlannedSweep, folder: Path, command: str) -> None:
         """Write the manifest, and plan the jobs."""
         self._sweep = sweep
+        self._folder = folder
         self._environment = capture_sweep_environment()
         self.changes = environment_changes(sweep.manifest, self._environment)
         """What changed in the environment since the last start; "" if nothing did."""
@@ -190,11 +191,8 @@ class _Work:
         """Make the folder of a point, without what an attempt that did not succeed left there."""
         folder = self._jobs[job.name].folder
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (TRACES, ROCPROF, NCU):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(folder / name)
-        for name in (POINT, LOG, "losses.json", "facts_rank0.json"):
-            (folder / name).unlink(missing_ok=True)
+        for name in (TRACES, ROCPROF, NCU, POINT, LOG, "losses.json", "facts_rank0.json"):
+            remove(folder / name, inside=self._folder)
         (folder / TRACES).mkdir()
 
     def conclude(self, job: OpaqueJob, end: JobEnd) -> None:
@@ -212,8 +210,8 @@ class _Work:
             "library": str(self._sweep.library),
             **facts,
             "environment_id": self._environment.id,
-            "environment": dict(job.environment),
-            "command": list(job.argv),
+            "environment": masked_variables(job.environment),
+            "command": masked_words(job.argv),
         }
         write_whole(planned.folder / POINT, indented(document), durable=True)
 
@@ -295,7 +293,7 @@ def _facts(sweep: PlannedSweep) -> Mapping[str, Any]:
         "seed": request.seed,
         "library": str(sweep.library),
         "config": request.launch.config or None,
-        "launcher": list(request.launch.launcher),
+        "launcher": masked_words(request.launch.launcher),
         "timeout_s": request.timeout_s,
     }
 
@@ -307,7 +305,7 @@ def _with_copied_config(launch: PointLaunch, folder: Path) -> PointLaunch:
         return launch
     copy = folder / CONFIG
     if Path(launch.config).resolve() != copy:
-        shutil.copyfile(launch.config, copy)
+        write_whole(copy, Path(launch.config).read_bytes())
     return dataclasses.replace(launch, config=str(copy))
 
 
@@ -317,7 +315,7 @@ def _set_aside(folder: Path) -> None:
     if not content:
         return
     previous = folder / PREVIOUS
-    shutil.rmtree(previous, ignore_errors=True)
+    remove(previous, inside=folder)
     previous.mkdir()
     for path in content:
         path.rename(previous / path.name)

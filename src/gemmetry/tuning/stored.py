@@ -20,6 +20,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.domain.target import Target, parse_target
+from gemmetry.formats.opening import parsed_json, read_whole
 from gemmetry.tuning.simulation import MeasuredSpace
 from gemmetry.tuning.space import make_space
 from gemmetry.tuning.strategy import DEFAULT_STRATEGY, EXHAUSTIVE
@@ -245,12 +246,10 @@ def read_compact(path: Path) -> StoredSpace:
     """
     hint = "Write one with `gemmetry tune --simulate EXPERIMENT -o FILE.json --format space`."
     try:
-        content = json.loads(path.read_bytes())
+        content = parsed_json(read_whole(path, "the space", hint=hint))
         version = content["version"]
         return _converted(content) if version == VERSION else _refuse(path, version, hint)
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}", hint=hint) from error
-    except (ValueError, TypeError, KeyError, IndexError, NameSyntaxError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, NameSyntaxError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"the space {path} is damaged: {line}", hint=hint) from error
 
@@ -279,7 +278,9 @@ def _decoded(row: Sequence[Any], names: Sequence[str]) -> StoredTime:
     Raises:
         ValueError, TypeError: it holds no time that a measurement gives.
     """
-    name = names[int(row[0])]
+    if type(row[0]) is not int or not 0 <= row[0] < len(names):
+        raise ValueError(f"there is no configuration {row[0]}")
+    name = names[row[0]]
     if isinstance(row[1], str):
         return StoredTime(configuration=name, outcome=row[1])
     median, low, high = row[1:]

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from gemmetry.store.history.entries import points_digest
 from gemmetry.store.history.folder import append, file_name
 
 STORE = Path("history")
@@ -157,7 +158,7 @@ def test_hostile_names_do_no_harm(cli, histories):
             msgspec.structs.replace(p, dispatch="<script>alert(1)</script>\x1b[31m|`")
             for p in run.points
         ]
-    append(STORE, runs)
+    append(STORE, [msgspec.structs.replace(run, digest=points_digest(run.points)) for run in runs])
     for command in (("show",), ("check", "-o", "c.xml,c.md"), ("site", "-o", "site")):
         ended = cli("history", *command, "--store", "history")
         assert ended.status == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.engine.opaque.executor import start_command
 from gemmetry.engine.workers import guardian
 
 pytestmark = pytest.mark.skipif(
@@ -157,10 +158,14 @@ def test_where_the_system_has_no_descriptors_of_processes(monkeypatch):
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     ours, control = socket.socketpair()
     with subprocess.Popen(["sh", "-c", "exit 3"]) as worker:
-        assert guardian._wait(control, worker.pid) == 3
+        guardian._wait(control, worker.pid)
+        # Its number belongs to no other process yet.
+        ended = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        assert ended is not None and ended.si_status == 3
     with subprocess.Popen(["sleep", "1005"]) as worker:
         ours.close()
-        assert guardian._wait(control, worker.pid) is None
+        guardian._wait(control, worker.pid)
+        assert worker.poll() is None
         worker.kill()
     control.close()
 
@@ -178,3 +183,31 @@ def test_a_process_is_reported_by_its_name_before_it_was_killed(monkeypatch):
 
 def _process(name: str) -> guardian.Process:
     return guardian.Process(pid=3, session=3, name=name, state="S", cpu_s=0.0, image="")
+
+
+def test_what_a_killed_guardian_leaves_is_ended_by_the_parent(tmp_path):
+    """The worker dies with its guardian, but not what it started, in whatever session."""
+    code = LEAVES + "time.sleep(1000)"
+    job = start_command([sys.executable, "-S", "-c", code], {}, tmp_path, tmp_path / "log")
+    ends = time.monotonic() + PATIENCE_S
+    while not (words := (tmp_path / "log").read_text().split()) and time.monotonic() < ends:
+        time.sleep(0.01)
+    pids = [int(word) for word in words]
+    assert len(pids) == 4
+    os.kill(parent_of(job.pid), signal.SIGKILL)
+    job.end()
+    while any(is_running(pid) for pid in pids) and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert [pid for pid in pids if is_running(pid)] == []
+    assert sum("sleep" in name for name in job.left_running()) == 3
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -107,7 +107,7 @@ def test_a_workload_without_evaluation_is_no_result(read) -> None:
         (_line(workload=None), "lacks a field"),
         (_line("ODD"), "its status 'ODD' is unknown"),
         ("[1]", "not a JSON object"),
-        ("[" * 100_000, "damaged or cut off"),
+        ("[" * 100_000, "too deeply"),
         (_line(definition="gqa_paged_decode"), "no definition of gqa_paged_decode"),
         (_line(definition="../../secret"), "not the name of a definition"),
     ],

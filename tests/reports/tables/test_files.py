@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.reports.tables.files import write_atomically
+from gemmetry.reports.tables import files
+from gemmetry.reports.tables.files import files_in, write_atomically, written_together
 
 
 def test_folders_are_made_and_nothing_else_is_left(tmp_path):
@@ -70,3 +71,31 @@ def test_permissions_are_those_of_a_new_file(tmp_path):
     write_atomically(tmp_path / "ours", b"x")
     (tmp_path / "usual").write_bytes(b"x")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_files_that_belong_together_are_replaced_together(tmp_path, monkeypatch):
+    for name in ("a.csv", "b.csv", "c.csv"):
+        write_atomically(tmp_path / name, b"old")
+    real = files.sync
+
+    def fills(path):
+        if ".c.csv." in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path)
+
+    monkeypatch.setattr(files, "sync", fills)
+    with pytest.raises(StorageError) as caught, written_together():
+        for name in ("a.csv", "b.csv", "b.csv", "c.csv"):
+            write_atomically(tmp_path / name, b"new")
+    assert "c.csv" in caught.value.message
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "a.csv": b"old", "b.csv": b"old", "c.csv": b"old",
+    }  # fmt: skip
+    with written_together():
+        for number in range(2):
+            write_atomically(tmp_path / "a.csv", f"new {number}".encode())
+        write_atomically(tmp_path / "deep" / "d.csv", b"d")
+        assert files_in(tmp_path, ".csv")["a.csv"].read_bytes() == b"new 1"
+        assert (tmp_path / "a.csv").read_bytes() == b"old"
+    assert (tmp_path / "a.csv").read_bytes() == b"new 1"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["d.csv"]

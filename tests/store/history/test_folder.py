@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import threading
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.store.history import folder as module
-from gemmetry.store.history.entries import SCHEMA, Annotation
+from gemmetry.store.history.entries import SCHEMA, Annotation, points_digest
 from gemmetry.store.history.folder import ANNOTATIONS, append, file_name, read_history
 from gemmetry.store.lock import FolderLock
 
@@ -77,7 +78,8 @@ def test_foreign_lines_are_named_and_skipped(tmp_path, entries, file):
 
 
 def test_the_last_line_of_an_experiment_counts(tmp_path, entries):
-    grown = msgspec.structs.replace(entries[0], digest="grown", points=entries[0].points[:1])
+    points = entries[0].points[:1]
+    grown = msgspec.structs.replace(entries[0], digest=points_digest(points), points=points)
     append(tmp_path, [*entries, grown])
     [runs] = read_history(tmp_path).runs.values()
     assert runs == [grown, *entries[1:]]
@@ -183,3 +185,17 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, entries):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot append to the history"):
         append(tmp_path / "file" / "store", entries)
+
+
+def test_points_that_were_changed_are_noticed(tmp_path, entries):
+    append(tmp_path, entries)
+    [file] = tmp_path.glob("*.jsonl")
+    text = file.read_text()
+    median = re.search(r'"median_ns":(\d)', text)
+    digit = "9" if median[1] != "9" else "8"
+    file.write_text(text[: median.start(1)] + digit + text[median.end(1) :])
+    found = read_history(tmp_path)
+    [runs] = found.runs.values()
+    assert runs == entries[1:]
+    [problem] = found.problems
+    assert problem.startswith(f"{file.name}:1 ")

@@ -16,7 +16,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Environment, Record, ResultSet
 from gemmetry.domain.target import TargetKind
 from gemmetry.domain.units import counted, format_memory
-from gemmetry.store.history.entries import SCHEMA, HistoryPoint, HistoryRun
+from gemmetry.store.history.entries import SCHEMA, HistoryPoint, HistoryRun, points_digest
 
 _NOT_OF_THE_METHOD = frozenset({
     "tags", "seed", "deadlines_s", "distribution", "regime", "judge_rivals",
@@ -71,7 +71,7 @@ def _run(
     return HistoryRun(
         schema=SCHEMA,
         id=identity,
-        digest=hashlib.sha256(msgspec.json.encode(points)).hexdigest()[:12],
+        digest=points_digest(points),
         device=device,
         time=moment,
         points=points,

@@ -7,7 +7,6 @@ A sweep has a folder for each point, ``<T>thread/nccl_<C>channels/[axis=value/][
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from gemmetry.analysis.sweeps.model import Axes, Point, RankFile, Sweep, SweepConfiguration
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.opening import read_json
 from gemmetry.formats.run_log import crash_in
 from gemmetry.traces.jobs import rank_of_path
 from gemmetry.traces.reading import find_traces
@@ -256,12 +256,12 @@ def whole_grid(
 
 def _document(path: Path, problems: list[str]) -> Mapping[str, Any]:
     """The JSON object in a file; {} if there is none."""
-    try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError) as error:
-        problems.append(f"{path} cannot be read ({error}); it is ignored")
+    try:
+        found = read_json(path)
+    except RequestError as error:
+        problems.append(f"{error.message}; it is ignored")
         return {}
     if not isinstance(found, dict):
         problems.append(f"{path} is not a JSON object; it is ignored")

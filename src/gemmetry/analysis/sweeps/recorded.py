@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from gemmetry.analysis.sweeps.comparison.figures import configuration_of
 from gemmetry.analysis.sweeps.document import SCHEMA_VERSION
 from gemmetry.analysis.sweeps.layout import analysis_folder, has_traces, read_sweep, sweep_of
 from gemmetry.domain.errors import RequestError
+from gemmetry.formats.opening import read_json
 
 DOCUMENT = "analysis.json"
 
@@ -24,10 +24,7 @@ def read_document(path: Path) -> dict[str, Any]:
         RequestError: it cannot be read, or is not that of a sweep, or of another version.
     """
     again = "Write it again with: gemmetry sweep analyze SWEEP"
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read: {error}", hint=again) from error
+    found = read_json(path, hint=again)
     if not isinstance(found, dict) or not all(name in found for name in _KEYS):
         raise RequestError(f"{path} is not the analysis of a sweep", hint=again)
     if found.get("schema_version") != SCHEMA_VERSION:

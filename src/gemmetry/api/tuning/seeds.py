@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.target import Target
+from gemmetry.formats.opening import read_json
 from gemmetry.tuning import heuristics
 from gemmetry.tuning.space import SearchSpace, positions
 from gemmetry.tuning.stored import open_space
@@ -89,8 +89,8 @@ def _known(path: Path, provider: str) -> _Known:
 def _is_table(path: Path) -> bool:
     """Whether a file is a dispatcher's table, rather than a stored search."""
     try:
-        return "entries" in json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return "entries" in read_json(path)
+    except (RequestError, TypeError):
         return False
 
 

@@ -10,7 +10,7 @@ import typer
 
 from gemmetry.cli.arguments import WorkbenchCommand
 from gemmetry.cli.completion import option
-from gemmetry.cli.console import note, print_facts, print_json
+from gemmetry.cli.console import note, print_facts, print_json, say
 from gemmetry.cli.options import DryRun, Json
 
 if TYPE_CHECKING:
@@ -181,9 +181,9 @@ def _show_plan(planned: Collection, *, as_json: bool) -> None:
         )
         return
     if planned.input is not None:
-        typer.echo(f"# {planned.files.passes}")
-        typer.echo(planned.input.text)
-    typer.echo(shlex.join(planned.argv))
+        say(f"# {planned.files.passes}")
+        say(planned.input.text)
+    say(shlex.join(planned.argv))
     for text in planned.notes:
         note(f"note: {text}")
 
@@ -194,7 +194,7 @@ def _show(collected: Collected) -> None:
     parts = [counted(collected.launches, "launch", "launches")] if collected.launches else []
     if collected.passes:
         parts.append(f"{counted(collected.passes, 'pass', 'passes')} each")
-    typer.echo(f"collected {', '.join(parts) if parts else 'counters'}")
+    say(f"collected {', '.join(parts) if parts else 'counters'}")
     files = collected.files
     for path, what in (
         (files.report, "the report"),
@@ -203,7 +203,7 @@ def _show(collected: Collected) -> None:
         (files.application_log, "the command's output"),
     ):
         if path.exists():
-            typer.echo(f"  {path}  {what}")
+            say(f"  {path}  {what}")
     if files.table.exists():
         command = ["gemmetry", "counters", "diagnose", str(files.table)]
         note("what bounds them:", command=shlex.join(command))

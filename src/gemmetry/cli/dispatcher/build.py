@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json
 
 
@@ -56,9 +57,9 @@ def build(
         print_facts(**built.table.document())
     else:
         library = library_name(built.table.target)
-        typer.echo(
+        say(
             f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
             f"that is shown to be faster than {library}, {undecided} undecided"
         )
-        typer.echo(f"{counted(len(built.table.certificates), 'verified candidate')}")
+        say(f"{counted(len(built.table.certificates), 'verified candidate')}")
     note(f"wrote {output}")

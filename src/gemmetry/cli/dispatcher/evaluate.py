@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json, Outputs
 
 if TYPE_CHECKING:
@@ -67,19 +68,19 @@ def _print(found: Evaluation, library: str) -> None:
     shapes = counted(len(found.replayed), "unseen shape")
     left_out = [f"{found.seen} in the table"] if found.seen else []
     left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
-    typer.echo(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
+    say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
     print_table(regret_table(found, library), stdout_console())
     restricted = sum(one.was_restricted for one in found.replayed)
     if restricted:
-        typer.echo(
+        say(
             f"The first choice was not measured at {counted(restricted, 'shape')}; the next one "
             "that was stands for it."
         )
     noise = found.noise
     if noise.geometric_mean is None:
-        typer.echo("Noise: unknown, no candidate was measured twice.")
+        say("Noise: unknown, no candidate was measured twice.")
     else:
-        typer.echo(
+        say(
             f"Noise: two times of one kernel differ by {format_percent(noise.geometric_mean)} on "
             f"average and {format_percent(noise.largest)} at most ({noise.shapes} pairs)."
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.options import Json, Outputs
 from gemmetry.domain.tables import Column, Table
 
@@ -36,14 +37,14 @@ def show(
         write_outputs(entry_table(found), output or ())
         return
     versions = ", ".join(f"{name} {text}" for name, text in sorted(found.versions.items()))
-    typer.echo(f"{found.device} ({found.target}){', ' if versions else ''}{versions}")
+    say(f"{found.device} ({found.target}){', ' if versions else ''}{versions}")
     verified = counted(len(found.certificates), "verified candidate")
-    typer.echo(f"{counted(len(found.entries), 'measured shape')}, {verified}")
+    say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
     if found.entries:
         emit(entry_table(found), as_json=False, outputs=output or (), show=_print)
     else:
         library = library_name(found.target)
-        typer.echo(f"{library} computes everything until the table is built from measurements.")
+        say(f"{library} computes everything until the table is built from measurements.")
         write_outputs(entry_table(found), output or ())
 
 
@@ -68,5 +69,5 @@ def _print(table: Table) -> None:
         room = console.width - sum(widths) + widths[choice] - 2 * len(columns)
         for row in texts:
             row[choice] = elide(row[choice], max(room, len("choice")))
-        typer.echo(f"\n{signature}")
+        say(f"\n{signature}")
         print_table(Table("choices", columns, texts), console)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.history.options import Store
 from gemmetry.cli.options import Json
 
@@ -65,7 +66,7 @@ def add(
         more = ", replacing what was added before" if one.state == "replaced" else ""
         if json:
             continue
-        typer.echo(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
+        say(f"{path}: {counted(len(run.points), 'dispatch', 'dispatches')} on "
                    f"{run.device}{more}")  # fmt: skip
     if json:
         print_facts(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gemmetry.cli.console import say
 from gemmetry.cli.history.options import Store
 from gemmetry.cli.options import Json
 
@@ -52,4 +53,4 @@ def annotate(
             is_acknowledged=not keep_alarm,
         )  # fmt: skip
         return
-    typer.echo(f"{'remark on' if keep_alarm else 'acknowledged'}: {pattern} at run {found.run}")
+    say(f"{'remark on' if keep_alarm else 'acknowledged'}: {pattern} at run {found.run}")

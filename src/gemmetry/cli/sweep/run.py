@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gemmetry.cli.console import command_line, note, print_json, stderr_console
+from gemmetry.cli.console import command_line, note, print_json, say, stderr_console
 from gemmetry.cli.options import DryRun, Json
 from gemmetry.cli.sweep import run_options as options
 
@@ -145,16 +145,16 @@ def _show(planned: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(planned.document(), indent=1)
         return
-    typer.echo(_heading(planned))
+    say(_heading(planned))
     for job in planned.jobs:
-        typer.echo(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
+        say(f"  {job.name}" + ("  (kept)" if job.name in planned.kept else ""))
     waiting = [job for job in planned.jobs if job.name not in planned.kept]
     if waiting:
-        typer.echo(f"environment of {waiting[0].name}:")
+        say(f"environment of {waiting[0].name}:")
         for name, value in waiting[0].environment.items():
-            typer.echo(f"  {name}={value}")
-        typer.echo(f"command:\n  {shlex.join(waiting[0].argv)}")
-    typer.echo(f"sweep: {planned.folder}")
+            say(f"  {name}={value}")
+        say(f"command:\n  {shlex.join(waiting[0].argv)}")
+    say(f"sweep: {planned.folder}")
 
 
 def _heading(planned: SweepPlan) -> str:

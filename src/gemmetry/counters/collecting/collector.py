@@ -31,6 +31,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu.pages import read_ncu_csv
+from gemmetry.formats.files import remove
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
 from gemmetry.hardware.profilers import Profiler, find_profiler, too_old, tool_path
 
@@ -183,7 +184,7 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
         table = _exported(collection) if files.report.exists() else None
         launches = len(table) if table is not None else None
         if table is None and files.report.exists():
-            files.table.unlink(missing_ok=True)
+            remove(files.table, inside=files.table.parent)
             notes += (f"ncu could not print {files.report} as a table; the report is whole.",)
         passes = _passes(table)
         problem = failure_of(_attempt(collection, status, files.report.exists(), launches))
@@ -268,11 +269,11 @@ def _make_room(files: CollectFiles, *, replace: bool) -> None:
     try:
         files.stem.parent.mkdir(parents=True, exist_ok=True)
         for path in present:
-            path.unlink()
+            remove(path, inside=path.parent)
         for folder in files.stem.parent.glob("pass_*") if present else ():
             # Counters of rocprofv3 would mix with the new ones.
             if any(folder.rglob("*counter_collection.csv")):
-                shutil.rmtree(folder)
+                remove(folder, inside=files.stem.parent)
     except OSError as error:
         raise StorageError(
             f"{files.stem.parent} cannot be written: {error.strerror or error}",

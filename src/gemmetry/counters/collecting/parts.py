@@ -13,6 +13,7 @@ from pathlib import Path
 from gemmetry.counters.collecting.collector import Collected
 from gemmetry.counters.collecting.request import CollectFiles
 from gemmetry.domain.errors import StorageError
+from gemmetry.formats.files import remove
 
 _RANGE_COLUMNS = ("Push/Pop_Range", "Start/Stop_Range")
 """In the names of the raw page's columns that list the ranges of a launch."""
@@ -74,7 +75,7 @@ def _part(collected: Collected, name: str, folder: Path, page: str, launches: in
     whole, files = collected.files, CollectFiles.at(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for source, target in zip(whole.all(), files.all(), strict=True):
-        target.unlink(missing_ok=True)
+        remove(target, inside=folder)
         if source.exists() and source not in (whole.table, whole.description):
             _link(source, target)
     files.table.write_text(page, encoding="utf-8")

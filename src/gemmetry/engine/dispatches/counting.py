@@ -7,8 +7,8 @@ that it was busy with is counted alone, and the others continue together.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +47,7 @@ from gemmetry.engine.opaque.executor import run_command
 from gemmetry.engine.planning import LaneProvider
 from gemmetry.engine.workers.process import WorkerContext
 from gemmetry.formats.counters.launches import DURATION
+from gemmetry.formats.files import remove
 
 COUNTERS = "counters"
 """Subfolder of an experiment."""
@@ -183,7 +184,8 @@ class Counting:
         except (GemmetryError, OSError):
             return {}  # Alone, each gives its reason.
         finally:
-            shutil.rmtree(shared, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(shared, inside=shared.parents[1])
 
     def _alone(self, candidate: Candidate) -> CounterFacts:
         collected = self._collected([candidate], self._folder(candidate))
@@ -219,7 +221,7 @@ class Counting:
             )
             return collect(planned, run_command, replace=True)
         finally:
-            request_file.unlink(missing_ok=True)
+            remove(request_file, inside=folder)
 
     def _facts(self, candidate: Candidate, collected: Collected) -> CounterFacts:
         verdict = _verdict(collected, candidate)

@@ -16,6 +16,7 @@ from gemmetry.domain.names import operation_name
 from gemmetry.domain.record import Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.units import format_bytes
+from gemmetry.formats.files import remove
 from gemmetry.verification.evidence import ARRAYS_NAME, Evidence, save
 
 FAILURES = Path("artifacts") / "failures"
@@ -64,7 +65,7 @@ class EvidenceFolders:
         folder = self._root / relative
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / ARRAYS_NAME).unlink(missing_ok=True)
+            remove(folder / ARRAYS_NAME, inside=self._root)
             (folder / TEXT_NAME).write_text(self._text(evidence, folder), encoding="utf-8")
         except OSError:
             return None

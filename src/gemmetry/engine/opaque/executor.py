@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -102,8 +100,7 @@ class LocalJob:
         """SIGTERM to its process group, then SIGKILL to all."""
         try:
             if self._process.wait(0) is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGTERM)
+                self._process.terminate()
                 self._process.wait(grace_s)
         finally:
             self._process.end()

@@ -40,7 +40,8 @@ class JobJournal:
         """
         self._path = path
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._descriptor = os.open(path, flags, 0o644)
             try:
                 content = _complete_lines(path)
                 os.truncate(self._descriptor, len(content))

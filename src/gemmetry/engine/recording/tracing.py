@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from gemmetry.domain.contracts import Buffer, Executable, HostArray
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.record import TraceFacts
 from gemmetry.engine.recording.job import Recording
+from gemmetry.formats.files import remove
 from gemmetry.observers.torch_profiler import record, trace_names
 
 _SENTINEL = 0xFF
@@ -54,12 +55,10 @@ def record_traces(
 
 def _remove(folder: Path, stays: Sequence[Path]) -> None:
     """Remove everything from `folder` except `stays`; the folder too, if nothing remains."""
-    if not stays:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    for path in folder.iterdir():
-        if path not in stays:
-            path.unlink()
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir() if stays else [folder]:
+            if path not in stays:
+                remove(path, inside=folder.parents[1])  # the experiment's
 
 
 def _recorded(

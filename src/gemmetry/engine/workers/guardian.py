@@ -26,7 +26,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,12 @@ POLL_S = 0.02
 
 LAST_S = 10.0
 """A process that has not died this long after it was killed is left: it hangs in a driver."""
+
+TERMINATE = b"T"
+"""The parent's request to pass SIGTERM to the worker's group."""
+
+MARK = "GEMMETRY_GUARDED"
+"""The variable by which the parent recognises what a guardian leaves that was itself killed."""
 
 _LONGEST_NAME = 60
 
@@ -98,12 +104,12 @@ def main(arguments: list[str], become: Callable[[list[str]], object] | None = No
     os.read(reader, 1)
     os.close(reader)
     _report(control, {"worker": worker})
-    status = _wait(control, worker)
+    _wait(control, worker)
     left = end_all(worker)
     if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     _report(control, {"left": left.names})
-    return left.status if status is None else status
+    return left.status
 
 
 def end_like(status: int) -> int:
@@ -163,6 +169,37 @@ def own_image() -> str:
     return _process(os.getpid(), _read("/proc/self/stat")).image
 
 
+def end_marked(mark: str) -> list[str]:
+    """Kill the processes in whose environment :data:`MARK` is `mark`, and return their names: those
+    below a guardian that was killed have no parent by which they could be found."""
+    names: dict[int, str] = {}
+    ends = time.monotonic() + LAST_S
+    found = True
+    while found and time.monotonic() < ends:
+        found = False
+        for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                # The descriptor is of the process that has the mark, or it is of none.
+                with contextlib.suppress(OSError), _opened(int(entry.name)) as descriptor:
+                    words = _read(f"{entry.path}/environ").split(b"\0")
+                    if f"{MARK}={mark}".encode() in words:
+                        process = _process(int(entry.name), _read(f"{entry.path}/stat"))
+                        names.setdefault(process.pid, str(process))
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                        found = True
+        time.sleep(0.001)
+    return list(names.values())
+
+
+@contextlib.contextmanager
+def _opened(pid: int) -> Iterator[int]:
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def kill(pid: int) -> None:
     """Kill a process that may already have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -186,7 +223,10 @@ class Left:
 
 
 def end_all(worker: int) -> Left:
-    """Kill everything below this process, the group of `worker` first, until nothing remains."""
+    """Kill everything below this process, the group of `worker` first, until nothing remains.
+
+    The worker has not been waited for yet, so that its number is no other process's.
+    """
     names: dict[int, str] = {}
     status = -signal.SIGKILL
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -206,9 +246,9 @@ def end_all(worker: int) -> Left:
     return Left(list(names.values()), status)
 
 
-def _wait(control: socket.socket, worker: int) -> int | None:
-    """Wait for the worker's end (returns its status) or for the parent's request or end (returns
-    None)."""
+def _wait(control: socket.socket, worker: int) -> None:
+    """Wait for the worker's end, which leaves its number occupied, or for the parent's request or
+    end. Meanwhile the parent may send :data:`TERMINATE`."""
     poller = select.poll()
     poller.register(control, select.POLLIN)
     pause_ms: float | None = None
@@ -218,11 +258,16 @@ def _wait(control: socket.socket, worker: int) -> int | None:
         pause_ms = 1000 * POLL_S
     while True:
         ready = [descriptor for descriptor, _ in poller.poll(pause_ms)]
-        ended, status = os.waitpid(worker, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
+        if os.waitid(os.P_PID, worker, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
         if control.fileno() in ready:
-            return None
+            try:
+                if control.recv(len(TERMINATE)) != TERMINATE:
+                    return
+            except OSError:  # The parent is gone, without having read the report.
+                return
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(worker, signal.SIGTERM)
 
 
 def _read(path: str) -> bytes:
@@ -254,6 +299,14 @@ def _process(pid: int, stat: bytes) -> Process:
 
 def _execute(command: list[str]) -> None:
     os.execv(command[0], command)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder; neither it nor the one in which it is may be a link."""
+    with contextlib.suppress(OSError):
+        parent = os.open(Path(folder).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        shutil.rmtree(Path(folder).name, ignore_errors=True, dir_fd=parent)
+        os.close(parent)
 
 
 def _report(control: socket.socket, message: dict[str, object]) -> None:

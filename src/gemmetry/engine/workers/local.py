@@ -91,12 +91,15 @@ def start_guarded(
         OSError: it cannot be started.
     """
     control, inherited = socket.socketpair()
+    mark = os.urandom(16).hex()
     kills_before = oom_kills()
     descriptors = (inherited.fileno(), channel)
     watched = [sys.executable, *GUARDIAN, *map(str, descriptors), temporary]
     options: dict[str, Any] = {} if folder is None else {"cwd": folder}
     try:
-        with log.open("ab") as output:
+        # Not through a link: workers' output stays where it belongs.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(log, flags, 0o644), "ab") as output:
             process = subprocess.Popen(
                 [*watched, *command],
                 stdin=subprocess.DEVNULL,
@@ -104,7 +107,7 @@ def start_guarded(
                 stderr=output,
                 pass_fds=descriptors,
                 start_new_session=True,
-                env=dict(environment),
+                env={**environment, guardian.MARK: mark},
                 **options,
             )
     except BaseException:
@@ -112,7 +115,7 @@ def start_guarded(
         raise
     finally:
         inherited.close()
-    return LocalProcess(process, control, kills_before)
+    return LocalProcess(process, control, kills_before, mark)
 
 
 class LocalProcess:
@@ -122,11 +125,16 @@ class LocalProcess:
     """
 
     def __init__(
-        self, guardian_process: subprocess.Popen[bytes], control: socket.socket, kills_before: int
+        self,
+        guardian_process: subprocess.Popen[bytes],
+        control: socket.socket,
+        kills_before: int,
+        mark: str,
     ) -> None:
         """`guardian_process` ends with its worker's status; it reports over the socket `control`;
         `kills_before` is the number of processes that the system had killed for lack of memory
-        before."""
+        before; `mark` is in the environment of all."""
+        self._mark = mark
         self._guardian = guardian_process
         self._control = control
         self._kills_before = kills_before
@@ -147,6 +155,11 @@ class LocalProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def terminate(self) -> None:
+        """Send SIGTERM to the worker's group."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(guardian.TERMINATE)
+
     def end(self) -> None:
         """Have the guardian end everything; kill it if it does not."""
         if self._control.fileno() >= 0:
@@ -158,6 +171,8 @@ class LocalProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._guardian.pid, signal.SIGKILL)
             self._guardian.wait()
+        if "left" not in self._report:  # The guardian was killed, or hung.
+            self._report["left"] = guardian.end_marked(self._mark)
 
     def left_running(self) -> Sequence[str]:
         """The processes that the guardian found and ended."""

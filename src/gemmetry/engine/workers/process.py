@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from collections.abc import Collection
@@ -41,6 +40,7 @@ from gemmetry.engine.workers.protocol import (
 )
 from gemmetry.engine.workers.replies import MOST_ON_THE_WAY, ON_THE_WAY, out_of_turn
 from gemmetry.engine.workers.variables import default_variables, thread_variables
+from gemmetry.formats.files import remove
 from gemmetry.hardware.host import usable_cores
 from gemmetry.store.rows import Lane
 
@@ -259,10 +259,11 @@ class WorkerProcess:
         """Kill the worker and everything that it started; harmless if it is dead."""
         self._process.end()
         self._channel.close()
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(self._temporary, inside=self._context.temporary.parent)
         with contextlib.suppress(OSError):
             if self._log.stat().st_size == 0:
-                self._log.unlink()
+                remove(self._log, inside=self._log.parent)
 
     def _lost(self, outcome: Outcome, reason: str, *, may_be_anothers: bool = False) -> WorkerLost:
         """End the worker. Returns the exception that states how its dispatch ended."""

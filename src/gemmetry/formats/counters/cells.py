@@ -33,7 +33,7 @@ def number(text: str) -> float | None:
 @lru_cache(maxsize=4096)
 def triple(text: str) -> tuple[int, int, int] | None:
     """The sizes in ``(384, 1, 1)``; None if there are no three."""
-    found = re.findall(r"\d+", text)
+    found = re.findall(r"\d{1,18}", text)
     return (int(found[0]), int(found[1]), int(found[2])) if len(found) == 3 else None
 
 

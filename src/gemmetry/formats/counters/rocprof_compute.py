@@ -7,6 +7,7 @@ repeat the launch's description have a number behind their names.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -87,8 +88,9 @@ def _gpu(path: Path) -> Mapping[str, str]:
     beside = path.with_name(path.name.replace("pmc_perf", "sysinfo"))
     if beside == path or not beside.is_file():
         return {}
-    with open_text(beside) as text:
-        found = next(csv.DictReader(text), {})
+    found: dict[str, str] = {}
+    with open_text(beside) as text, contextlib.suppress(csv.Error, OSError):
+        found = next(csv.DictReader(text), found)
     units, simds = number(found.get("cu_per_gpu") or ""), number(found.get("simd_per_cu") or "")
     facts = {"cu_count": found.get("cu_per_gpu"), "num_xcc": found.get("num_xcd"),
              "max_waves_per_cu": found.get("max_waves_per_cu"),

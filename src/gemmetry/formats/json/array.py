@@ -46,9 +46,9 @@ decoder does would make the result depend on where a piece ends."""
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 _END = re.compile(rb"\}[ \t\r\n]*(\])[ \t\r\n]*(?=[,}\]]|\Z)")
 _SEPARATOR = re.compile(rb"[ \t\r\n,]*")
-_FIRST_KEY = re.compile(rb'\{[ \t\r\n]*"([^"\\]{1,40})"')
 _EMPTY = re.compile(rb"[ \t\r\n]*\]")
 _LONGEST_KEY = 256
+_BLANKS = rb"\s{0,4096}+"
 _LOOK_BACK = (1 << 12, 1 << 16)
 _MOST_TRIALS = 4
 _MOST_REPAIRED_BYTES = 1 << 20
@@ -85,7 +85,8 @@ class Text:
     def fill(self) -> None:
         """Read one more chunk."""
         try:
-            more = self._file.read(self.chunk_bytes)
+            # More of what is already long: each call copies the buffer.
+            more = self._file.read(max(self.chunk_bytes, len(self.buffer) // 2))
         except (OSError, EOFError, ValueError) as error:
             # A compressed file that is truncated or damaged: the data before that point are good.
             # This problem is listed before those of the content, and is never left out.
@@ -398,8 +399,10 @@ class ArrayReader(Generic[T]):
 
     def _to_array(self) -> None:
         text = self.text
-        while not text.buffer.strip() and not text.at_end and len(text.buffer) < MOST_HEAD_BYTES:
+        while not text.buffer.strip() and not text.at_end and len(text.buffer) < CHUNK_BYTES:
             text.fill()
+        if text.buffer.lstrip()[:1] not in (b"{", b"["):
+            return  # It is no JSON document, however long it is.
         if text.buffer.lstrip()[:1] == b"[":
             text.advance(text.buffer.index(b"[") + 1)
             self.head, self.found = b"", True
@@ -416,7 +419,7 @@ class ArrayReader(Generic[T]):
                     return
             if text.at_end or len(text.buffer) > MOST_HEAD_BYTES:
                 return
-            searched = self._keys.unread_from(text.buffer, structure.seen)
+            searched = self._keys.unread_from(text.buffer, searched)
             text.fill()
 
     def _keep_tail(self) -> None:
@@ -446,7 +449,9 @@ class Keys:
 
     def __init__(self, keys: Collection[str]) -> None:
         self.whole = key_pattern(keys)
-        self._begun = re.compile(rb'(?<!\\)"(?:' + _names(keys) + rb')"\s*+:?\s*+\Z')
+        self._begun = re.compile(
+            rb'(?<!\\)"(?:' + _names(keys) + rb')"' + _BLANKS + b":?" + _BLANKS + rb"\Z"
+        )
 
     def unread_from(self, text: bytes, start: int) -> int:
         """The first position (not before `start`) at which a key may begin in `text` whose ``[``
@@ -462,7 +467,7 @@ class Keys:
 def key_pattern(keys: Collection[str]) -> re.Pattern[bytes]:
     """Matches one of `keys` with the ``[`` of its array. In valid JSON it matches only keys: a
     quote within a string has a backslash before it."""
-    return re.compile(rb'(?<!\\)"(' + _names(keys) + rb')"\s*:\s*\[')
+    return re.compile(rb'(?<!\\)"(' + _names(keys) + rb')"' + _BLANKS + b":" + _BLANKS + rb"\[")
 
 
 def _names(keys: Collection[str]) -> bytes:
@@ -513,7 +518,7 @@ def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
 
 
 def _first_key(text: bytes, at: int) -> bytes:
-    found = _FIRST_KEY.match(text, at)
+    found = re.compile(rb'\{[ \t\r\n]*"([^"\\]{1,40})"').match(text, at)
     return found[1] if found else b""
 
 

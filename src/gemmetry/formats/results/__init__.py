@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.foreign_results import ForeignFile, StatedOperation
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.opening import read_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,7 @@ def read_results(path: Path, stated: StatedOperation) -> tuple[ResultFormat, For
     Raises:
         RequestError: it cannot be read, or no format recognises it.
     """
-    with open_decompressed(path) as file:
-        text = file.read().decode("utf-8", errors="replace").removeprefix("\ufeff")
+    text = read_whole(path).decode("utf-8", errors="replace").removeprefix("\ufeff")
     for form in result_formats():
         if form.recognises(text):
             return form, form.read(path, text, stated)

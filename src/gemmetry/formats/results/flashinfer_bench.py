@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from gemmetry.domain.errors import RequestError
 from gemmetry.domain.operation import Layout, Operation
 from gemmetry.domain.outcome import Outcome
 from gemmetry.formats.foreign_results import (
@@ -26,6 +27,7 @@ from gemmetry.formats.foreign_results import (
     plain_name,
     product,
 )
+from gemmetry.formats.opening import parsed_json, read_json
 from gemmetry.formats.results import ResultFormat
 
 _NAME: Final = re.compile(r"gemm_n(?P<n>\d{1,18})_k(?P<k>\d{1,18})")
@@ -54,8 +56,8 @@ def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
         if not line.strip():
             continue
         try:
-            result = _result(path, json.loads(line), stated)
-        except (json.JSONDecodeError, RecursionError):
+            result = _result(path, parsed_json(line), stated)
+        except json.JSONDecodeError:
             found.left_out(f"{path.name}:{number}", "the line is damaged or cut off")
         except ValueError as error:  # RowError, and numbers of thousands of digits
             found.left_out(f"{path.name}:{number}", error)
@@ -135,8 +137,8 @@ def _find_definition(folder: Path, name: str) -> Mapping[str, Any] | None:
     for parent in (folder, *folder.parents):
         for file in (parent / "definitions").glob(f"**/{name}.json"):
             try:
-                found = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError, RecursionError):
+                found = read_json(file)
+            except RequestError:
                 continue
             return found if isinstance(found, dict) else None
     return None

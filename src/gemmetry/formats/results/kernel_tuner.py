@@ -6,7 +6,6 @@ kernel computes. While Kernel Tuner writes a file, its last two brackets are mis
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from gemmetry.formats.foreign_results import (
     milliseconds,
     plain_name,
 )
+from gemmetry.formats.opening import parsed_json
 from gemmetry.formats.results import ResultFormat
 
 _OUTCOMES: Final = {
@@ -58,8 +58,8 @@ def _closed(text: str) -> Mapping[str, Any] | None:
     """The document of a file that is complete, or that is still open for writing."""
     for end in ("", "}}"):
         try:
-            found = json.loads(text.rstrip().rstrip(",") + end)
-        except (ValueError, RecursionError):  # damaged, or a number of thousands of digits
+            found = parsed_json(text.rstrip().rstrip(",") + end)
+        except ValueError:  # damaged, or a number of thousands of digits
             continue
         return found if isinstance(found, dict) else None
     return None

@@ -21,6 +21,7 @@ from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
 from gemmetry.domain.errors import GemmetryError, NameSyntaxError, RequestError, UnknownNameError
 from gemmetry.domain.names import print_number, split_dispatch_name
 from gemmetry.domain.record import Trait
+from gemmetry.formats.opening import MOST_TEXT_BYTES, read_whole
 
 CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
 """Module-level list of mappings, keyword -> value, used where the request specifies none."""
@@ -85,7 +86,9 @@ class KernelFacts:
     def digest(self) -> str:
         """Twelve hex digits over the file, so that an edited kernel counts as a different
         kernel."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
+        return hashlib.sha256(
+            read_whole(self.path, "the kernel", most=MOST_TEXT_BYTES)
+        ).hexdigest()[:12]
 
     def refusal(self, keywords: Iterable[str]) -> str | None:
         """Why the function cannot be called with these keywords (and the first configuration's)."""

@@ -87,7 +87,7 @@ def print_table(
         console.print()
     _print_groups(records, console, relative, marks)
     print_failures(records, console)
-    _print_footer(records, console, relative, marks, result_set.path)
+    _print_footer(records, console, relative, marks, result_set)
 
 
 def _print_columns(result_set: ResultSet, console: Console, names: Sequence[str]) -> None:
@@ -269,8 +269,9 @@ def _print_footer(
     console: Console,
     relative: Speedups | None,
     marks: RunMarks,
-    folder: str,
+    result_set: ResultSet,
 ) -> None:
+    folder = result_set.path
     console.print()
     if relative is not None and relative.means:
         means = ", ".join(
@@ -283,7 +284,7 @@ def _print_footer(
         console.print(Text(
             f"Speed relative to {best}{label}, geometric mean (operations): {means}"
         ))  # fmt: skip
-    for line in run_state_lines(marks):
+    for line in run_state_lines(marks, result_set.remarks):
         print_line(Text(line), console)
     kinds = marks.counts(records)
     if kinds:

@@ -13,7 +13,7 @@ from gemmetry.analysis.dispatches.marks import find_run_marks
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.reports.dispatches.verdict_line import verdict_line
-from gemmetry.reports.texts import first_line
+from gemmetry.reports.texts import first_line, printable
 
 _REJECTED = (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR)
 _NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
@@ -102,4 +102,4 @@ def _seconds(record: Record) -> float:
 
 def xml_text(text: str) -> str:
     """`text` without the characters that XML cannot hold."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    return printable(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))

@@ -73,7 +73,7 @@ def render_picture(
     with matplotlib.rc_context(SETTINGS):
         figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
         figure.suptitle(_title(result_set, baseline), fontsize=11)
-        figure.supxlabel(_foot(records), fontsize=9)
+        figure.supxlabel(_foot(records, result_set.remarks), fontsize=9)
         grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
         for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
             draw(axes, data)
@@ -99,11 +99,11 @@ def _mean(mean: MeanSpeedup) -> str:
     return f"{format_ratio(mean.ratio)} ({mean.problems}{marked})"
 
 
-def _foot(records: Sequence[Record]) -> str:
+def _foot(records: Sequence[Record], remarks: Sequence[str]) -> str:
     """The marks that most measurements share, and how many have marks of their own and why; "" if
     none is marked."""
     marks = find_run_marks(records)
-    lines = run_state_lines(marks)
+    lines = run_state_lines(marks, remarks)
     kinds = ", ".join(f"{count} {kind}" for kind, count in marks.counts(records).items())
     if kinds:
         measured = sum(record.measurement is not None for record in records)

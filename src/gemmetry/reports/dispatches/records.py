@@ -84,6 +84,8 @@ def to_json_document(result_set: ResultSet) -> dict[str, Any]:
         "command": result_set.command or None,
         "created": result_set.created or None,
         "experiment": result_set.path or None,
+        "planned": result_set.planned,
+        "remarks": list(result_set.remarks),
         "records": [json_value(row(record)) for record in result_set.records],
         "environments": {
             key: json_value(asdict(environment))

@@ -14,11 +14,12 @@ from rich.text import Text
 from gemmetry.analysis.dispatches.baseline import fastest, group_by_problem, problem_of
 from gemmetry.domain import units
 from gemmetry.domain.columns import COLUMNS_BY_NAME
-from gemmetry.domain.errors import EmptySelectionError, did_you_mean, nearest
+from gemmetry.domain.errors import EmptySelectionError, RequestError, did_you_mean, nearest
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, ResultSet, Verdict
+from gemmetry.formats.files import within
 from gemmetry.reports.dispatches.machine_code import EXCERPT_LINES, machine_code_excerpt
 from gemmetry.reports.dispatches.why import why_line
 from gemmetry.reports.labels import format_half_width, operation_title
@@ -341,10 +342,13 @@ def _read(folder: Path, path: str | None, what: str, console: Console) -> str | 
     if path is None or (folder / path).suffix not in _TEXT_SUFFIXES:
         return None
     try:
-        return (folder / path).read_text(encoding="utf-8", errors="replace")
+        return within(folder, path).read_text(encoding="utf-8", errors="replace")
+    except RequestError:
+        cause = "is outside of the experiment and not shown"
     except OSError as error:
-        console.print(Text(f"  the {what} cannot be read: {error.strerror}", style="yellow"))
-        return None
+        cause = f"cannot be read: {error.strerror}"
+    console.print(Text(f"  the {what} {cause}", style="yellow"))
+    return None
 
 
 def _print_lines(console: Console, what: str, first: int, lines: Sequence[str], most: int) -> None:

@@ -98,9 +98,10 @@ def _usual_width(marks: RunMarks) -> float | None:
     return max((width for width in widths if width is not None), default=None)
 
 
-def run_state_lines(marks: RunMarks) -> list[str]:
-    """One line for each device whose rows share marks, with these marks and the usual interval."""
-    lines = []
+def run_state_lines(marks: RunMarks, remarks: Sequence[str] = ()) -> list[str]:
+    """The `remarks` on what is missing, and one line for each device whose rows share marks, with
+    these marks and the usual interval."""
+    lines = [printable(remark) for remark in remarks]
     for state in marks.states.values():
         if not state.common:
             continue

@@ -67,6 +67,7 @@ def _environment(result_set: ResultSet) -> Table:
         ("", "title", result_set.title),
         ("", "command", result_set.command),
         ("", "created", result_set.created_second),
+        *(("", "remark", remark) for remark in result_set.remarks),
     ]
     for key, environment in result_set.environments.items():
         rows += [(key, name, str(cell_text(v))) for name, v in asdict(environment).items()]

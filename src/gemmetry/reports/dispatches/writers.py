@@ -115,15 +115,15 @@ def to_markdown(result_set: ResultSet, columns: Sequence[str] | None = None) -> 
     lines = table_lines(headings, rows, [column.type.is_numeric for column in table.columns])
     verdict = verdict_line(records, find_leader(result_set, marks), marks)
     parts = [f"# {escape(result_set.title)}", escape(verdict), "\n".join(lines)]
-    parts += map(escape, _notes(records, marks))
+    parts += map(escape, _notes(records, marks, result_set.remarks))
     if result_set.command:
         parts.append(f"    {printable(result_set.command).replace(chr(10), ' ')}")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _notes(records: Sequence[Record], marks: RunMarks) -> list[str]:
+def _notes(records: Sequence[Record], marks: RunMarks, remarks: Sequence[str]) -> list[str]:
     """The marks that most rows share, and what ``!`` means."""
-    notes = run_state_lines(marks)
+    notes = run_state_lines(marks, remarks)
     if kinds := marks.counts(records):
         count = sum(bool(marks.of(record)) for record in records)
         kinds_shown = ", ".join(f"{number} {kind}" for kind, number in kinds.items())

@@ -25,7 +25,7 @@ from gemmetry.reports.history.rows import (
     undecided_text,
 )
 from gemmetry.reports.pages import embed_json, page_templates, template_text
-from gemmetry.reports.tables.files import write_atomically
+from gemmetry.reports.tables.files import write_atomically, written_together
 from gemmetry.reports.texts import printable
 
 _A_FILE = 50
@@ -46,6 +46,7 @@ _USUAL = 20
 _STYLES = ("report.css", "history.css")
 
 
+@written_together()
 def write_site(check: HistoryCheck, folder: Path, title: str) -> None:
     """Write the site to `folder`: ``index.html``, and the files of ``points/``.
 

@@ -38,6 +38,7 @@ from gemmetry.reports.sweeps.figures import (
     split_figure,
 )
 from gemmetry.reports.sweeps.sentences import answers
+from gemmetry.reports.tables.files import files_in
 from gemmetry.reports.texts import cut
 
 PLOTS = "plots"
@@ -245,7 +246,7 @@ def _written(folder: Path | None) -> dict[str, bytes]:
     """The plots in the folder of an analysis."""
     if folder is None:
         return {}
-    return {path.name: path.read_bytes() for path in sorted((folder / PLOTS).glob("*.png"))}
+    return {name: path.read_bytes() for name, path in files_in(folder / PLOTS, ".png").items()}
 
 
 def _analysis_folder(sweep: LabelledSweep) -> Path | None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.tables import Column, Table
+from gemmetry.formats.opening import why_unreadable
 from gemmetry.reports.tables.cells import cell_text
 from gemmetry.reports.texts import printable
-from gemmetry.specs.text_file import why_unreadable
 
 _FORMULA = re.compile("[\\s\x00-\x1f\ufeff\u200b-\u200f]*[-=+@\uff0d\uff1d\uff0b\uff20]|[\t\r\n]")
 """Beginnings with which a spreadsheet evaluates a cell (OWASP, "CSV Injection"): signs, including

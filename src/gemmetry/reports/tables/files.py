@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.formats.files import write_whole
+from gemmetry.formats.files import completed, sync, write_whole
 
 _HINTS = {
     errno.ENOSPC: "The disk is full; free some space and write it again.",
@@ -18,6 +22,58 @@ _HINTS = {
     errno.EPERM: "Choose a folder that you may write to.",
     errno.EROFS: "The file system is read-only; choose another folder.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Files that are written and have no name yet."""
+
+    stack: ExitStack = field(default_factory=ExitStack)
+    written: dict[Path, Path] = field(default_factory=dict)
+    """File -> where its content is."""
+
+    def write(self, target: Path, content: bytes) -> None:
+        if target not in self.written:
+            self.written[target] = self.stack.enter_context(completed(target))
+        self.written[target].write_bytes(content)
+        sync(self.written[target])  # A full disk shows by then, and a rename takes no space.
+
+
+_TOGETHER: ContextVar[_Together | None] = ContextVar("together", default=None)
+
+
+@contextmanager
+def written_together() -> Iterator[None]:
+    """Files that :func:`write_atomically` writes within the block belong together: they get their
+    names at its end, or, after an error, none of them does and older ones are unchanged.
+
+    Raises:
+        StorageError: as :func:`write_atomically`; the message adds that nothing was replaced.
+    """
+    if _TOGETHER.get() is not None:
+        yield
+        return
+    together = _Together()
+    token = _TOGETHER.set(together)
+    try:
+        with together.stack:
+            yield
+    except StorageError as error:
+        unchanged = "None of the files that belong together was replaced."
+        raise StorageError(error.message, hint=f"{error.hint} {unchanged}") from error
+    finally:
+        _TOGETHER.reset(token)
+
+
+def files_in(folder: Path, suffix: str) -> dict[str, Path]:
+    """The files with a suffix in `folder` by name, and where the content of each is: also of those
+    that are being written together."""
+    found = {path.name: path for path in sorted(folder.glob(f"[!.]*{suffix}"))}
+    together = _TOGETHER.get()
+    for target, temporary in together.written.items() if together is not None else ():
+        if target.parent == folder.resolve() and target.suffix == suffix:
+            found[target.name] = temporary
+    return dict(sorted(found.items()))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -38,7 +94,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         # A symbolic link keeps its target.
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, content, durable=True)
+        together = _TOGETHER.get()
+        if together is not None:
+            together.write(target, content)
+        else:
+            write_whole(target, content, durable=True)
     except OSError as error:
         raise not_written(path, error) from error
 

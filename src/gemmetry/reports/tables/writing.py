@@ -11,7 +11,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.reports.extras import check_installed
 from gemmetry.reports.tables.csv import csv_text
-from gemmetry.reports.tables.files import write_atomically
+from gemmetry.reports.tables.files import write_atomically, written_together
 from gemmetry.reports.tables.frames import parquet
 from gemmetry.reports.tables.html import html_page
 from gemmetry.reports.tables.json import json_file
@@ -90,6 +90,7 @@ def is_folder(path: Path) -> bool:
         return not path.suffix
 
 
+@written_together()
 def write_tables(tables: Sequence[Table], path: Path) -> None:
     """Write the tables to `path`, whole or not at all, in the format of its suffix. A workbook
     gets a sheet for each table, and a folder (see :func:`is_folder`) a CSV file for each.

@@ -9,7 +9,7 @@ from pathlib import Path
 from gemmetry.analysis.traces.report import TraceReport
 from gemmetry.domain.errors import RequestError
 from gemmetry.reports.extras import check_installed
-from gemmetry.reports.tables.files import check_writable, write_atomically
+from gemmetry.reports.tables.files import check_writable, write_atomically, written_together
 from gemmetry.reports.tables.writing import is_folder
 from gemmetry.traces import TRACE_SCHEMA_VERSION
 
@@ -48,10 +48,11 @@ def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
     if is_folder(path):
         from gemmetry.reports.tables.csv import csv_lines
 
-        for table in report.tables:
-            rows = ([str(v) if isinstance(v, bool) else v for v in row] for row in table.rows)
-            text = csv_lines([table.names, *rows])
-            write_atomically(path / f"{table.name}.csv", text.encode("utf-8", "replace"))
+        with written_together():
+            for table in report.tables:
+                rows = ([str(v) if isinstance(v, bool) else v for v in row] for row in table.rows)
+                text = csv_lines([table.names, *rows])
+                write_atomically(path / f"{table.name}.csv", text.encode("utf-8", "replace"))
         return
     match path.suffix.lower():
         case ".xlsx":

@@ -10,7 +10,13 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from gemmetry.domain.errors import NameSyntaxError, RequestError, SpecError, UnknownNameError
+from gemmetry.domain.errors import (
+    MOST_MISTAKES,
+    NameSyntaxError,
+    RequestError,
+    SpecError,
+    UnknownNameError,
+)
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import MatmulShape, Shape
 from gemmetry.specs.operations.ranges import split_list
@@ -20,6 +26,7 @@ from gemmetry.specs.operations.tuning_files import (
     tunable_op_row,
 )
 from gemmetry.specs.text_file import read_text_file
+from gemmetry.specs.yaml_text import yaml_nodes
 
 _HINT = (
     "Write MxNxK (768x512x1024), BxMxNxK, NxHxWxC_RxSxF for conv2d, a preset's name, "
@@ -172,6 +179,8 @@ def read_shapes(path: Path) -> list[Shape]:
     mistakes: list[str] = []
     logged = logged_rows(text)
     for line, row in reader(text, path) if logged is None else logged:
+        if len(mistakes) > MOST_MISTAKES:
+            break
         try:
             shapes.append(parse_shape(row if isinstance(row, str) else _named_shape(row)))
         except RequestError as error:
@@ -254,14 +263,7 @@ def _named_shape(named: Mapping[str, str]) -> str:
 
 
 def _yaml_rows(text: str, path: Path) -> list[tuple[int, _Row]]:
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-        raise SpecError([f"{path}:{place}: not YAML: {error.problem}"], hint=_HINT) from error
-    except yaml.YAMLError as error:
-        raise SpecError([f"{path}:1:1: not YAML: {error}"], hint=_HINT) from error
+    root = yaml_nodes(text, str(path))
     if root is None:
         return []
     if not isinstance(root, yaml.SequenceNode):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -43,6 +45,11 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def key(self) -> tuple[str, str, str, str, str]:
         """What the points of one series have in common, within a device class."""
         return (self.provider, self.dispatch, self.target, self.distribution, self.regime)
+
+
+def points_digest(points: Sequence[HistoryPoint]) -> str:
+    """Twelve hexadecimal digits over the points of a run."""
+    return hashlib.sha256(msgspec.json.encode(points)).hexdigest()[:12]
 
 
 class HistoryRun(msgspec.Struct, frozen=True, kw_only=True):

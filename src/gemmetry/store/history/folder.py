@@ -19,7 +19,7 @@ import msgspec
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.formats.files import sync
-from gemmetry.store.history.entries import SCHEMA, Annotation, HistoryRun
+from gemmetry.store.history.entries import SCHEMA, Annotation, HistoryRun, points_digest
 from gemmetry.store.lock import FolderLock
 
 ANNOTATIONS = "annotations.jsonl"
@@ -189,6 +189,10 @@ def _lines(path: Path, kind: type[_T], problems: list[str]) -> Iterator[_T]:
             problems.append(f"{path.name}:{number} was skipped: {_cause(line, error, is_half)}")
             continue
         if entry.schema == SCHEMA:
+            if isinstance(entry, HistoryRun) and entry.digest != points_digest(entry.points):
+                problems.append(f"{path.name}:{number} was skipped: its points do not agree with "
+                                "their digest: they were changed or damaged")  # fmt: skip
+                continue
             yield entry
         else:
             problems.append(f"{path.name}:{number} was skipped: {_foreign(entry.schema)}")

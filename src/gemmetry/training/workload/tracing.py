@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmetry.formats.files import remove
 from gemmetry.observers.torch_profiler import KINETO_SUFFIX, METADATA_KEY
 from gemmetry.training.keys import ProfilingKeys
 from gemmetry.training.workload.files import whole_file
@@ -100,4 +101,4 @@ def _export(profiler: Any, path: Path) -> None:
             with gzip.open(path, "wb", compresslevel=_COMPRESSION) as file:
                 shutil.copyfileobj(trace, file, _CHUNK_BYTES)
     finally:
-        plain.unlink(missing_ok=True)
+        remove(plain, inside=path.parent)

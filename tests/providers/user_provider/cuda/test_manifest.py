@@ -160,11 +160,11 @@ def test_a_kernel_that_the_source_lacks_is_named_with_those_it_has(write, tmp_pa
 def test_a_manifest_that_cannot_be_read_is_named(write, tmp_path, monkeypatch) -> None:
     text = write()
 
-    def refused(path, **_):
+    def refused(path, *_arguments, **_options):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", refused)
-    with pytest.raises(RequestError, match=r"cannot read .*k\.toml: Permission denied"):
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(RequestError, match=r"k\.toml.* permission"):
         load_manifest(text)
 
 

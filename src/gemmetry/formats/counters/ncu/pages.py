@@ -11,7 +11,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu.details_page import read_details_page
 from gemmetry.formats.counters.ncu.raw_page import read_raw_page
-from gemmetry.formats.opening import open_text
+from gemmetry.formats.opening import LONGEST_FIELD, open_text
 
 _HEADER = re.compile(r'(?=.*"?\bKernel Name\b)"?ID"?,')
 _LONG = {"Metric Name", "Metric Value"}
@@ -63,23 +63,27 @@ def _numbered(text: Iterator[str], problems: list[str]) -> Iterator[tuple[int, s
 
 def _rows(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Lines of which each has a whole row: a name in quotes may have line breaks."""
-    start, row = 0, ""
+    start, parts, quotes, length = 0, list[str](), 0, 0
     for number, line in lines:
-        if row and not _ROW.match(line):
-            row += line
-        else:
-            if row:  # It was cut, and the next one is whole.
-                yield start, row
-            start, row = number, line
-        if row[0] != '"' or row.count('"') % 2 == 0:
-            yield start, row
-            row = ""
-    if row:
-        yield start, row
+        if parts and (_ROW.match(line) or length > LONGEST_FIELD):  # It was cut.
+            yield start, "".join(parts)
+            parts = []
+        if not parts:
+            start, quotes, length = number, 0, 0
+        parts.append(line)
+        quotes, length = quotes + line.count('"'), length + len(line)
+        if parts[0][0] != '"' or quotes % 2 == 0:
+            yield start, "".join(parts)
+            parts = []
+    if parts:
+        yield start, "".join(parts)
 
 
 def _columns(line: str) -> list[str]:
     """The names in the header of a table; [] for another line."""
     if not _HEADER.match(line):
         return []
-    return [name.strip() for name in next(csv.reader([line.rstrip("\r\n")]))]
+    try:
+        return [name.strip() for name in next(csv.reader([line.rstrip("\r\n")]))]
+    except csv.Error:
+        return []

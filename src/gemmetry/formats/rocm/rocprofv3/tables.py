@@ -27,7 +27,6 @@ TABLES = (
 
 ROWS_A_BLOCK = 50_000
 
-_LONGEST_FIELD = 64 << 20
 _MOST_PROBLEMS = 100
 _FILE = re.compile(rf"(?P<prefix>.*?)_?(?P<table>{'|'.join(TABLES)})\.csv(?P<packed>\.gz|\.zst)?\Z")
 
@@ -103,7 +102,6 @@ def chosen_rows(block: RowBlock, rows: list[int]) -> RowBlock:
 
 
 def _blocks(text: Iterable[str]) -> Iterator[RowBlock]:
-    csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(text)
     problems: list[TraceProblem] = []
     names: list[str] | None = None

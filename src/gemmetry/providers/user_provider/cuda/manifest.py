@@ -22,6 +22,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Signature
 from gemmetry.domain.record import Trait
 from gemmetry.domain.units import counted
+from gemmetry.formats.opening import read_whole
 from gemmetry.providers.user_provider.cuda.arguments import (
     FACTORS,
     MAP_KEYS,
@@ -35,6 +36,7 @@ from gemmetry.providers.user_provider.cuda.arguments import (
 )
 from gemmetry.providers.user_provider.cuda.expressions import Expression, parse_expression
 from gemmetry.providers.user_provider.kernel import name_configurations
+from gemmetry.specs.text_file import read_text_file
 
 SIZES = ("M", "N", "K", "BATCH", "SLICES")
 """Names of an operation's sizes in expressions."""
@@ -101,7 +103,7 @@ class CudaManifest:
         digest = hashlib.sha256()
         headers = headers_of(self.path) if self.cubin is None else []
         for path in (self.path, manifest_path(self.path), *headers):
-            digest.update(path.read_bytes())
+            digest.update(read_whole(path, "the kernel's file"))
         return digest.hexdigest()[:12]
 
     def computes(self, signature: Signature) -> bool:
@@ -180,14 +182,13 @@ def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
             hint=f"Write {path.name} with a table [{entry}]: {_EXAMPLE}.",
         )
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = read_text_file(path, "the manifest", hint="See docs/my-kernel.md.")
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RequestError(
             f"the manifest {path} is not valid TOML: {error}",
             hint="`gemmetry help my-kernel` shows a manifest.",
         ) from None
-    except OSError as error:
-        raise _unreadable(error) from None
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     if stray := [name for name in document if name not in tables]:
         raise RequestError(
@@ -195,12 +196,6 @@ def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
             hint=f"Write [{entry}] above it.",
         )
     return tables
-
-
-def _unreadable(error: OSError) -> RequestError:
-    return RequestError(
-        f"cannot read {error.filename}: {error.strerror}", hint="Check its permissions."
-    )
 
 
 def _contents(source: Path, entry: str) -> CubinContents | None:
@@ -211,10 +206,8 @@ def _contents(source: Path, entry: str) -> CubinContents | None:
         UnknownNameError: it has no such kernel.
     """
     try:
-        data = source.read_bytes()
+        data = read_whole(source, "the kernel")
         contents = read_cubin(data) if source.suffix == MACHINE_CODE else None
-    except OSError as error:
-        raise _unreadable(error) from None
     except CubinError as error:
         raise RequestError(
             f"{source.name} is not machine code for NVIDIA GPUs: {error}",
@@ -233,7 +226,7 @@ def entries_of(source: Path) -> list[str]:
     """Names of functions that the source declares as ``__global__``."""
     plain = re.sub(
         r"__(launch_bounds|cluster_dims|block_size)__\s*\([^)]*\)", "",
-        source.read_text(errors="replace"),
+        read_whole(source, "the kernel").decode(errors="replace"),
     )  # fmt: skip
     return re.findall(r"__global__[\w\s]*?(\w+)\s*\(", plain)
 

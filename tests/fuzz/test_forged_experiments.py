@@ -1,0 +1,273 @@
+"""Experiments that someone has forged or damaged: nothing outside of them is removed, written or
+shown."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gemmetry
+from gemmetry.cli.main import run
+from gemmetry.domain.errors import RequestError
+from gemmetry.formats.files import remove, within
+from gemmetry.store.experiment import Experiment
+
+PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "experiment"
+    assert run([*PROFILE, "--experiment", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def forged(made, tmp_path, monkeypatch):
+    """A copy of an experiment, next to a folder with a file that is precious."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made, tmp_path / "experiment")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "precious.txt").write_text("precious")
+    return tmp_path / "experiment"
+
+
+def edit_records(folder, change):
+    """Apply `change` to the document of each record."""
+    with sqlite3.connect(folder / "journal.sqlite") as journal:
+        for number, text in journal.execute("SELECT id, document FROM records").fetchall():
+            document = json.loads(text)
+            change(document)
+            changed = (json.dumps(document).encode(), number)
+            journal.execute("UPDATE records SET document = ?, crc = NULL WHERE id = ?", changed)
+    journal.close()
+
+
+@pytest.mark.parametrize("name", ["temporary", "previous", "lock", "artifacts/logs", "references"])
+@pytest.mark.parametrize("command", [("--shapes", "16x16x16"), ("--fresh",)])
+def test_links_out_of_an_experiment_lose_nothing(forged, name, command):
+    place = forged / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    outside = forged.parent / "outside"
+    place.symlink_to(outside / "precious.txt" if name == "lock" else outside)
+    run([*PROFILE, *command, "--experiment", str(forged)])
+    assert (outside / "precious.txt").read_text() == "precious"
+    assert sorted(path.name for path in outside.iterdir() if path.stat().st_size == 0) == []
+
+
+def test_a_forged_manifest_of_traces_removes_nothing(forged):
+    (forged / "traces_matmul").mkdir()
+    entry = {"number": 1, "folder": "traces_matmul/../../outside", "device": "null:0",
+             "provider": "null", "dispatch": "matmul_64x64x64_f32t_f32t_f32t_default"}  # fmt: skip
+    manifest = {"schema_version": 1, "configurations": [entry]}
+    (forged / "traces_matmul" / "manifest.json").write_text(json.dumps(manifest))
+    from gemmetry.domain.errors import JournalDamagedError
+    from gemmetry.store.trace_manifest import TraceManifest
+
+    with pytest.raises(JournalDamagedError):
+        TraceManifest(forged)
+
+
+def test_stored_paths_that_leave_the_folder_are_not_followed(forged, capsys):
+    secret = forged.parent / "outside" / "secret.txt"
+    secret.write_text("the secret")
+    (forged / "link.txt").symlink_to(secret)
+    for path in (str(secret), "../outside/secret.txt", "link.txt"):
+        edit_records(forged, lambda record, path=path: record["facts"].update(source_path=path))
+        assert run(["show", str(forged), "*64x64x64*fast"]) == 0
+        assert "the secret" not in capsys.readouterr().out
+    assert run(["merge", str(forged), str(forged), "--into", "merged/first"]) == 0
+    counters = {"folder": "../../outside", "metric_set": "x", "launches": 1, "passes": 1}
+    edit_records(forged, lambda record: record.update(counters=counters))
+    assert run(["merge", str(forged), str(forged), "--into", "merged/experiment"]) == 2
+    assert sorted(path.name for path in secret.parent.iterdir()) == ["precious.txt", "secret.txt"]
+
+
+@pytest.mark.parametrize("stored", ["/etc/passwd", "../x", "a/../../x", "link/x", "a\0b"])
+def test_only_paths_within_a_folder_are_joined(tmp_path, stored):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link").symlink_to(tmp_path)
+    with pytest.raises(RequestError):
+        within(tmp_path / "folder", stored)
+    assert within(tmp_path / "folder", "a/b") == tmp_path / "folder" / "a" / "b"
+
+
+def test_removal_never_follows_a_link(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside / "tree" / "below", outside):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x")
+    (inside / "tree" / "link").symlink_to(outside)
+    (inside / "link").symlink_to(outside)
+    for path in (inside / "link" / "file", inside / ".." / "outside", outside / "file"):
+        with pytest.raises(OSError):
+            remove(path, inside=inside)
+    remove(inside / "link", inside=inside)
+    remove(inside / "tree", inside=inside)
+    remove(inside / "absent" / "file", inside=inside)
+    assert list(inside.iterdir()) == []
+    assert (outside / "file").read_text() == "x"
+
+
+def change_byte(path, find, place, to):
+    """Change one byte at `place` behind the only occurrence of `find`."""
+    content = bytearray(path.read_bytes())
+    at = content.index(find) + len(find) + place
+    content[at : at + 1] = to if content[at : at + 1] != to else b"8"
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("find", [b'"median_ns":', b'"min_ns":', b'"flops":'])
+def test_a_changed_digit_is_named_and_the_same_command_measures_again(forged, capfd, find):
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        journal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    journal.close()
+    change_byte(forged / "journal.sqlite", find, 0, b"9")
+    for options in ([], ["--json"], ["-o", "report.md", "--format", "none"]):
+        assert run(["report", str(forged), *options]) == 0
+        out, err = capfd.readouterr()
+        shown = out + err + (Path("report.md").read_text() if options[:1] == ["-o"] else "")
+        assert "1 damaged" in shown and "3 of 4 planned" in shown, options
+    assert run([*PROFILE, "--experiment", str(forged)]) == 0
+    assert "measured again: matmul_" in capfd.readouterr().err
+    assert run(["report", str(forged)]) == 0
+    out, _ = capfd.readouterr()
+    assert "damaged" not in out and "4 dispatches: 4 ok" in out
+
+
+def test_no_bit_of_a_write_ahead_log_changes_results_unnoticed(made, tmp_path):
+    """A process that was killed leaves its log; SQLite drops what is behind a wrong checksum."""
+    killed = tmp_path / "killed"
+    shutil.copytree(made, killed)
+    with sqlite3.connect(killed / "journal.sqlite", isolation_level=None) as journal:
+        journal.execute("PRAGMA journal_mode=WAL")
+        rows = journal.execute("SELECT * FROM records").fetchall()
+        journal.execute("DELETE FROM records")
+        journal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for row in rows:
+            journal.execute(f"INSERT INTO records VALUES({', '.join('?' * len(row))})", row)
+        copies = {name: (killed / name).read_bytes()
+                  for name in ("journal.sqlite", "journal.sqlite-wal")}  # fmt: skip
+    journal.close()
+
+    def stored(log):
+        for name in ("journal.sqlite-shm", "journal.sqlite-wal"):
+            (killed / name).unlink(missing_ok=True)
+        (killed / "journal.sqlite").write_bytes(copies["journal.sqlite"])
+        (killed / "journal.sqlite-wal").write_bytes(log)
+        with Experiment.open(killed) as experiment:
+            return [record.dispatch for record in experiment.records()], experiment.remarks()
+
+    whole = copies["journal.sqlite-wal"]
+    every, remarks = stored(whole)
+    assert (len(every), remarks) == (4, [])
+    assert len(stored(whole[: len(whole) // 2])[0]) < 4
+    random = np.random.default_rng(7)
+    places = [*range(0, 56, 3), *random.integers(len(whole), size=60).tolist()]
+    for place in places:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << (place % 8)
+        found, remarks = stored(bytes(changed))
+        assert found == every or "log is damaged" in str(remarks), place
+
+
+REMOVING = {"unlink", "rmtree", "rmdir", "remove", "removedirs"}
+
+
+def test_what_is_removed_goes_through_one_function():
+    """Except for the guardian, which imports nothing of gemmetry, and folders that are removed
+    only if they are empty; the agents' protocol has its own folders."""
+    root = Path(gemmetry.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                continue
+            of = call.func.value
+            name, owner = call.func.attr, of.id if isinstance(of, ast.Name) else ""
+            if name in REMOVING and (name != "remove" or owner == "os"):
+                found.add((path.relative_to(root).as_posix(), name))
+    agents = {one for one in found if one[0].startswith("engine/agents/")}
+    assert found - agents == {
+        ("formats/files.py", "unlink"), ("formats/files.py", "rmtree"),
+        ("engine/workers/guardian.py", "rmtree"), ("store/experiment.py", "rmdir"),
+    }  # fmt: skip
+
+
+HOSTILE = "\x1b[31m\x1b]0;owned\x07\x9b31m\u202e<img src=x onerror=alert(1)>[link](javascript:1)"
+COMMANDS = (
+    "report {e}", "show {e}", "compare {e} {e}", "report {e} --json", "show {e} --json",
+    "report {e} -o out.md", "report {e} -o out.csv", "report {e} -o out.html",
+    "report {e} -o o.xml", "report {e} -o out.json", "compare {e} {e} -o c.md",
+    "compare {e} {e} -o c.html", "compare {e} {e} -o c.csv", "history add {e} --store h",
+    "history show --store h",
+    "history check --store h", "history check --store h -o check.md", "merge {e} {e} --into m",
+    "history check --store h -o check.xml", "history site --store h -o site",
+    "dispatcher build {e} -o t.json", "profile --providers null --shapes 8x8x8 --experiment {e}",
+    "tune --simulate {e}", "dispatcher evaluate {e}",
+)  # fmt: skip
+
+
+def hostile_texts(value, key=""):
+    """`value` with its texts made hostile; what decides how a file is read stays."""
+    if isinstance(value, dict):
+        return {name: hostile_texts(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [hostile_texts(one, key) for one in value]
+    fixed = {
+        "provider",
+        "outcome",
+        "status",
+        "operation",
+        "method",
+        "environment_id",
+        "stage",
+        "target",
+    }
+    return f"{value}{HOSTILE}" if isinstance(value, str) and key not in fixed else value
+
+
+def test_hostile_names_stay_inactive_wherever_they_are_printed(forged, capfd):
+    """No control or bidirectional character reaches a terminal or a text, and no HTML a page or
+    Markdown."""
+    edit_records(forged, lambda record: record.update(hostile_texts(dict(record))))
+    manifest = json.loads((forged / "manifest.json").read_text())
+    manifest["name"] += HOSTILE
+    manifest["commands"] = [HOSTILE]
+    (forged / "manifest.json").write_text(json.dumps(manifest))
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        for key, text in journal.execute("SELECT id, document FROM environments").fetchall():
+            changed = json.dumps(hostile_texts(json.loads(text)))
+            journal.execute("UPDATE environments SET document = ? WHERE id = ?", (changed, key))
+        journal.execute("UPDATE records SET dispatch = dispatch || ?, crc = NULL", (HOSTILE,))
+    journal.close()
+    for line in COMMANDS:
+        status = run([word.format(e=forged) for word in line.split()])
+        out, err = capfd.readouterr()
+        assert status in (0, 1, 2, 3), (line, err)
+        if "--json" not in line:
+            check_inactive(out, line, "")
+        check_inactive(err, line, "")
+    for path in Path.cwd().rglob("*"):
+        if path.suffix in (".md", ".csv", ".html", ".xml") and path.is_file():
+            check_inactive(path.read_text(encoding="utf-8"), path.name, path.suffix)
+
+
+def check_inactive(text, where, suffix):
+    for character in "\x1b\x07\x9b\u202e":
+        assert character not in text, (where, text[max(0, text.index(character) - 200) :][:400])
+    if suffix in (".html", ".md"):
+        lines = text.split("\n")
+        # Lines of a block of code are not read as HTML in Markdown.
+        shown = "\n".join(one for one in lines if suffix == ".html" or not one.startswith("    "))
+        at = shown.find("<img src=x")
+        assert at < 0, (where, shown[max(0, at - 200) : at + 100])

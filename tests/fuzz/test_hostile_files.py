@@ -1,0 +1,177 @@
+"""Files that no reader expects, given to every command that reads a file.
+
+A command with a new argument or option that is a path fails the first test until it is registered
+here, as a reader or as a path that is only written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gemmetry.cli.main import run
+from gemmetry.cli.usage import _commands
+
+DRY = "--dry-run --providers null"
+SHAPE = "--shapes 8x8x8 --providers null"
+READERS = {
+    "profile --spec": (f"profile {DRY} --spec FILE.yaml", f"profile {DRY} --spec FILE.json"),
+    "profile --shapes": tuple(f"profile {DRY} --shapes FILE{end}" for end in (".csv", ".yaml",
+                                                                              ".txt")),
+    "profile --kernel": ("profile --dry-run --shapes 8x8x8 --kernel FILE.cu:f",
+                         "profile --dry-run --shapes 8x8x8 --kernel FILE.cubin:f"),
+    "list operations --spec": ("list operations --spec FILE.yaml",),
+    "tune --simulate": ("tune --simulate FILE.json",),
+    "trace summary files": ("trace summary FILE.json", "trace summary FILE.xlsx",
+                            "trace summary FILE_kernel_trace.csv", "trace summary FILE.db"),
+    "trace gemms files": ("trace gemms FILE.json --json",),
+    "trace shapes files": ("trace shapes FILE.json",),
+    "trace collectives files": ("trace collectives FILE.json",),
+    "trace report files": ("trace report FILE.json -o report.md",),
+    "sweep run --config": ("sweep run --dry-run -o sweep --config FILE.yaml",),
+    "sweep run --rocprof-input": ("sweep run --dry-run -o sweep --rocprof-input FILE.yaml",
+                                  "sweep run --dry-run -o sweep --rocprof-input FILE.json"),
+    "sweep analyze folder": ("sweep analyze FILE",),
+    "sweep compare sweeps": ("sweep compare FILE.json FILE.json",),
+    "sweep tuner-config folder": ("sweep tuner-config FILE",),
+    "sweep rocprof-input --from": ("sweep rocprof-input --from FILE.csv -o o.yaml",),
+    "counters import files": tuple(f"counters import FILE{end}" for end in (
+        ".csv", ".json", ".ncu-rep", ".db", "_counter_collection.csv")),
+    "counters diagnose reports": ("counters diagnose FILE.csv",),
+    "counters compare reports": ("counters compare FILE.csv FILE.csv",),
+    "dispatcher build experiments": ("dispatcher build FILE -o t.json",),
+    "dispatcher show table": ("dispatcher show FILE.json",),
+    "dispatcher evaluate experiment": ("dispatcher evaluate FILE",),
+    "kernels ladder folder": ("kernels ladder FILE",),
+    "report experiment": ("report FILE",),
+    "show experiment": ("show FILE",),
+    "merge experiments": ("merge FILE FILE --into into",),
+    "import files": tuple(f"import FILE{end} --into into" for end in (".csv", ".json", ".jsonl")),
+    "import --like": ("import FILE --into into --like FILE",),
+    "history add experiments": ("history add FILE --store store",),
+    "history add --store": ("history add FILE --store FILE",),
+    "history show --store": ("history show --store FILE",),
+    "history check --store": ("history check --store FILE",),
+    "history annotate --store": ("history annotate x --store FILE --run x --text y",),
+    "history site --store": ("history site --store FILE -o site",),
+    "compare experiments": ("compare FILE FILE",),
+    "cache clear paths": ("cache clear FILE",),
+    "profile --experiment": (f"profile {SHAPE} --experiment FILE",),
+    "profile --generated-dir": (f"generate {SHAPE} --generated-dir FILE",),
+    "profile --output": (f"profile {SHAPE} --experiment e --append -o FILE.csv",),
+}  # fmt: skip
+"""Command and parameter -> what to try, with the file as FILE."""
+
+ALSO = {
+    "--spec", "--output", "--into", "--html", "--save-spec", "--kernel", "--experiment", "--table",
+    "--generated-dir", "--iree-bin-dir", "--token-file", "--base-path", "--sweep-dir",
+    "--tracelens-path", "--input-csv", "--csv-path", "--sweep1", "--sweep2",
+}  # fmt: skip
+"""Options that several commands have and one function reads, or that are only written."""
+
+DEEP = 20_000
+FILES: dict[str, bytes | Callable[[Path], object]] = {
+    "empty": b"",
+    "bytes": bytes(range(256)) * 9,
+    "not UTF-8": b"\xff\xfea: 1\n",
+    "nested": b"[" * DEEP + b"]" * DEEP,
+    "nested without end": b'{"a":' * DEEP,
+    "nested in a key": b'{"version":1,"traceEvents":[],"cache":' + b"[" * DEEP,
+    "blocks": b"".join(b" " * depth + b"a:\n" for depth in range(600)),
+    "digits": b'{"version":' + b"9" * 5000 + b',"schema_version":' + b"9" * 5000 + b"}",
+    "infinity": b'{"version":1,"parameters":{"a":{}},"operations":{"x":[[0,Infinity,1,1]]}}',
+    "another value": b"null",
+    "surrogate": b'{"a":"\\ud800"}',
+    "aliases": b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
+        b"%c: &%c [%s]\n" % (98 + i, 98 + i, b",".join([b"*%c" % (97 + i)] * 9)) for i in range(9)),
+    "many aliases": b"jobs: [&a {pmc: [x]}" + b",*a" * 120_000 + b"]\n",
+    "alias of itself": b"a: &a [*a]\n",
+    "tag": b'a: !!python/object/apply:os.system ["true"]\n',
+    "keys": b"".join(b"k%d: 1\n" % i for i in range(500)),
+    "long field": b'"ID","Kernel Name","m","n","k"\n"1","' + b"x" * 200_000 + b'",1,1,1\n',
+    "long head": b'"ID","Kernel Name","' + b"x" * 200_000 + b'"\n"1","k","1"\n',
+    "open quote": b'"ID","Kernel Name","Metric Name","Metric Value"\n"1","' + b"k\n" * 100_000,
+    "open quote, rocprof": b'"Kind","Agent_Id","Queue_Id","Kernel_Name","Start_Timestamp",'
+                           b'"End_Timestamp"\n"K",1,1,"' + b"x\n" * 100_000,
+    "lines": b"\n" * 300_000,
+    "blanks": b" " * 1_000_000,
+    "no lines": b"x" * 1_000_000,
+    "text": b"abcdefg\n" * 100_000,
+    "begun": b'{"traceEvents":[' + b'{"a":' * 100_000,
+    "a string": b'{"a":"' + b"x" * 1_000_000,
+    "zeros": gzip.compress(bytes(20 << 20)),
+    "blanks compressed": gzip.compress(b'{"traceEvents":[' + b" " * (20 << 20)),
+    "cut": gzip.compress(os.urandom(100_000))[:5000],
+    "magic of gzip": b"\x1f\x8b\x08",
+    "magic of zstd": b"\x28\xb5\x2f\xfd" + bytes(20),
+    "magic of zip": b"PK\x03\x04" + bytes(100),
+    "magic of SQLite": b"SQLite format 3\0" + bytes(200),
+    "magic of ELF": b"\x7fELF" + b"\xff" * 300,
+    "lines of JSON": b'{"definition":"../x","workload":{}}\n' + b"[" * DEEP,
+    "a tuner's": b'{"tune_params_keys":[],"cache":{"a":{"time":' + b"9" * 5000 + b"}}}",
+    "pipe": os.mkfifo,
+    "loop": lambda path: path.symlink_to(path),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "itself": lambda path: path.symlink_to("/proc/self/mem"),
+    "missing": lambda _path: None,
+}  # fmt: skip
+MOST_SECONDS = 60
+"""Of one command, for a machine that is busy; each takes less than a second otherwise."""
+
+
+def test_every_path_is_registered():
+    """The keys of READERS are those of all commands, but for what many have in common."""
+    unknown = []
+    for words, command in _commands():
+        for parameter in getattr(command, "params", ()):
+            if type(parameter.type).__name__ != "TyperPath" or parameter.opts[0] in ALSO:
+                continue
+            name = f"{words.removeprefix('gemmetry ')} {parameter.opts[0]}"
+            if name not in READERS:
+                unknown.append(name)
+    assert unknown == []
+
+
+@contextlib.contextmanager
+def limited():
+    def late(*_):
+        raise TimeoutError("it takes too long")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_file_ends_a_command_but_with_a_sentence(reader, tmp_path, monkeypatch, capfd):
+    """Never a traceback, never without end, and never the status of a regression alone."""
+    monkeypatch.chdir(tmp_path)
+    for line in READERS[reader]:
+        end = line.partition("FILE")[2].partition(" ")[0].partition(":")[0]
+        for number, (name, content) in enumerate(FILES.items()):
+            if not end and isinstance(content, bytes) and number > 2:
+                continue  # A folder is expected, and only opened.
+            path = tmp_path / f"f{number}{end}"
+            if isinstance(content, bytes):
+                path.write_bytes(content)
+            elif not os.path.lexists(path):
+                content(path)
+            with limited():
+                status = run(line.replace(f"FILE{end}", str(path)).split())
+            out, err = capfd.readouterr()
+            assert status in (0, 1, 2, 3), (line, name, err)
+            assert "Traceback" not in out + err, (line, name)
+            assert err or status == 0, (line, name)
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
