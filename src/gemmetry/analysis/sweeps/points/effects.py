@@ -10,12 +10,9 @@ from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.analysis.sweeps.ranks.cause import RELEVANT
 from gemmetry.statistics.comparison import Comparison
 from gemmetry.statistics.quantiles import median
-from gemmetry.statistics.runs import compare_pairs
+from gemmetry.statistics.runs import LEAST_PAIRS, compare_pairs
 
 CONFIDENCE = 0.95
-
-LEAST_PAIRS = 2
-"""Fewer pairs have no interval."""
 
 
 @dataclass(frozen=True, slots=True)

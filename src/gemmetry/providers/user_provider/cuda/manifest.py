@@ -182,7 +182,9 @@ def _tables(source: Path, entry: str) -> dict[str, dict[str, Any]]:
             hint=f"Write {path.name} with a table [{entry}]: {_EXAMPLE}.",
         )
     try:
-        text = read_text_file(path, "the manifest", hint="See docs/my-kernel.md.")
+        text = read_text_file(
+            path, "the manifest", hint="`gemmetry help my-kernel` shows a manifest."
+        )
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RequestError(
