@@ -184,10 +184,12 @@ def _check_events(text: str, file: str) -> None:
     """Refuse a text that is nested too deeply or has too many values before its nodes are composed,
     which recurses."""
     depth = end = 0
+    mark: Any = None
     try:
         for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
+            assert event.start_mark is not None and event.end_mark is not None
             end, mark = event.end_mark.index, event.start_mark
             if depth > MAX_DEPTH:
                 break
@@ -200,7 +202,7 @@ def _check_events(text: str, file: str) -> None:
         depth += sum(ahead.count(sign) for sign in "[{") - sum(ahead.count(sign) for sign in "]}")
     except yaml.YAMLError:
         return  # composing it reports the same
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH and mark is not None:
         raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}")
 
 
