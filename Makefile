@@ -3,12 +3,14 @@
 #   PYTHON    interpreter for the virtual environment, 3.11 or newer
 #   VENV      folder of the virtual environment
 #   PIP_ARGS  more arguments for pip: --find-links FOLDER, --index-url URL, --extra-index-url URL ...
+#   CONSTRAINTS  file of the versions that are installed; empty for the newest
 #
-# torch is the one large dependency; its version range is in pyproject.toml. Which build pip installs
-# (CPU only or with CUDA or ROCm) depends on where pip looks: see README.md.
+# torch is the one large dependency. Which build pip installs (CPU only or with CUDA or ROCm) depends
+# on where pip looks: see README.md.
 
 VENV ?= .venv
 PIP_ARGS ?=
+CONSTRAINTS ?= constraints.txt
 
 FIND_PYTHON = for python in python3.11 python3.12 python3; do \
   if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -19,6 +21,10 @@ endif
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The variable is for what builds gemmetry itself; -c is for what it needs.
+INSTALL = $(if $(CONSTRAINTS),PIP_BUILD_CONSTRAINT=$(CONSTRAINTS)) $(PIP) install --quiet \
+  $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) $(PIP_ARGS)
+NEWEST := .venv-newest
 DEMO_FOLDER := gemmetry-out/demo
 DEMO_TRACES := $(DEMO_FOLDER)-traces
 DEMO_SWEEP := $(DEMO_FOLDER)-sweep
@@ -27,12 +33,13 @@ DEMO_SWEEP := $(DEMO_FOLDER)-sweep
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu test-masked test-loaded lint types docs bench clean
+.PHONY: help demo test test-gpu test-newest constraints test-masked test-loaded lint types docs bench clean
 
 help:
 	@echo "make demo   profile a few products on this machine's CPU, trace some, train, and write reports"
 	@echo "make test   lint, types, layers and the whole test suite"
 	@echo "make test-gpu  the tests that need a GPU, those that need it to themselves last"
+	@echo "make test-newest  the same with the newest packages, in $(NEWEST); make constraints: keep them"
 	@echo "make test-masked  the suite without the widest vectors; make test-loaded: with busy processes"
 	@echo "make lint   ruff, the layer contract, and the words of docs/style.md"
 	@echo "make types  mypy"
@@ -69,6 +76,14 @@ test-gpu: $(VENV)/.test-installed
 	$(BIN)/python -m pytest tests/gpu -m "not alone" -n 6
 	$(BIN)/python -m pytest tests/gpu -m alone
 
+# The newest packages instead of constraints.txt, and the file for them when all is green.
+test-newest:
+	$(MAKE) test VENV=$(NEWEST) CONSTRAINTS=
+
+constraints:
+	$(NEWEST)/bin/python docs/generate/constraints.py > $(NEWEST)/constraints.txt
+	cp $(NEWEST)/constraints.txt constraints.txt
+
 # The suite as on another machine: docs/testing.md.
 test-masked: $(VENV)/.test-installed
 	$(BIN)/python tests/elsewhere.py --masked -- -n 2
@@ -92,10 +107,11 @@ bench: $(VENV)/.test-installed
 	for name in startup engine iree_compile; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	rm -rf $(VENV) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) $(DEMO_SWEEP) $(DEMO_SWEEP)-buckets .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(NEWEST) docs/_build build dist $(DEMO_FOLDER) $(DEMO_TRACES) $(DEMO_SWEEP) $(DEMO_SWEEP)-buckets .pytest_cache .mypy_cache .ruff_cache \
 	  .import_linter_cache .hypothesis
 
-# A stamp file shows that a set is installed; after a change it is older than pyproject.toml.
+# A stamp file shows that a set is installed; after a change it is older than pyproject.toml or the
+# constraints.
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; install one, or give PYTHON=..." >&2; exit 1; }
@@ -103,12 +119,12 @@ $(VENV)/.created:
 	"$(PYTHON)" -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.demo-installed: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo-installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/.created
 	@echo "Installing gemmetry[demo] into $(VENV); the first time this takes minutes."
-	$(PIP) install --quiet $(PIP_ARGS) --editable '.[demo]'
+	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.test-installed: pyproject.toml | $(VENV)/.created
+$(VENV)/.test-installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/.created
 	@echo "Installing gemmetry[test] into $(VENV); the first time this takes minutes."
-	$(PIP) install --quiet $(PIP_ARGS) --editable '.[test]'
+	$(INSTALL) --editable '.[test]'
 	@touch $@

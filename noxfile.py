@@ -13,14 +13,14 @@ nox.options.sessions = ["lint", "types", "tests", "docs"]
 @nox.session(python=["3.11", "3.12"])
 def tests(session: nox.Session) -> None:
     """The test suite; arguments behind ``--`` go to pytest."""
-    session.install("--editable", ".[test]")
+    session.install("-c", "constraints.txt", "--editable", ".[test]")
     session.run("pytest", "-n", "2", *session.posargs)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, the layer contract, and the words of the glossary."""
-    session.install("--editable", ".[test]")
+    session.install("-c", "constraints.txt", "--editable", ".[test]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
@@ -30,12 +30,12 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy in strict mode."""
-    session.install("--editable", ".[test]")
+    session.install("-c", "constraints.txt", "--editable", ".[test]")
     session.run("mypy")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation; a warning is an error."""
-    session.install("--editable", ".[docs]")
+    session.install("-c", "constraints.txt", "--editable", ".[docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")

@@ -30,7 +30,7 @@ CORE = {
 MEASURING_PATH = ("domain", "numerics", "statistics", "hardware", "specs", "verification",
                   "measurement", "observers", "store", "engine")  # fmt: skip
 
-MOST_MODULES = 15
+MOST_MODULES = 20
 
 
 def test_a_module_imports_only_from_lower_levels() -> None:
@@ -112,7 +112,7 @@ def test_files_stay_readable() -> None:
         for path in (ROOT / folder).rglob("*.py")
     }
     assert lengths
-    assert {path: lines for path, lines in lengths.items() if lines > 600} == {}
+    assert {path: lines for path, lines in lengths.items() if lines > 900} == {}
 
 
 def test_no_class_name_appears_twice() -> None:

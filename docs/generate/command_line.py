@@ -42,7 +42,7 @@ completion of commands, options, providers, dtypes, kinds and layouts in the she
   column known before the run (`kind=conv2d`, `m=64:512:64`, `dtype={f16,bf16}`). Commas separate
   patterns; inside brackets they belong to the pattern. A dispatch named in full is *created*,
   whatever the other options select; so is the operation at the beginning of a glob.
-- **Spec files**: every option under a panel below is a key of a spec file ([](specs.md)), with `_`
+- **Spec files**: every option under a panel below is a key of a [spec file](specs.md), with `_`
   instead of `-`. Options override the file; `--save-spec` writes the request to a file; `--spec -`
   reads standard input.
 - **stdout** receives only the results, with `--json` exactly one JSON document
@@ -67,7 +67,8 @@ configurations. Shapes that you specify replace that set, with every configurati
 has; `--shapes legacy,768x512x1024` keeps the old matmul shapes too.
 
 With `--generated-dir` and no problem of their own, `gemmetry compile`, `profile` and `verify run`
-use what `gemmetry generate` wrote there ([](iree.md#one-folder-for-three-commands)).
+use what `gemmetry generate` wrote there
+([an example](iree.md#one-folder-for-three-commands)).
 """
 
 

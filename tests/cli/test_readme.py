@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import importlib.util
+import io
+import os
 import re
 import shlex
+import shutil
+import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gemmetry.cli.main import COMMANDS, load_command
+from gemmetry.cli.main import COMMANDS, load_command, run
 from gemmetry.cli.usage import PARSER_ERROR
+from gemmetry.providers.traits import builtin_names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -142,6 +150,23 @@ def test_the_readme_is_short_and_whole():
         assert (ROOT / target).exists(), target
 
 
+def test_the_readme_names_every_extra_and_provider():
+    text = (ROOT / "README.md").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [one for one in project["optional-dependencies"] if f"`{one}`" not in text] == []
+    named = re.sub(r"[^a-z]", "", text.partition("```")[0].lower())
+    others = {"null": "", "mutant": "", "user": "yourownkernel", "cuda": "cudac"}
+    assert [one for one in builtin_names() if others.get(one, one) not in named] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_has_words_and_every_file_that_is_named_exists(page):
+    text = page.read_text()
+    assert re.findall(r"(?<!!)\[\]\([^)]*\)", text) == []
+    named = re.findall(r"`((?:tests|examples|benchmarks|docs)/[\w./-]*)`(?! of [A-Z])", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_output_is_left_to_be_pasted(page):
     text = page.read_text()
@@ -185,6 +210,157 @@ def test_command_lines_that_plan_are_understood(cli, line, tmp_path):
     ended = cli(*line.words, "--dry-run")
     no_such_device = "there is no device" in ended.stderr
     assert ended.status == 0 or no_such_device, ended.stderr
+
+
+RULES = tomllib.loads(Path(__file__).with_name("command_lines.toml").read_text())["rule"]
+_DATA = ROOT / "tests/data"
+
+
+def rule_of(text: str) -> dict[str, Any]:
+    """What is different about a command line; {} if it runs as it is written."""
+    return next((rule for rule in RULES if re.search(rule["match"], text)), {})
+
+
+def run_lines() -> list[str]:
+    """Every command line in a block of a page, and every one of the README."""
+    return list(
+        dict.fromkeys(
+            shlex.join(line.words)
+            for page in PAGES
+            for line in gemmetry_lines(page)
+            if page.name == "README.md" or not line.in_prose
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, sweeps) -> Path:
+    """A folder with what the pages' command lines read, by the names they use."""
+    folder = tmp_path_factory.mktemp("world")
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        _make_experiments()
+        _make_traces(sweeps)
+        _make_counters()
+        _make_files()
+    return folder
+
+
+def _made(*words: str) -> None:
+    """Runs a command, whose large report no line reads."""
+    before = sys.argv
+    sys.argv = ["gemmetry", *words]
+    try:
+        assert run(list(words)) == 0, words
+    finally:
+        sys.argv = before
+    for page in Path().rglob("report.html"):
+        page.unlink()
+
+
+_PROFILED = "gemmetry-out/profile-1234"
+
+
+def _make_experiments() -> None:
+    for name in ("examples", "src", "tests"):
+        Path(name).symlink_to(ROOT / name)
+    quick = ("--time-budget", "20ms", "--shapes", "64x48x32", "--dtypes", "f32")
+    _made("profile", "--providers", "torch,numpy,iree", "--default-config", *quick,
+          "--experiment", _PROFILED)  # fmt: skip
+    for name in ("before", "after", "run", "mine", "tonight", "RUN", "EXPERIMENT", "tuning",
+                 "proofs", "tuned", "tuned/search", "tuned/proofs"):  # fmt: skip
+        shutil.copytree(_PROFILED, name, dirs_exist_ok=True)
+    _made("profile", "--providers", "torch,numpy", *quick, "--shapes", "80x48x32",
+          "--experiment", "held-out")  # fmt: skip
+    for name, seed in (("monday", "1"), ("tuesday", "2")):
+        _made("profile", "--providers", "null", *quick, "--seed", seed, "--experiment", name)
+    _made("merge", "monday", "tuesday", "--into", "made/both")
+    shutil.copytree("made/both", "both")
+    for commit in ("1a2b3c4", "2b3c4d5"):
+        _made("profile", "--providers", "null", *quick, "--experiment", f"made/{commit}")
+        _made("history", "add", f"made/{commit}", "--store", "history", "--commit", commit)
+    _made("dispatcher", "build", "tuning", "-o", "table.json")
+    _made("generate", "--generated-dir", "b", "--device", "cpu", "--shapes", "48x32x16",
+          "--dtypes", "f32", "--default-config")  # fmt: skip
+    shutil.copytree("b", "here")
+    _made("trace", "record", "--device", "cpu", "--matrix-sizes", "16", "--precisions", "fp32",
+          "--layouts", "tt", "--repeat-count", "1", "--experiment", "my-grid")  # fmt: skip
+
+
+def _make_traces(sweeps: Any) -> None:
+    Path("job").mkdir()
+    for rank in (0, 1):
+        whole = _DATA / f"traces/h200_fsdp_rank{rank}of4_part.pt.trace.json.gz"
+        for name in (f"rank{rank}.json.gz", f"rank{rank}.pt.trace.json.gz", f"job/{rank}.json.gz"):
+            shutil.copy(whole, name)
+    shutil.copy("rank0.json.gz", "trace.json.gz")
+    shutil.copy(_DATA / "tracelens_workbooks/h200_fsdp_rank0of4_part.xlsx", "rank0.xlsx")
+    for name in ("h200x4", "hta_2of128"):
+        shutil.copytree(_DATA / "collectives" / name, name)
+    points = [
+        sweeps.MadePoint(threads=threads, channels=channels, layers=2, steps=3)
+        for threads in (256, 512)
+        for channels in (28, 42)
+    ]
+    made = sweeps.write_sweep(Path("sweep_20251124_222204"), points)
+    for name in ("SWEEP", "sweep_h200x4", "ddp", "fsdp", "bucket64", "ddp_32mb", "ddp_4mb"):
+        shutil.copytree(made, name)
+
+
+def _make_counters() -> None:
+    raw = gzip.decompress((_DATA / "counters/h200_cublas_bf16_4096_raw.csv.gz").read_bytes())
+    for name in ("my", "a", "b", "old", "new", "raw", "eight", "before", "after", "c/counters",
+                 "my-counters/counters"):  # fmt: skip
+        path = Path(f"{name}.csv")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(raw)
+
+
+def _make_files() -> None:
+    Path("my_gemm.py").write_text("def function(a, b):\n    return a @ b\n")
+    Path("study.yaml").write_text("shapes: 64x48x32\ndtypes: f32\nproviders: numpy\n")
+    for name in ("sweep.yaml", "nightly.yaml", "shapes.yaml"):
+        shutil.copy("study.yaml", name)
+    results = "GemmTunableOp_BFloat16_TN,tn_64_32_16,Gemm_Hipblaslt_1219,0.01\n"
+    Path("tunableop_results0.csv").write_text(results)
+    Path("gemm").touch(mode=0o755)
+    Path("gemm.csv").write_text("(M, N, K);aten-latency\n(64, 48, 32);0.5\n")
+    _made("import", "gemm.csv", "--like", "mine", "--into", "theirs",
+          "--operation", "f32t_f32t_f32t")  # fmt: skip
+    workload = Path("config/single_node/gemm_overlap_comm.yaml")
+    workload.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "tests/training/document.yaml", workload)
+    shutil.copy(workload, ".")
+    shutil.copy(_DATA / "rocprof/aorta_rocprof_input.yaml", "rocprof_top5.yaml")
+    kernels = "threads,kernel_name\n256,Cijk_Ailk_Bljk_BBS_BH_MT256x256x64_MI16x16x1\n"
+    Path("top5_gemm_kernels_time_variance.csv").write_text(kernels)
+
+
+@pytest.mark.parametrize("line", [one for one in run_lines() if "not_run" not in rule_of(one)])
+def test_a_line_runs_as_written_or_as_its_rule_says(world, line, cli, tmp_path, monkeypatch):
+    """Files are named as a shell would: by their patterns."""
+    shutil.copytree(world, tmp_path, symlinks=True, dirs_exist_ok=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", programs)
+    rule, text = rule_of(line), line
+    for pattern, replacement in rule.get("change", ()):
+        text, changes = re.subn(pattern, replacement, text, count=1)
+        assert changes, f"{pattern} is not in: {line}"
+    words = [
+        name
+        for word in shlex.split(text)
+        for name in (word != "*" and sorted(map(str, Path().glob(word)))) or [word]
+    ]
+    ended = cli(*words)
+    assert ended.status in rule.get("status", (0,)), f"{text}\n{ended.stderr}"
+
+
+def test_every_rule_is_of_a_line_and_says_why():
+    lines = run_lines()
+    assert len(lines) > 200
+    for rule in RULES:
+        assert any(rule_of(line) is rule for line in lines), f"no line needs {rule['match']}"
+        assert rule.get("not_run") or rule.get("why") or rule.get("status"), rule
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

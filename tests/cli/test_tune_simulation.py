@@ -83,3 +83,18 @@ def test_requests_that_cannot_be_simulated(searched, arguments, message):
     ended = searched("tune", "--simulate", *arguments)
     assert ended.status == 2
     assert message in ended.stderr
+
+
+def test_a_search_that_did_not_try_everything_is_not_taken_for_exhaustive(cli):
+    names = ", ".join(FACTORS)
+    Path("spec.yaml").write_text(
+        "shapes: 64x64x64\nproviders:\n  - name: 'null'\n    options:\n"
+        f"      configurations: [{names}]\n"
+    )
+    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--strategy", "random",
+                "--evaluations", "22", "--finalists", "0", "--experiment", "part")  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    shown = cli("tune", "--simulate", "part", "--strategy", "random", "--runs", "2")
+    assert shown.status == 0, shown.stderr
+    assert "strategy random, which does not try all" in shown.stderr
+    assert "22 configurations that it tried" in shown.stdout

@@ -67,6 +67,7 @@ CHANGED = RunSettings(
     seed=7,
     distribution="normal",
     verification_level="paranoid",
+    row_invariance="report",
     verification_providers=("device", "numpy"),
     judge_rivals=True,
     sanitizers=("memcheck", "racecheck"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.reports.texts import cell_fit, cut, elide, first_line, printable
+from gemmetry.reports.texts import cell_fit, cut, elide, first_line, fitted, printable
 
 
 def test_first_line_skips_blank_ones_and_ends():
@@ -54,3 +54,18 @@ def test_a_cell_holds_nothing_that_xml_cannot():
 def test_cut(text, shown):
     found = cut(text, 4)
     assert found == shown if shown else "\x1b" not in found
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.text("abc.,", min_size=1, max_size=9), max_size=20), st.integers(12, 60))
+def test_a_fitted_text_ends_with_a_whole_word(words, width):
+    text = " ".join(words)
+    line = fitted(text, width)
+    assert len(line) <= width
+    if len(text) <= width:
+        assert line == text
+    else:
+        kept = line.removesuffix("…").split()
+        assert [one.rstrip(".,;:(") for one in kept] == [
+            one.rstrip(".,;:(") for one in text.split()[: len(kept)]
+        ]

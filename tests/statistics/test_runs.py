@@ -102,6 +102,7 @@ def test_pairs_of_settings_show_their_mean_change():
 
 def test_one_pair_has_no_interval():
     found = compare_pairs([100], [130])
+    assert "1 pair: at least 2 are needed" in found.note
     assert (found.interval, found.verdict) == (None, Difference.UNDECIDED)
 
 

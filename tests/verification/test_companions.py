@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.names import operation_name, parse_operation
 from gemmetry.domain.operation import check_shape
-from gemmetry.verification.companions import Companions, prime_from, tail_operations
+from gemmetry.verification.companions import (
+    Companions,
+    Sizes,
+    covering_operations,
+    covering_sizes,
+    prime_from,
+    tail_operations,
+)
 
 NAMES = [
     "matmul_4096x4096x4096_bf16t_bf16n_bf16t",
@@ -100,7 +108,7 @@ def test_k_divides_into_the_slices():
 
 
 def test_batches_have_several_members():
-    assert {options[0].matmul_shape.batch for options in tails(NAMES[2], None)} == {1, 2, 3}
+    assert {options[0].matmul_shape.batch for options in tails(NAMES[2], None)} == {1, 2, 3, 4, 5}
 
 
 @given(st.integers(-5, 20000))
@@ -111,3 +119,28 @@ def test_prime_from_is_the_least_prime(size):
     assert all(found % divisor for divisor in range(2, found) if divisor * divisor <= found)
     for smaller in range(max(size, 2), found):
         assert any(smaller % divisor == 0 for divisor in range(2, smaller))
+
+
+@given(st.integers(0, 2**40))
+@settings(deadline=None, max_examples=20)
+def test_a_covering_set_has_every_remainder_and_every_pair(seed):
+    sizes = list(covering_sizes(Sizes(64, 32, 16), np.random.default_rng(seed)))
+    for axis in range(3):
+        assert {one[axis] % 32 for one in sizes} == set(range(32))
+        assert {one[axis] for one in sizes} >= set(range(1, 9))
+    for left, right in ((0, 1), (0, 2), (1, 2)):
+        assert len({(one[left] % 8, one[right] % 8) for one in sizes}) == 64
+        assert any(one[left] == one[right] for one in sizes)
+    assert len({tuple(size % 4 for size in one) for one in sizes}) == 64
+    assert any(m == n == k for m, n, k in sizes)
+    assert max(m * n for m, n, _ in sizes) > 500_000
+    assert {one.k % 512 for one in sizes if one.k >= 256} >= {0, 256}
+    assert len(sizes) > len(set(sizes))
+
+
+def test_convolutions_have_other_filters_strides_and_paddings():
+    like = parse_operation("conv2d_2x12x12x8_3x3x32_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc")
+    shapes = [one[0].shape for one in covering_operations(like, Companions(lambda _: None), 42)]
+    assert any(shape.r == shape.s == 1 for shape in shapes)
+    assert any(shape.r % 2 == 0 and shape.s % 2 for shape in shapes)
+    assert any(shape.stride_h != shape.stride_w and shape.pad_h != shape.pad_w for shape in shapes)

@@ -422,7 +422,7 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
     "help": (
         ("What there are pages about:", "gemmetry help"),
         ("How the keys of a spec are written:", "gemmetry help specs"),
-        ("Where another page has a word:", "gemmetry help measurement | grep -n clock"),
+        ("A page for a program:", "gemmetry help measurement --json"),
     ),
 }  # fmt: skip
 """Command, without ``gemmetry``, -> its examples; "" for ``gemmetry`` itself."""

@@ -41,6 +41,7 @@ from gemmetry.domain.errors import (
     GemmetryError,
     LaunchError,
     OutOfMemoryError,
+    WrongResultError,
 )
 from gemmetry.domain.operation import TensorSpec
 from gemmetry.domain.target import Target, TargetKind
@@ -264,7 +265,7 @@ class TorchDevice:
 
     def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
         if tuple(buffer.shape) != stored_shape(spec):
-            raise LaunchError(
+            raise WrongResultError(
                 f"the {spec.role} has the shape {tuple(buffer.shape)}, "
                 f"the operation requires {stored_shape(spec)}",
                 hint="Return the result as it is stored: a column-major C is an (N, M) array.",

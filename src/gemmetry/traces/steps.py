@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from gemmetry.formats.events import MISSING, AnnotationRows, Bools, Int64, Opera
 from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.model import Trace
 
-_KINDS = tuple(map(re.compile, (
+_KINDS = (
     r"ProfilerStep#(?P<number>\d{1,18})",
     # SGLang: step[DECODE bs=64], step[EXTEND bs=2 toks=2048].
     r"step\[(?P<phase>[A-Za-z_]+)[^\]]*\]",
@@ -50,8 +51,14 @@ _KINDS = tuple(map(re.compile, (
     # Ranges of users: train_step_3, iteration 12, prefill step: 0.
     r"(?i:(?:(?P<phase>[a-z]{4,12})[ _./-])?(?:step|iter|iteration|batch)[ _#:=-]{0,2}\[?"
     r"(?P<number>\d{1,18})\]?)",
-)))  # fmt: skip
+)  # fmt: skip
 """Kinds of marks, in order of precedence."""
+
+
+@cache
+def _kinds() -> tuple[re.Pattern[str], ...]:
+    """The patterns, compiled when steps are looked for."""
+    return tuple(map(re.compile, _KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ def _step(trace: Trace, rows: Int64, source: str, mark: _Mark, lost: int) -> Ste
 def _matches(names: Sequence[str]) -> list[tuple[int, re.Match[str]] | None]:
     """The kind of mark that each name is, and its parts."""
     return [
-        next(((kind, m) for kind, one in enumerate(_KINDS) if (m := one.fullmatch(name))), None)
+        next(((kind, m) for kind, one in enumerate(_kinds()) if (m := one.fullmatch(name))), None)
         for name in names
     ]
 

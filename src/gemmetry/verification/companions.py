@@ -2,15 +2,18 @@
 
 Tiled kernels fail at the edges: at the last tile along an axis that is not a multiple of the tile,
 a reduction shorter than one step, one more step than the pipeline has stages, an odd number of
-tiles.
+tiles. Others branch by what only sizes have in common: remainders, multiples, equality, or what
+they keep from an earlier shape. A set drawn from the seed covers these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
 
 from gemmetry.domain.contracts import Executable
 from gemmetry.domain.errors import RequestError
@@ -49,8 +52,21 @@ COLUMN_THREADS = 512
 blocks of more than 1024 threads are impossible (CUDA C++ Programming Guide, compute
 capabilities)."""
 
+_BATCHES = (3, 2, 1, 5, 4)
+"""Numbers of matrices in a batch, in turn."""
+
 _ALONE = 2
 """Index of a shape, which makes it a batch of one."""
+
+REMAINDERS = 32
+"""Remainders that sizes of the covering set leave: the widest vector load of the narrowest format
+has 16 elements, and a warp 32 threads."""
+
+THIN = 8
+"""Sizes up to this have paths of their own: products with a vector, and narrow fragments."""
+
+LARGE_RESULT = 2**19
+"""Least number of elements of the covering set's largest result."""
 
 LONG_K = 1024
 """Number of products after which kernels exceed a table or counter of their steps."""
@@ -107,6 +123,96 @@ def tail_operations(
             yield options
 
 
+def covering_operations(
+    operation: Operation, companions: Companions, seed: int
+) -> Iterator[tuple[Operation, ...]]:
+    """Operations with the signature of `operation` in the order in which to launch each of them
+    once, with alternatives as those of :func:`tail_operations`; some occur several times. For a
+    convolution each has another filter, stride and padding."""
+    tile = Sizes(*(companions.tile or DEFAULT_TILE))
+    rng = np.random.default_rng([seed % 2**64, *tile])
+    known: dict[Sizes, tuple[Operation, ...]] = {}
+    for sizes in covering_sizes(tile, rng):
+        if sizes not in known:
+            like = operation
+            if isinstance(operation.shape, Conv2dShape):
+                like = replace(operation, shape=_other_filter(operation.shape, rng))
+            known[sizes] = _options(like, sizes, int(rng.integers(len(_BATCHES))))
+        if known[sizes]:
+            yield known[sizes]
+
+
+def covering_sizes(tile: Sizes, rng: np.random.Generator) -> Iterator[Sizes]:
+    """M, N and K with every remainder modulo :data:`REMAINDERS`, every pair of these modulo eight,
+    and every three of them modulo four; tails along two axes at once, K of multiples of 256 and
+    512, one or two sizes up to :data:`THIN` with large others, equal sizes, a large result, and
+    shapes that have a part in common with the one before."""
+
+    def size(low: int, high: int) -> int:
+        return int(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
+
+    yield from _remainders(rng)
+    for axis in range(3):
+        edges = [step * int(rng.integers(1, 3)) for step in tile]
+        tails = [int(rng.integers(1, max(2, step))) for step in tile]
+        tails[axis] = 0
+        yield Sizes(*(edge + tail for edge, tail in zip(edges, tails, strict=True)))
+    for unit in (256, 512):
+        for factor in (1, 2 * int(rng.integers(1, 4)), 1 + 2 * int(rng.integers(1, 3))):
+            yield Sizes(size(5, 40), size(5, 40), unit * factor)
+    for thin in map(int, 1 + rng.permutation(THIN)):
+        for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2)):
+            large = [size(40, 300), size(40, 300), size(40, 600)]
+            yield Sizes(*(thin if at in axes else one for at, one in enumerate(large)))
+    for equal in ((0, 1), (1, 2), (0, 2), (0, 1, 2)):
+        for same in (size(17, 100), 16 * int(rng.integers(2, 7))):
+            others = [size(17, 100) for _ in range(3)]
+            yield Sizes(*(same if at in equal else one for at, one in enumerate(others)))
+    rows = size(300, 900)
+    yield Sizes(rows, LARGE_RESULT // rows + size(1, 64), size(3, 9))
+    yield from _related(2 * size(9, 40), 2 * size(9, 40) + 1, 2 * size(9, 40), rng)
+
+
+def _remainders(rng: np.random.Generator) -> Iterator[Sizes]:
+    """64 shapes, in random order: the remainders of M and N modulo eight are all pairs, that of K
+    is a Latin square over them which also has every three remainders modulo four."""
+    shifts = rng.integers(0, 8, 3)
+    eighths = [np.resize(rng.permutation(4), 8) for _ in range(3 * 8)]
+    used = [[0] * 8 for _ in range(3)]
+    for number in map(int, rng.permutation(64)):
+        i, j = divmod(number, 8)
+        k = (i + j + 2 * (i // 4) + j // 4) % 4 + 4 * ((i // 4 + j // 4) % 2)
+        sizes = []
+        for axis, remainder in enumerate((i, j, k)):
+            times = used[axis][remainder]
+            used[axis][remainder] += 1
+            part = int(eighths[8 * axis + remainder][times])
+            shifted = (remainder + int(shifts[axis])) % 8
+            sizes.append(1 + shifted + 8 * part + REMAINDERS * int(rng.integers(3)))
+        yield Sizes(*sizes)
+
+
+def _related(m: int, n: int, k: int, rng: np.random.Generator) -> Iterator[Sizes]:
+    """Shapes that share two sizes, a product of sizes or the set of sizes with (m, n, k), which is
+    launched again after each of them: what is kept for a shape must be kept by all of it."""
+    others = [
+        Sizes(m, n, k + 6), Sizes(m, n + 5, k), Sizes(m + 7, n, k), Sizes(n, m, k), Sizes(m, k, n),
+        Sizes(k, n, m), Sizes(2 * m, n, k // 2), Sizes(m // 2, n, 2 * k), Sizes(m + 1, n - 1, k),
+    ]  # fmt: skip
+    yield Sizes(m, n, k)
+    for at in rng.permutation(len(others)):
+        yield others[at]
+        yield Sizes(m, n, k)
+
+
+def _other_filter(like: Conv2dShape, rng: np.random.Generator) -> Conv2dShape:
+    """`like` with a filter of 1 to 4 taps along each axis, and strides and paddings that mostly
+    differ between the axes."""
+    r, s, stride_h, stride_w = (int(one) for one in 1 + rng.integers(0, (4, 4, 3, 3)))
+    pad_h, pad_w = (int(one) for one in rng.integers(0, (r, s), endpoint=True))
+    return like._replace(r=r, s=s, stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w)
+
+
 def whole_tile(operation: Operation, companions: Companions, tiles: int = 1) -> Operation | None:
     """The operation with the signature of `operation` that consists of one tile and one step, or of
     so many along each axis; None where its kind has no such shape."""
@@ -114,10 +220,16 @@ def whole_tile(operation: Operation, companions: Companions, tiles: int = 1) -> 
     return _operation(operation, Sizes(tiles * m, tiles * n, tiles * k), _ALONE, _ROUNDINGS[0])
 
 
-def rounded_options(operation: Operation, sizes: Sizes) -> tuple[Operation, ...]:
+def rounded_options(
+    operation: Operation, sizes: Sizes, *, as_batch: bool = False
+) -> tuple[Operation, ...]:
     """The operation of `sizes` with the signature of `operation`, and its alternatives as those of
-    :func:`tail_operations`. Empty where its kind has no such shape."""
-    return _options(operation, sizes, _ALONE)
+    :func:`tail_operations`. Empty where its kind has no such shape.
+
+    Args:
+        as_batch: a batch has three matrices, not one.
+    """
+    return _options(operation, sizes, 0 if as_batch else _ALONE)
 
 
 def _options(operation: Operation, sizes: Sizes, number: int) -> tuple[Operation, ...]:
@@ -202,7 +314,7 @@ def _operation(
         shape = _conv_shape(operation.shape, m, n, k, images=1 + number % 2)
     else:
         is_batched = operation.kind is OperationKind.BATCH_MATMUL
-        shape = MatmulShape(m, n, k, batch=(3, 2, 1)[number % 3] if is_batched else 1)
+        shape = MatmulShape(m, n, k, batch=_BATCHES[number % len(_BATCHES)] if is_batched else 1)
     try:
         check_shape(operation.signature, shape)
     except RequestError:

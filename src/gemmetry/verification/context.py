@@ -251,33 +251,46 @@ class Context:
             self.operation, launch.inputs, launch.output, seed=self.seed, declared=self.declared
         )
 
-    def case(self, name: str, make: ExactInputs) -> ExactCase | None:
-        """Exact inputs by the name of their check, created once for all dispatches of an operation.
+    def case(self, name: str, make: ExactInputs, *, keep: bool = True) -> ExactCase | None:
+        """Exact inputs by the name of their check, created once for all dispatches of an operation
+        if `keep`.
 
         Declarations change them: tf32 inputs are integers in tf32, stochastically rounded results
         are compared with a bound of one ulp, and results bounded by norm have no exact sums.
         """
-        operation = self._counted(self.operation)
+        operation = self.counted(self.operation)
 
         def fresh() -> ExactCase | None:
             found = make(operation, self.seed, self.matmul, self._rounds_once)
             return None if found is None else self._normwise(operation, found)
 
+        if not keep:
+            return fresh()
         key = (name, self.seed, self._rounds_once, Trait.NORMWISE in self.declared)
         return _CASES.get(operation, key, fresh)
 
-    def case_of(self, operation: Operation, inputs: tuple[Array, ...]) -> ExactCase:
+    def case_of(
+        self,
+        operation: Operation,
+        inputs: tuple[Array, ...],
+        *,
+        signs_are_random: bool = True,
+    ) -> ExactCase:
         """The exact case of other inputs on which no sum rounds, for a small operation with the
         signature of this one."""
-        operation = self._counted(operation)
-        found = case_of(operation, inputs, cast(Matmul, np.matmul), self._rounds_once)
+        operation, matmul = self.counted(operation), cast(Matmul, np.matmul)
+        found = case_of(
+            operation, inputs, matmul, self._rounds_once, signs_are_random=signs_are_random
+        )
         return self._normwise(operation, found)
 
     @property
     def _rounds_once(self) -> bool:
         return not self.declared & {Trait.NORMWISE, Trait.STOCHASTIC_ROUNDING}
 
-    def _counted(self, operation: Operation) -> Operation:
+    def counted(self, operation: Operation) -> Operation:
+        """`operation` with the input formats whose bits count: tf32 for f32 where that is
+        declared."""
         s = operation.signature
         if Trait.TF32 not in self.declared or F32 not in (s.lhs, s.rhs):
             return operation

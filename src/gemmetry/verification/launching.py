@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import walk_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -115,7 +116,10 @@ class Launch:
         return _same(self.result, other.result)
 
     def same_as(self, other: Launch) -> bool:
-        """Whether both results hold the same bytes, compared on the device where both are kept."""
+        """Whether both results hold the same bytes, compared on the device where both are kept;
+        never where one is no buffer."""
+        if self.returned_type or other.returned_type:
+            return False
         if self.result is other.result:
             return same_bytes(self.output, other.output)
         return self.device.same_bytes(self.result, other.result)
@@ -245,6 +249,7 @@ class Launcher:
             self._note(time.perf_counter() - began)
         launch = Launch(self.device, self._output, placed.arrays, result)
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+        launch.returned_input = _shared(placed, result)
         return launch
 
     def burst(self, placed: Placed, outputs: Sequence[Buffer]) -> list[Launch]:
@@ -380,7 +385,7 @@ class Launcher:
         return tuple(changed)
 
     def form_problem(self, launch: Launch) -> str:
-        """What is wrong with the type, dtype or shape of a result; "" if nothing."""
+        """What is wrong with the type, dtype, shape or memory of a result; "" if nothing."""
         if launch.returned_type:
             return f"the result is a {launch.returned_type}, not a buffer of the device"
         spec = self._output
@@ -390,7 +395,15 @@ class Launcher:
             return f"the result is {output.dtype}, not {wanted}"
         if output.shape != spec.storage_shape:
             return f"the result has shape {output.shape}, not {spec.storage_shape}"
+        if launch.returned_input:
+            return f"the result is the buffer of {launch.returned_input}, not a new one"
         return ""
+
+    @staticmethod
+    def raised_by_run(error: BaseException) -> bool:
+        """Whether `error` came out of the executable, and not from verification itself."""
+        code = Launcher._run.__code__
+        return any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
 
     def _run(self, placed: Placed, output: Buffer) -> Buffer:
         # Inputs hold NaN and infinity on purpose; numpy need not warn about the consequences.
@@ -408,7 +421,7 @@ class Launcher:
     ) -> Launch:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
         launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
-        launch.returned_input = next((s.role for s, buffer in pairs if _same(buffer, result)), "")
+        launch.returned_input = _shared(placed, result)
         # A subclass may compute when it is read, i.e. after the timing.
         launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         if self._zoned_device is not None:
@@ -431,9 +444,18 @@ def _call_all(calls: Sequence[Callable[[], None]]) -> None:
         call()
 
 
+def _shared(placed: Placed, result: Buffer) -> str:
+    """Role of the input in whose memory the result is; "" if in none."""
+    pairs = zip(placed.specs, placed.buffers, strict=True)
+    return next((spec.role for spec, buffer in pairs if _same(buffer, result)), "")
+
+
 def _same(left: Buffer, right: Buffer) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.may_share_memory(left, right)
+    if hasattr(left, "untyped_storage") and hasattr(right, "untyped_storage"):
+        places = (one.untyped_storage().data_ptr() for one in (left, right))
+        return left.device == right.device and len(set(places)) == 1
     return left is right
 
 

@@ -10,9 +10,10 @@ standard   ... second_launch, repeat, spoiled_scratch,         46 more launches,
            overflow, fp8_promotion, scale_factors,             launches of one tile, hundreds of
            addend_cancels, in_place_change, follows_changes,   two (on a GPU 8 more under load, and
            nan_spreads, inf_spreads, unordered_work,           1500 of a few tiles)
-           other_thread, unaligned_buffers, tail_shapes,
-           long_axes, many_calls, alpha_beta, rare_launches,
-           results_stay; on a GPU under_load
+           other_thread, unaligned_buffers, tail_shapes,       about 120 shapes with a launch
+           many_shapes, long_axes, many_calls, structures,     each, and about 400 contents of
+           ends_of_formats, special_numbers, rare_launches,    small shapes
+           alpha_beta, results_stay; on a GPU under_load
 paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches, six references,
            wide_range, cancellation, many_repeats,             about fifty small shapes, 800 to
            under_load on a CPU too                             1600 launches of one tile
@@ -37,6 +38,7 @@ from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import (
     calls,
     changes,
+    contents,
     exact,
     long_axes,
     memory,
@@ -104,8 +106,12 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", repeats.check_other_thread, 4),
     Check("standard", memory.check_unaligned_buffers, 1),
     Check("standard", shapes.check_tail_shapes),
+    Check("standard", shapes.check_many_shapes),
     Check("standard", long_axes.check_long_axes),
     Check("standard", calls.check_many_calls),
+    Check("standard", contents.check_structures),
+    Check("standard", contents.check_ends_of_formats),
+    Check("standard", contents.check_special_numbers),
     Check("standard", stress.check_rare_launches),
     Check("standard", shapes.check_alpha_beta),
     Check("paranoid", exact.check_integer_ladder, 3),

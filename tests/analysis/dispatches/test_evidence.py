@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,26 @@ def test_a_family_of_a_hundred_holds_together(make_record):
     random = np.random.default_rng(4)
     found = [pair(make_record, random, 1.0) for _ in range(MOST_TOGETHER)]
     assert {one.divisor for one in judge_together(found)} == {float(MOST_TOGETHER)}
+
+
+@pytest.mark.parametrize("ratio", [1.135, 1 / 1.135])
+def test_a_verdict_against_the_printed_medians_is_undecided(make_record, ratio):
+    """Rounds in common say one thing, and the medians, which rest on further rounds, another."""
+    one = pair(make_record, np.random.default_rng(6), ratio, noise=0.001)
+    medians = (241e3, 376e3) if ratio < 1 else (376e3, 241e3)
+    records = [
+        dataclasses.replace(
+            record,
+            measurement=dataclasses.replace(
+                record.measurement, median_ns=median, ci_low_ns=median, ci_high_ns=median
+            ),
+        )
+        for record, median in zip((one.before, one.after), medians, strict=True)
+    ]
+    apart = dataclasses.replace(one, before=records[0], after=records[1])
+    found = apart.compare(0.95, 1)
+    assert found.verdict is Difference.UNDECIDED
+    assert found.interval[0] <= medians[1] / medians[0] <= found.interval[1]
+    assert "the other way" in found.note
+    agreeing = dataclasses.replace(one, before=records[1], after=records[0])
+    assert agreeing.compare(0.95, 1).verdict in SHOWN

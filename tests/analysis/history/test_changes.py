@@ -172,7 +172,7 @@ def test_another_reference_changes_who_moved(histories):
 
 
 @pytest.mark.parametrize(("runs", "first", "factor"), [(11, 6, 1.5), (5, 4, 1.5), (5, 4, 1.3)])
-def test_a_large_step_beside_small_noise_is_found_at_once(histories, runs, first, factor):
+def test_a_large_step_over_small_noise_is_found_at_once(histories, runs, first, factor):
     """Of a young history with 1 % of noise: 20 of 20 seeds, and nothing else."""
     for seed in range(20):
         synthetic = histories.SyntheticHistory(

@@ -16,7 +16,7 @@ from gemmetry.counters.diagnosis.document import launch_document
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import Confidence
 from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
-from gemmetry.counters.diagnosis.units import MEMORY, SM, SUFFIX
+from gemmetry.counters.diagnosis.units import MEMORY, SECTION_MARKS, SM, SUFFIX
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.dtypes import BF16
@@ -358,6 +358,20 @@ def test_a_summary_is_never_sure_of_what_the_whole_report_contradicts():
             asked = {f"--section {name}" for name in pages[0].sections}
             for one in found.findings:
                 assert not asked & {f"--{part.strip()}" for part in one.collect.split("--")}
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenario=st.sampled_from(("dram", "naive", "latency", "near")), data=st.data())
+def test_no_section_that_was_collected_is_named_again(counter_launches, scenario, data):
+    units, stalls, others = SCENARIOS[scenario]
+    marks = [one for names in SECTION_MARKS.values() for one in names]
+    values = dict.fromkeys(marks, 20.0) | counter_launches.metrics(units, stalls, **others)
+    rest = sorted(set(values) - set(marks))
+    gone = data.draw(st.sets(st.sampled_from(rest), max_size=len(rest)))
+    kept = {name: value for name, value in values.items() if name not in gone}
+    found = diagnose(counter_launches.launch(kept, "my_gemm"))
+    named = {word for one in found.findings for word in one.collect.split()}
+    assert not named & set(SECTION_MARKS)
 
 
 def test_what_few_warps_cost_comes_before_blocks_of_different_length(verdict):

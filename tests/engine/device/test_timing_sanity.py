@@ -51,7 +51,7 @@ def test_without_a_known_peak_it_does_not_apply():
     ("waited_s", "elapsed_s", "seconds", "samples_s", "words"),
     [
         (0.012, 0.010, 0.006, 0.006, ""),
-        (0.029, 0.010, 0.006, 0.006, ""),  # the parent was late
+        (0.06, 0.010, 0.006, 0.006, ""),  # the parent was late
         (0.1, 0.010, 0.006, 0.006, "its parent waited"),
         (0.012, 0.010, 0.006, 0.0006, "and the process counted"),
         (0.012, 0.2, 0.1, 0.1, "the samples add up to"),

@@ -160,6 +160,14 @@ def test_several_processes_in_one_database(database):
     assert rows is not None
     assert len(rows.gpu.start_ns) == 6
     assert rows.rank is None
+    # Each is a part: its numbers and threads are its own, and one rank cannot be that of both.
+    assert [(part.name, part.rank) for part in rows.parts] == [
+        ("process 0", None), ("process 1", None),
+    ]  # fmt: skip
+    assert rows.gpu.part.tolist() == [0, 0, 0, 1, 1, 1]
+    of_calls = [set(part.threads) & set(rows.calls.thread.tolist()) for part in rows.parts]
+    assert all(of_calls)
+    assert not of_calls[0] & of_calls[1]
 
 
 def test_values_that_cannot_be_used(database):

@@ -51,6 +51,15 @@ def test_the_file_has_torchs_default_with_its_time_in_ms():
         tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t", "other")]], "", ".csv")
 
 
+def test_a_build_for_gpus_names_its_version_where_there_is_none(monkeypatch):
+    def fail():
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(torch._C, "_cuda_tunableop_get_validators", fail, raising=False)
+    text = tuned_text([[tuned("matmul_16x8x32_f32t_f32t_f32t")]], "", ".csv")
+    assert text.startswith("Validator,PT_VERSION,")
+
+
 def test_a_build_with_tunableop_names_its_own_validators(monkeypatch):
     monkeypatch.setattr(
         torch._C, "_cuda_tunableop_get_validators",

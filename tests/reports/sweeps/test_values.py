@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.units import format_change
-from gemmetry.reports.sweeps.values import interval_text, longer
+from gemmetry.reports.sweeps.sentences import _stragglers
+from gemmetry.reports.sweeps.values import gemm_label, interval_text, longer
+from gemmetry.statistics.runs import compare_pairs
 
 
 @pytest.mark.parametrize(
@@ -24,5 +26,38 @@ def test_large_ratios_are_not_given_in_percent(ratio, text, duration):
 
 def test_an_interval_of_two_pairs_reads_well():
     assert interval_text(0.004, 236.148) == " (too few runs, or too different ones)"
+    found = compare_pairs([100.0, 100.0], [95.0, 89.0])
+    assert "%" in interval_text(*found.interval)
+    found = compare_pairs([100.0, 100.0], [80.0, 106.0])
+    assert interval_text(*found.interval) == " (too few runs, or too different ones)"
     assert interval_text(20, 236.148) == " (×20 to ×236)"
     assert interval_text(None, None) == ""
+
+
+def gemm(kernel, m=64):
+    return {"kernel": kernel, "m": m, "n": 64, "k": 64, "batch": 1}
+
+
+def test_the_kernel_is_named_where_a_shape_has_two():
+    entries = [gemm("one_kernel_tile_128x128"), gemm("one_kernel_tile_256x128"), gemm("other", 32)]
+    labels = [gemm_label(one, entries) for one in entries]
+    assert len(set(labels)) == 3
+    assert [one["kernel"] in label for one, label in zip(entries, labels, strict=True)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert gemm_label(entries[0]) == labels[0].partition(" by ")[0]
+
+
+def test_every_straggler_is_named_with_its_point_and_what_it_costs():
+    def point(threads, *ranks):
+        found = [
+            {"rank": rank, "is_straggler": True, "lost_us": lost, "last_share": 0.9,
+             "since_step": None, "lost_in": "all-reduce", "collectives": 40}
+            for rank, lost in ranks
+        ]  # fmt: skip
+        return {"threads": threads, "channels": 8, "axes": {}, "repeat": 1, "stragglers": found}
+
+    worst, others = _stragglers([point(256, (3, 4200.0)), point(512, (3, 1500.0), (5, 900.0))])
+    assert "rank 3" in worst and "4.20 ms" in worst
+    for text in ("rank 3 with 512", "1.50 ms", "rank 5 with 512", "0.90 ms"):
+        assert text in others

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.events import CallRows, GpuRows, OperatorRows, concatenate
+from gemmetry.formats.events import (
+    AnnotationRows,
+    CallRows,
+    GpuRows,
+    OperatorRows,
+    TraceRows,
+    concatenate,
+)
 from gemmetry.traces.gemms import joins
 from gemmetry.traces.gemms.joins import NONE, enclosing
 
@@ -47,7 +54,14 @@ def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launc
         filled["correlation"], filled["start_ns"] = np.array(pairs, np.int64).T
         return kind(**filled)
 
-    found = joins.calls_of(columns(GpuRows, kernels), columns(CallRows, calls))
+    whole = TraceRows(
+        format="kineto", events=0, base_ns=0, names=("cudaMemcpyAsync",), arguments=(),
+        collectives=(), threads=("1/1",), gpu=columns(GpuRows, kernels),
+        calls=columns(CallRows, calls), operators=concatenate(OperatorRows, []),
+        annotations=concatenate(AnnotationRows, []),
+    )  # fmt: skip
+    found, ambiguous = joins.calls_of(whole)
+    assert not len(ambiguous)
     for (number, start), row in zip(kernels, found.tolist(), strict=True):
         same = [i for i, (other, _) in enumerate(calls) if other == number > 0]
         before = [i for i in same if calls[i][1] <= start]
@@ -58,6 +72,19 @@ def test_of_several_calls_with_one_number_the_last_one_begun_before_is_the_launc
             assert calls[row][1] == max(calls[i][1] for i in before)
         else:
             assert calls[row][1] == min(calls[i][1] for i in same)
+
+
+def test_of_several_launches_with_one_number_none_is_certain(recording):
+    """Of processes that have the same number, too, as in containers."""
+    made = recording()
+    for place in range(2):
+        made.operator(f"aten::mm{place}", 100 + place, 50)
+        made.call(7, 110 + place)
+        made.kernel("k", 1000 + place, 10, correlation=7, device=place)
+    made.launch("other", 8, at=2000, lasts=10)
+    trace = made.trace()
+    assert trace.launches.call.tolist() == [NONE, NONE, 2]
+    assert joins.calls_of(trace.rows)[1].tolist() == [0, 1]
 
 
 def test_operators_of_another_thread_are_not_around_a_launch(recording):
@@ -93,9 +120,8 @@ def test_the_external_number_is_the_second_way(recording):
 
 def test_of_calls_with_one_number_the_last_before_the_kernel_counts(recording):
     made = recording()
-    made.call(5, 100)
-    made.call(5, 2000)
-    made.call(5, 9000)
+    for start in (100, 2000, 9000):
+        made.call(5, start, name="hipMemsetAsync")
     made.kernel("k", 3000, 10, correlation=5)
     made.kernel("before all", 50, 10, correlation=5)
     assert made.trace().launches.call.tolist() == [1, 0]

@@ -112,7 +112,7 @@ class DeviceHistory:
 
 def measured_again(runs: Sequence[HistoryRun]) -> frozenset[int]:
     """The numbers of the `runs` (in the order of time) whose commit an earlier one measured, and
-    another commit was measured in between: an old commit that somebody measured later."""
+    another commit was measured in between: an old commit that was measured again."""
     found, known, latest = set(), set(), ""
     for number, run in enumerate(runs):
         if run.commit in known and run.commit != latest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -50,12 +51,9 @@ def _dispatcher(found: TuningResult, _suffix: str) -> str:
             hint="Let the search run to its end.",
         )
     folders = [found.experiment, *([found.proofs] if found.proofs else [])]
-    sets = []
-    for folder in folders:
-        with Experiment.open(folder) as stored:
-            sets.append(stored.result_set())
-    built = build_table(sets, load_provider)
-    return table_text(built.table)
+    with ExitStack() as stack:
+        sets = [stack.enter_context(Experiment.open(one)).result_set() for one in folders]
+        return table_text(build_table(sets, load_provider).table)
 
 
 def _results(found: TuningResult, _suffix: str) -> str:

@@ -60,4 +60,4 @@ def _print(table: Table) -> None:
             show(f"no metric of {row['chip']} shows it", 4, "dim")
             continue
         show(row["metric"], 4, "cyan")
-        show(row["collect"], 4, "dim")
+        show(row["collect"] or "", 4, "dim")  # some counters need no option

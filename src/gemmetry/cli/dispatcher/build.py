@@ -32,6 +32,7 @@ def build(
     """
     from gemmetry.cli.console import note, print_facts
     from gemmetry.dispatcher.building import build_table
+    from gemmetry.dispatcher.documents import library_name
     from gemmetry.dispatcher.problems import CUBLAS
     from gemmetry.dispatcher.table import write_table
     from gemmetry.domain.units import counted
@@ -55,9 +56,10 @@ def build(
     if json:
         print_facts(**built.table.document())
     else:
+        library = library_name(built.table.target)
         say(
             f"{counted(len(entries), 'shape')} of {built.table.device}: {faster} with a candidate "
-            f"that is shown to be faster than cuBLAS, {undecided} undecided"
+            f"that is shown to be faster than {library}, {undecided} undecided"
         )
         say(f"{counted(len(built.table.certificates), 'verified candidate')}")
     note(f"wrote {output}")

@@ -41,24 +41,25 @@ def evaluate(
     from gemmetry.cli.console import print_facts
     from gemmetry.cli.dispatcher.tables import open_table
     from gemmetry.cli.tables import check_outputs, write_outputs
-    from gemmetry.dispatcher.documents import evaluation_document, replay_table
+    from gemmetry.dispatcher.documents import evaluation_document, library_name, replay_table
     from gemmetry.dispatcher.evaluation import evaluate as run
     from gemmetry.store.experiment import Experiment
 
     check_outputs(output or ())
     opened = Experiment.open(experiment)
     try:
-        found = run(open_table(table), opened.result_set())
+        used = open_table(table)
+        found = run(used, opened.result_set())
     finally:
         opened.close()
     if json:
         print_facts(**evaluation_document(found))
     else:
-        _print(found)
+        _print(found, library_name(used.target))
     write_outputs(replay_table(found), output or ())
 
 
-def _print(found: Evaluation) -> None:
+def _print(found: Evaluation, library: str) -> None:
     from gemmetry.cli.console import stdout_console
     from gemmetry.dispatcher.documents import regret_table
     from gemmetry.domain.units import counted, format_percent
@@ -66,9 +67,9 @@ def _print(found: Evaluation) -> None:
 
     shapes = counted(len(found.replayed), "unseen shape")
     left_out = [f"{found.seen} in the table"] if found.seen else []
-    left_out += [f"{found.unusable} without a time of cuBLAS"] if found.unusable else []
+    left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
     say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
-    print_table(regret_table(found), stdout_console())
+    print_table(regret_table(found, library), stdout_console())
     restricted = sum(one.was_restricted for one in found.replayed)
     if restricted:
         say(

@@ -11,10 +11,12 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.dispatches.companion_builder import stages_of
+from gemmetry.verification.checks.contents import contents_sizes
 from gemmetry.verification.checks.long_axes import long_sizes
 from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
+    covering_operations,
     rounded_options,
     tail_operations,
     whole_tile,
@@ -32,6 +34,7 @@ class CompanionsAhead:
         """`providers`: by the number of their lanes."""
         self._providers = providers
         self._is_needed = settings.verify and settings.verification_level != "quick"
+        self._seed = settings.seed
         self._known: set[tuple[object, ...]] = set()
         self._number = 0
 
@@ -48,7 +51,7 @@ class CompanionsAhead:
             if key in self._known or not provider.rebuilds_quickly:
                 continue
             self._known.add(key)
-            for operation in _shapes(candidate, provider):
+            for operation in _shapes(candidate, provider, self._seed):
                 self._number -= 1
                 own = provider.parse_configuration(configuration.name, operation, lane.target)
                 if own is not None:
@@ -57,7 +60,7 @@ class CompanionsAhead:
         return found
 
 
-def _shapes(candidate: Candidate, provider: Provider) -> Iterator[Operation]:
+def _shapes(candidate: Candidate, provider: Provider, seed: int) -> Iterator[Operation]:
     operation, configuration = candidate.operation, candidate.configuration
     companions = Companions(lambda _: None, configuration.tile, stages_of(configuration))
     whole = whole_tile(operation, companions)
@@ -68,9 +71,17 @@ def _shapes(candidate: Candidate, provider: Provider) -> Iterator[Operation]:
             rounded_options(operation, sizes)
             for sizes in long_sizes(configuration.tile or DEFAULT_TILE)
         ),
+        (
+            rounded_options(operation, sizes, as_batch=True)
+            for sizes in contents_sizes(configuration.tile or DEFAULT_TILE, seed)
+        ),
+        covering_operations(operation, companions, seed),
     )
+    listed = set()
     for options in choices:
-        supported = (
+        supported = [
             one for one in options if provider.supports(one, candidate.lane.target) is None
-        )
-        yield from list(supported)[:1]
+        ]
+        if supported and supported[0] not in listed:
+            listed.add(supported[0])
+            yield supported[0]

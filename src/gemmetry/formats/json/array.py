@@ -46,7 +46,6 @@ decoder does would make the result depend on where a piece ends."""
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 _END = re.compile(rb"\}[ \t\r\n]*(\])[ \t\r\n]*(?=[,}\]]|\Z)")
 _SEPARATOR = re.compile(rb"[ \t\r\n,]*")
-_FIRST_KEY = re.compile(rb'\{[ \t\r\n]*"([^"\\]{1,40})"')
 _EMPTY = re.compile(rb"[ \t\r\n]*\]")
 _LONGEST_KEY = 256
 _BLANKS = rb"\s{0,4096}+"
@@ -519,7 +518,7 @@ def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
 
 
 def _first_key(text: bytes, at: int) -> bytes:
-    found = _FIRST_KEY.match(text, at)
+    found = re.compile(rb'\{[ \t\r\n]*"([^"\\]{1,40})"').match(text, at)
     return found[1] if found else b""
 
 

@@ -18,8 +18,6 @@ import numpy as np
 from gemmetry.formats.events import MISSING, CallRows, GpuRows, Int64, OperatorRows, TracePart
 from gemmetry.formats.spool import Spool
 
-_NUMBER = re.compile(r"\d+")
-
 
 def _whole(pid: str) -> str:
     return pid
@@ -88,7 +86,7 @@ def _fits(label: Callable[[str], str], lanes: Sequence[str], hosts: Sequence[str
 def _parts(names: Sequence[str], of_thread: Sequence[str]) -> tuple[TracePart, ...]:
     """The parts that labels name; their ranks are the numbers in the labels or, where these have
     several (``TP00-DP01``) or do not differ, the places in their order."""
-    numbers = [_NUMBER.findall(name) for name in names]
+    numbers = [re.findall(r"\d+", name) for name in names]
     ranks = [int(found[0]) if len(found) == 1 else MISSING for found in numbers]
     if not all(numbers):
         return tuple(TracePart(_plain(name), None, _indices(of_thread, name)) for name in names)

@@ -365,8 +365,10 @@ class _KinetoBuilder:
         found: list[TraceProblem] = []
         if len(self._of_graphs) == 1:
             return found
-        launches, kernels = np.unique(np.concatenate(self._of_graphs), axis=0, return_counts=True)
-        for graph in sorted(set(map(tuple, launches[launches[:, 1] > 0, :2].tolist()))):
+        every = np.concatenate(self._of_graphs)
+        every = every[(every[:, 1:] > 0).all(axis=1)]
+        launches, kernels = np.unique(every, axis=0, return_counts=True)
+        for graph in sorted(set(map(tuple, launches[:, :2].tolist()))):
             counts = kernels[(launches[:, :2] == graph).all(axis=1)]
             most = int(counts.max())
             lost = int((most - counts).sum())

@@ -231,7 +231,9 @@ class _RocpdRowsBuilder(RowsBuilder):
             kinds = [_kind(categories.get(c, "")) for c in category]
             texts = [_message(t) or strings.get(n, "") for n, t in zip(name, recorded, strict=True)]
             named = self._numbered(texts)
-            on = self._on((str(p), str(t)) for p, t in zip(process, thread, strict=True))
+            # Each process counts its processes and threads by itself.
+            lead = f"{self._process}:" if self._process else ""
+            on = self._on((f"{lead}{p}", str(t)) for p, t in zip(process, thread, strict=True))
             numbers = _whole(stack)
             for kind in HostKind:
                 these = np.array([one is kind for one in kinds], bool)

@@ -264,13 +264,16 @@ def process_parts(
     """
     if len(environments) < 2:
         return ()
+    ranks = [_first(environment, _RANK) for environment in environments]
+    if len(set(ranks)) < len(ranks):
+        ranks = [None] * len(ranks)
     return tuple(
         TracePart(
             f"process {pid}",
-            _first(environment, _RANK),
+            rank,
             tuple(thread for thread, process in enumerate(of_thread) if process == index),
         )
-        for index, (pid, environment) in enumerate(zip(pids, environments, strict=True))
+        for index, (pid, rank) in enumerate(zip(pids, ranks, strict=True))
     )
 
 

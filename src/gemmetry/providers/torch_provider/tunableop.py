@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION
@@ -49,7 +50,8 @@ def _validators() -> list[str]:
     if hasattr(torch._C, "_cuda_tunableop_get_validators"):  # not in a build for CPUs
         from torch.cuda import tunable
 
-        known = dict(tunable.get_validators())
+        with suppress(RuntimeError):  # a build for GPUs on a machine without one
+            known = dict(tunable.get_validators())
     return [f"Validator,{key},{value}" for key, value in known.items()]
 
 

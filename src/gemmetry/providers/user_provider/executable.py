@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from gemmetry.domain.contracts import Buffer, Device
-from gemmetry.domain.errors import GemmetryError, LaunchError, OutOfMemoryError
+from gemmetry.domain.errors import (
+    GemmetryError,
+    LaunchError,
+    OutOfMemoryError,
+    WrongResultError,
+)
 from gemmetry.domain.operation import (
     Conv2dShape,
     EpilogueStep,
@@ -47,7 +52,6 @@ class UserExecutable:
         self._inputs = operation.inputs
         self._keywords = {**scalar_keywords(operation), **configuration}
         self._result = operation.output
-        self._checked = False
 
     def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
         """Call the function.
@@ -86,12 +90,10 @@ class UserExecutable:
             raise self._bad_result(f"returned {_describe(result)}")
         if result.shape != target.shape or result.dtype != output.dtype:
             raise self._bad_result(f"returned {_describe(result)}")
-        if not self._checked:
-            if any(_share_memory(result, array) for array in inputs):
-                raise self._bad_result("returned a view of one of its inputs")
-            if getattr(result, "device", None) != getattr(output, "device", None):
-                raise self._bad_result(f"returned a result on the device {result.device}")
-            self._checked = True
+        if any(_share_memory(result, array) for array in inputs):
+            raise self._bad_result("returned a view of one of its inputs")
+        if getattr(result, "device", None) != getattr(output, "device", None):
+            raise self._bad_result(f"returned a result on the device {result.device}")
         stored = _logical(result, self._result)
         if isinstance(stored, np.ndarray):
             return np.ascontiguousarray(stored)
@@ -100,14 +102,14 @@ class UserExecutable:
     def _check_is_output(self, result: Any, target: Buffer) -> None:
         same = type(result) is type(target) and result.shape == target.shape
         if not (same and _share_memory(result, target)):
-            raise LaunchError(
+            raise WrongResultError(
                 f"{self._kernel} takes out= but returned {_describe(result)}",
                 hint="Write C into out and return nothing, or remove the parameter out.",
             )
 
-    def _bad_result(self, what: str) -> LaunchError:
+    def _bad_result(self, what: str) -> WrongResultError:
         spec = self._result
-        return LaunchError(
+        return WrongResultError(
             f"{self._kernel} {what} where {spec.dtype} of shape {spec.shape} is expected",
             hint=f"Return a new {self._kernel.arrays} array, or take out= and write into it.",
         )

@@ -73,13 +73,15 @@ def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
     for number, one in enumerate(found.findings[:BRIEF_FINDINGS], 1):
         next_step = f"collect: {one.collect}" if one.collect and not one.remedy else one.remedy
         if one.id == verdict.id or one.claim == verdict.claim:
-            # The verdict has said what was found: what to do has its line as well.
+            # The verdict is the finding: what to do has the line of the claim as well.
             steps = _two_lines(next_step, width - 3)
             lines += [
                 Text(f"{mark:<3}{step}") for mark, step in zip((number, ""), steps, strict=False)
             ]
         else:
-            lines.append(Text(fitted(f"{number}  {one.id} ({one.confidence}): {one.claim}", width)))
+            lines.append(
+                Text(f"{number}  {fitted(f'{one.id} ({one.confidence}): {one.claim}', width - 3)}")
+            )
             lines.append(Text(f"   {fitted(next_step, width - 3)}", "dim"))
     return lines
 

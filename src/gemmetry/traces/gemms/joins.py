@@ -15,14 +15,13 @@ import numpy as np
 
 from gemmetry.formats.events import (
     Bools,
-    CallRows,
-    GpuRows,
     Int32,
     Int64,
     OperatorRows,
     TraceRows,
     process_of,
 )
+from gemmetry.formats.host_rows import is_launch
 
 NONE = -1
 
@@ -47,7 +46,7 @@ class JoinedLaunches:
 
 def join_launches(rows: TraceRows) -> JoinedLaunches:
     """The origin of all work on GPUs."""
-    call = calls_of(rows.gpu, rows.calls, rows.threads)
+    call, _ = calls_of(rows)
     used = np.unique(call[call != NONE])
     parent, around = enclosing(rows.operators, rows.calls.thread[used], rows.calls.start_ns[used])
     operator = np.full(len(call), NONE, np.int64)
@@ -62,21 +61,18 @@ def join_launches(rows: TraceRows) -> JoinedLaunches:
     return JoinedLaunches(call, operator, parent, _from_graph(rows, call))
 
 
-def calls_of(gpu: GpuRows, calls: CallRows, threads: Sequence[str] = ()) -> Int64:
-    """The runtime call of each row, by correlation number.
+def calls_of(rows: TraceRows) -> tuple[Int64, Int64]:
+    """The runtime call of each row of ``rows.gpu``, by correlation number.
 
-    Where several calls of a process have the same number (damaged files), the last one that began
-    before the row did. Where calls of several processes have (merged files), none: every process
-    counts from the same numbers.
+    Several launches have the same number where processes were merged into one file, because every
+    process counts from the same numbers: none of them is certain. Of other calls with the same
+    number (damaged files), the last one that began before the row did is its call.
 
-    Args:
-        threads: ``TraceRows.threads``; () where all calls are of one process.
+    Returns:
+        (rows,) the rows of ``rows.calls``; and the rows of ``rows.gpu`` with a number of several
+        launches, or of calls of several processes.
     """
-    return calls_or_several(gpu, calls, threads)[0]
-
-
-def calls_or_several(gpu: GpuRows, calls: CallRows, threads: Sequence[str]) -> tuple[Int64, Int64]:
-    """The same, and the rows of `gpu` for which calls of several processes have the number."""
+    gpu, calls = rows.gpu, rows.calls
     result = np.full(len(gpu.start_ns), NONE, np.int64)
     ambiguous = np.zeros(0, np.int64)
     known = np.flatnonzero(calls.correlation > 0)
@@ -94,9 +90,12 @@ def calls_or_several(gpu: GpuRows, calls: CallRows, threads: Sequence[str]) -> t
             (numbers, calls.start_ns[order]), (gpu.correlation[several], gpu.start_ns[several])
         )
         result[several] = order[np.maximum(begun - 1, first[several])]
-        ambiguous = several[
-            _of_several(calls.thread[order], threads, first[several], last[several])
-        ]
+        begin, end = first[several], last[several]
+        is_launch_name = np.array([is_launch(name) for name in rows.names], bool)
+        launches = np.append(0, np.cumsum(is_launch_name[calls.name[order]]))
+        is_open = launches[end] - launches[begin] > 1
+        is_open |= _of_several(calls.thread[order], rows.threads, begin, end)
+        ambiguous = several[is_open]
         result[ambiguous] = NONE
     return result, ambiguous
 

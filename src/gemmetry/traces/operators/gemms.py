@@ -76,9 +76,10 @@ _COMPLEX = ("c64", "c128")
 _PACKED = {"float4_e2m1fn_x2": ("e2m1", 2), "quint4x2": ("u4", 2), "quint2x4": ("u2", 4)}
 """PyTorch's types of several numbers in a byte -> the format and how many they are."""
 
-_SEVERAL_BITS = re.compile(r"gptq", re.IGNORECASE)
-_FOUR_BITS = re.compile(r"(?:fp|mxf|nvf|mxfp|nvfp|_f)4|e2m1|int4|4bit|w4|a4|awq", re.IGNORECASE)
-_FLOATS_OF_FOUR_BITS = re.compile(r"f4|fp4|e2m1|a4w4", re.IGNORECASE)
+_FOUR_BITS = r"(?:fp|mxf|nvf|mxfp|nvfp|_f)4|e2m1|int4|4bit|w4|a4|awq"
+_FLOATS_OF_FOUR_BITS = r"f4|fp4|e2m1|a4w4"
+"""What names of operators state about their operands, in small letters."""
+
 _BYTES, _WORDS = ("u8", "s8"), ("s32", "u32")
 
 
@@ -188,13 +189,14 @@ def _packed(name: str, a: _Tensor, b: _Tensor) -> tuple[_Tensor, _Tensor]:
         a: (..., m, k). b: (..., k, n).
     """
     narrow = None
-    if _FOUR_BITS.search(name):
-        narrow = "e2m1" if _FLOATS_OF_FOUR_BITS.search(name) else "s4"
+    name = name.lower()
+    if re.search(_FOUR_BITS, name):
+        narrow = "e2m1" if re.search(_FLOATS_OF_FOUR_BITS, name) else "s4"
     if b.dtype in _WORDS and a.dtype not in _WORDS:
         # 8 numbers of 4 bits in a word, along k or along n; other widths along k.
         k, (rows, columns) = a.shape[-1], b.shape[-2:]
         several = k // rows if rows and k % rows == 0 else 0
-        if (several == 8 and narrow) or (several in (4, 8, 16) and _SEVERAL_BITS.search(name)):
+        if (several == 8 and narrow) or (several in (4, 8, 16) and "gptq" in name):
             return a, b._replace(dtype=narrow or f"s{32 // several}", packed=several)
         if several == 1 and narrow:
             strides = b.strides

@@ -20,10 +20,10 @@ from gemmetry.verification.checks.results import (
     BUGS,
     CheckOutcome,
     CheckResult,
+    bug_of,
     failed,
     not_applicable,
     passed,
-    raised,
 )
 from gemmetry.verification.companions import whole_tile
 from gemmetry.verification.context import Context
@@ -106,9 +106,9 @@ def _built(context: Context) -> CheckResult:
     except (DispatchError, NotImplementedError, *BUGS) as error:
         # A sticky device error ends the verification.
         context.launcher.device.synchronize()
-        cause = error.__cause__ if isinstance(error, DispatchError) else error
-        if isinstance(cause, BUGS):
-            return failed(NAME, f"{operation}: {raised(cause)}, which is a bug, not a refusal")
+        bug = bug_of(error)
+        if bug:
+            return failed(NAME, f"{operation}: {bug}")
         return not_applicable(NAME, f"it refuses {operation}: {error}")
     finally:
         if executable is not None:
@@ -168,7 +168,7 @@ class _Threads(StandingThreads):
         try:
             return self.run(number, launch), f" (from thread {number + 2} of {THREADS + 1})"
         except DispatchError as error:
-            if isinstance(error.__cause__, BUGS):
+            if bug_of(error):
                 raise
             self._others = False  # which is for the check other_thread to report
             return launch(), ""

@@ -14,11 +14,11 @@ from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.results import (
     BUGS,
     CheckResult,
+    bug_of,
     failed,
     incomplete,
     not_applicable,
     passed,
-    raised,
     warned,
 )
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
@@ -211,9 +211,9 @@ def check_other_thread(context: Context) -> CheckResult:
     except (DispatchError, *BUGS) as error:
         # A sticky device error ends the verification.
         launcher.device.synchronize()
-        cause = error.__cause__ if isinstance(error, DispatchError) else error
-        if isinstance(cause, BUGS):
-            return failed(name, f"from another thread than the one that built it: {raised(cause)}")
+        bug = bug_of(error)
+        if bug:
+            return failed(name, f"from another thread than the one that built it: {bug}")
         return not_applicable(name, f"launches from another thread are refused: {error}")
     return passed(name)
 

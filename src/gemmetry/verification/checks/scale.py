@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gemmetry.domain.operation import Operation
-from gemmetry.numerics.storage import Array
+from gemmetry.numerics.storage import Array, same_bytes
 from gemmetry.verification.checks import values
 from gemmetry.verification.checks.results import (
     CheckResult,
@@ -25,6 +25,7 @@ from gemmetry.verification.inputs.scaled import (
     subnormal,
 )
 from gemmetry.verification.inputs.special import objection
+from gemmetry.verification.launching import Launch
 
 _NO_ROOM = "the range of these formats is too small for such inputs"
 
@@ -36,7 +37,8 @@ def check_scaled_along_k(context: Context) -> CheckResult:
     reason = objection(name, context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)
-    if context.exact(INTEGERS, exact_inputs.integers) is None:
+    base = context.exact(INTEGERS, exact_inputs.integers)
+    if base is None:
         return _within_bound(name, context)
     case = _derived(context, name, _scaled_case)
     if case is None:
@@ -44,9 +46,7 @@ def check_scaled_along_k(context: Context) -> CheckResult:
     run = context.run_exact(name, case)
     was_wrong = bool(context.first_errors.bad_count)
     result = context.verdict_of_exact(name, run, guess=was_wrong)
-    base = context.case(INTEGERS, exact_inputs.integers)
-    assert base is not None
-    return _explained(context, result, base.inputs)
+    return _explained(context, result, run.launch, base.case.inputs)
 
 
 def _within_bound(name: str, context: Context) -> CheckResult:
@@ -60,16 +60,18 @@ def _within_bound(name: str, context: Context) -> CheckResult:
     if launch.same_as(context.first):
         return passed(name)
     result = context.judge_by_bound(name, launch, context.reference)
-    return _explained(context, result, context.inputs)
+    return _explained(context, result, launch, context.inputs)
 
 
-def _explained(context: Context, result: CheckResult, unscaled: Sequence[Array]) -> CheckResult:
+def _explained(
+    context: Context, result: CheckResult, launch: Launch, unscaled: Sequence[Array]
+) -> CheckResult:
     """A failure that mentions what is special about these inputs, where others gave a correct
     result; a property where scaling by the largest number, as kernels honestly do, explains it."""
     if not result.is_failure or context.first_errors.bad_count:
         return result
     evidence = context.evidence.get(result.name)
-    if _holds_honest_span(context, result.name, unscaled):
+    if _is_of_scale(context, result.name, launch, unscaled):
         return property_of(
             result.name,
             f"numbers that differ by up to 2^{HONEST_SPAN} along K count (or as far as their "
@@ -86,22 +88,30 @@ def _explained(context: Context, result: CheckResult, unscaled: Sequence[Array])
     return failed(result.name, f"{why}; {result.detail}", result.first_bad)
 
 
-def _holds_honest_span(context: Context, name: str, unscaled: Sequence[Array]) -> bool:
-    """Whether results are within their bounds if numbers differ by :data:`HONEST_SPAN` only, at
-    both ends of the range: no threshold, fixed point or narrower range does both."""
+def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[Array]) -> bool:
+    """Whether the result of `wrong` has the errors of honest scaling, and no others: the unscaled
+    inputs are computed exactly, the result is outside its bound and the same when launched again,
+    and results are within their bounds if numbers differ by :data:`HONEST_SPAN` only, at both ends
+    of the range, which no threshold, fixed point or narrower range allows."""
+    base = context.exact(INTEGERS, exact_inputs.integers)
+    if base is not None and not base.is_right:
+        return False
     reference = context.reference
     if unscaled is not context.inputs:
         reference = context.reference_of(unscaled)
-    for end in (0, 1):
-        inputs = scaled_along_k(context.operation, unscaled, end=end)
-        if inputs is None:
-            return False
+
+    def is_wrong(inputs: Sequence[Array]) -> tuple[bool, Launch]:
         launch = context.launcher.launch(
             context.put(inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
         )
-        if context.judge_by_bound(name, launch, reference).is_failure:
-            return False
-    return True
+        return context.judge_by_bound(name, launch, reference).is_failure, launch
+
+    output = wrong.output
+    still_wrong, again = is_wrong(wrong.inputs)
+    if not still_wrong or not same_bytes(output, again.output):
+        return False
+    narrow = [scaled_along_k(context.operation, unscaled, end=end) for end in (0, 1)]
+    return not any(inputs is None or is_wrong(inputs)[0] for inputs in narrow)
 
 
 def check_subnormals(context: Context) -> CheckResult:

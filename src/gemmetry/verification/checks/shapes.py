@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
 
 from gemmetry.domain.contracts import Executable
-from gemmetry.domain.errors import DispatchError, LaunchError, RequestError
+from gemmetry.domain.errors import DispatchError, RequestError
 from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
@@ -17,20 +21,43 @@ from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import exact, memory, special, values
 from gemmetry.verification.checks.results import (
     BUGS,
+    LIMITS,
     CheckOutcome,
     CheckResult,
+    bug_of,
     failed,
+    incomplete,
     not_applicable,
     passed,
-    raised,
 )
-from gemmetry.verification.companions import Companions, tail_operations
+from gemmetry.verification.companions import (
+    DEFAULT_TILE,
+    Companions,
+    covering_operations,
+    tail_operations,
+)
 from gemmetry.verification.context import Context
+from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
+
+Item = TypeVar("Item")
 
 FACTORS = ((-2.0, 0.5), (-2.0, 0.0), (0.1, -1.7), (0.5, 0.0), (0.0, 2.0), (1.0, 1.0))
 """(alpha, beta): different values expose an exchange; with beta 0 the old C must be ignored, with
 alpha 0 the product; factors that are not powers of two expose a narrower format."""
+
+_OTHER = -1.5
+
+SIGNS = (-1.0, 0.0, 1.0)
+"""Every pair of these, and of these and another number, is tried once on exact integers: kernels
+have paths of their own for them."""
+
+MANY_S = {False: 2.0, True: 30.0}
+"""Thorough or not -> seconds for shapes of which each takes a launch: all of them take 0.1 s on two
+cores, and 1 s where a build takes 10 ms."""
+
+_FIRST_FEW = 8
+"""Attempts by which the others are priced."""
 
 LONGEST_S = {False: 15.0, True: 90.0}
 """Thorough or not -> seconds after which no further shapes are tried; the most informative shapes
@@ -103,6 +130,84 @@ def _multiprocessors(context: Context) -> int | None:
     return count if isinstance(count, int) and count > 0 else None
 
 
+def steps(operation: Operation, companions: Companions) -> int:
+    """Total number of steps along K over all tiles."""
+    m, n, k, batch = operation.matmul_shape
+    tile = companions.tile or DEFAULT_TILE
+    return batch * math.prod(-(-size // step) for size, step in zip((m, n, k), tile, strict=True))
+
+
+class Affordable:
+    """Draws as many of a number of attempts as a time allows, by the fastest of those made.
+
+    How many there are depends on what one costs at least, as in an interpreter, or where each shape
+    is compiled, but not on what else the machine does.
+    """
+
+    def __init__(self, context: Context, limit_s: float) -> None:
+        """`limit_s`: seconds that all attempts may take together."""
+        self._rng = np.random.default_rng([context.seed % 2**64, 7])
+        self._limit_s = limit_s
+        self._made = self.left_out = 0
+
+    def of(self, attempts: Iterable[Item], costs: Sequence[float]) -> Iterator[Item]:
+        """The drawn ones of `attempts`; the caller makes each before it takes the next.
+
+        Args:
+            costs: relative costs of all of them.
+        """
+        least_s = per_cost_s = math.inf
+        for number, (item, cost) in enumerate(zip(attempts, costs, strict=False)):
+            if number >= _FIRST_FEW:
+                each_s = np.maximum(least_s, per_cost_s * np.asarray(costs))
+                is_drawn = self._rng.random() < self._limit_s / float(each_s.sum())
+                if not is_drawn or each_s[number] > self._limit_s / 3:
+                    self.left_out += 1
+                    continue
+            self._made += 1
+            spent = Spent()
+            yield item
+            seconds = max(spent.seconds, 1e-6)
+            least_s, per_cost_s = min(least_s, seconds), min(per_cost_s, seconds / cost)
+
+    def stated(self, result: CheckResult) -> CheckResult:
+        """`result`, which states how many attempts were drawn if these are not all."""
+        if not self.left_out or result.detail or result.outcome is not CheckOutcome.PASSED:
+            return result
+        return incomplete(
+            result.name, f"{self._made} of {self._made + self.left_out}, drawn as time allows"
+        )
+
+
+def check_many_shapes(context: Context) -> CheckResult:
+    """One launch on exact integers at each of a covering set of shapes, drawn from the seed: see
+    :func:`~gemmetry.verification.companions.covering_operations`."""
+    name = "many_shapes"
+    companions = context.companions
+    if companions is None:
+        return not_applicable(name, "this configuration cannot be built for other shapes here")
+    options = list(covering_operations(context.operation, companions, context.seed))
+    affordable = Affordable(context, MANY_S[context.thorough])
+    costs = [float(steps(candidates[0], companions)) for candidates in options]
+    drawn = affordable.of(options, costs)
+    result = _known(context, companions, name, name, drawn, (exact_once,))
+    return affordable.stated(result)
+
+
+def exact_once(context: Context) -> CheckResult:
+    """One launch on integers whose sums are exact; the result has its form, and nothing outside of
+    it was written."""
+    name = "integers"
+    case = context.case(name, exact_inputs.integers, keep=False)
+    if case is None:
+        return not_applicable(name, "sums round")
+    context.inputs = case.inputs
+    run = context.run_exact(name, case)
+    result = context.verdict_of_exact(name, run)
+    problem = memory.zone_problem(run.launch)
+    return failed(name, problem) if problem and not result.is_failure else result
+
+
 def check_alpha_beta(context: Context) -> CheckResult:
     """The same configuration is correct with other factors alpha and beta. At level standard only
     where the operation itself has such factors."""
@@ -113,15 +218,26 @@ def check_alpha_beta(context: Context) -> CheckResult:
     if not context.thorough and (signature.alpha, signature.beta) == (1.0, 0.0):
         return not_applicable(name, "the operation has neither alpha nor beta")
     key = f"{name} {signature.alpha} {signature.beta}"
-    return _known(context, companions, name, key, _with_factors(context.operation, companions))
+    operation = context.operation
+    pairs = _with_factors(operation, companions, FACTORS)
+    result = _known(context, companions, name, key, pairs)
+    if result.outcome is not CheckOutcome.PASSED:
+        return result
+    of_one = [(one, other) for one in SIGNS for other in (*SIGNS, _OTHER)]
+    each = [*of_one, *((other, one) for one, other in of_one if other == _OTHER)]
+    signs = _with_factors(operation, companions, each)
+    exactly = _known(context, companions, name, f"{key} signs", signs, (exact_once,))
+    return exactly if exactly.is_failure else result
 
 
-def _with_factors(operation: Operation, companions: Companions) -> Iterator[tuple[Operation, ...]]:
+def _with_factors(
+    operation: Operation, companions: Companions, pairs: Iterable[tuple[float, float]]
+) -> Iterator[tuple[Operation, ...]]:
     """The first tail shape with each pair of factors, where the kind accepts them."""
     shapes = next(tail_operations(operation, companions, thorough=False))
     if operation.kind is OperationKind.CONV2D:
         return
-    for alpha, beta in FACTORS:
+    for alpha, beta in pairs:
         try:
             signature = replace(operation.signature, alpha=alpha, beta=beta)
         except RequestError:
@@ -136,10 +252,11 @@ def _known(
     name: str,
     key: str,
     options: Iterator[tuple[Operation, ...]],
+    checks: Sequence[Callable[[Context], CheckResult]] = (),
 ) -> CheckResult:
     """The result of :func:`_try_all`, which dispatches with the same `key` share."""
     if key not in companions.known:
-        result = _try_all(context, companions, name, options)
+        result = _try_all(context, companions, name, options, checks)
         if name in context.evidence:
             # The next dispatch would have no evidence for its failure.
             return result
@@ -152,7 +269,10 @@ def _try_all(
     companions: Companions,
     name: str,
     options: Iterator[tuple[Operation, ...]],
+    only: Sequence[Callable[[Context], CheckResult]] = (),
 ) -> CheckResult:
+    """Try the first of each of `options` that is not refused, with the checks `only`, each time on
+    other inputs, or with :data:`_EACH`."""
     shapes, tried, spent, builds_s = 0, 0, Spent(), 0.0
     refused: list[str] = []
     for candidates in options:
@@ -163,8 +283,9 @@ def _try_all(
             return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
         tried_last = Attempt(candidates[0], refusal="not supported")
         for operation in candidates:
-            checks = _FIRST if context.thorough or not shapes else _EACH
-            tried_last = attempt(context, companions, name, operation, checks)
+            checks = only or (_FIRST if context.thorough or not shapes else _EACH)
+            seed = context.seed + shapes if only else None
+            tried_last = attempt(context, companions, name, operation, checks, seed=seed)
             builds_s += tried_last.build_seconds
             if not tried_last.refusal:
                 break
@@ -201,9 +322,15 @@ def attempt(
     name: str,
     operation: Operation,
     checks: Sequence[Callable[[Context], CheckResult]],
+    *,
+    seed: int | None = None,
 ) -> Attempt:
-    """Build `operation` and run `checks` on it until one fails, for the check `name` of
-    `context`."""
+    """Build `operation` and run `checks` on it until one fails, for the check `name` of `context`.
+
+    Args:
+        seed: that of the inputs that checks make; there are no others, and no reference. None:
+            inputs and reference as of the operation under test.
+    """
     executable: Executable | None = None
     spent, build_seconds = Spent(), 0.0
     try:
@@ -211,25 +338,26 @@ def attempt(
         build_seconds = spent.seconds
         if executable is None:
             return Attempt(operation, refusal="not supported")
-        failure = _failure(context, companions, name, operation, executable, checks)
+        failure = _failure(context, companions, name, operation, executable, checks, seed)
         return Attempt(operation, failure, build_seconds=build_seconds)
-    except DispatchError as error:
+    except (DispatchError, *LIMITS, *BUGS) as error:
+        is_kernels = isinstance(error, DispatchError) or Launcher.raised_by_run(error)
+        if executable is not None and not is_kernels:
+            raise
         # Rejecting a shape is legitimate; a sticky device error ends the verification.
         context.launcher.device.synchronize()
-        if isinstance(error, LaunchError) and isinstance(error.__cause__, BUGS):
-            return Attempt(operation, _raised(error.__cause__))
-        return Attempt(operation, refusal=error.message, build_seconds=build_seconds)
-    except BUGS as error:
-        return Attempt(operation, _raised(error))
-    except NotImplementedError as error:
-        return Attempt(operation, refusal=str(error) or "not implemented")
+        bug = bug_of(error)
+        if bug:
+            return Attempt(operation, failed("launch", bug))
+        return Attempt(operation, refusal=_stated(error), build_seconds=build_seconds)
     finally:
         if executable is not None:
             executable.close()
 
 
-def _raised(error: BaseException) -> CheckResult:
-    return failed("launch", f"{raised(error)}, which is a bug, not a refusal")
+def _stated(error: BaseException) -> str:
+    text = error.message if isinstance(error, DispatchError) else str(error)
+    return text or type(error).__name__
 
 
 def _failure(
@@ -239,15 +367,13 @@ def _failure(
     operation: Operation,
     executable: Executable,
     checks: Sequence[Callable[[Context], CheckResult]],
+    seed: int | None,
 ) -> CheckResult | None:
-    inputs, reference = _answer(operation, context.seed)
-    inner = Context(
-        Launcher(executable, operation, companions.tile),
-        operation,
-        inputs,
-        reference,
-        context.seed,
-    )
+    launcher = Launcher(executable, operation, companions.tile)
+    if seed is None:
+        inner = Context(launcher, operation, *_answer(operation, context.seed), context.seed)
+    else:
+        inner = Context(launcher, operation, (), None, seed)
     for check in checks:
         result = check(inner)
         if result.is_failure:

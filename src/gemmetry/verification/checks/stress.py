@@ -9,14 +9,13 @@ from gemmetry.domain.errors import DispatchError
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.repeats import judge_calls
 from gemmetry.verification.checks.results import (
-    BUGS,
     CheckOutcome,
     CheckResult,
+    bug_of,
     failed,
     incomplete,
     not_applicable,
     passed,
-    raised,
 )
 from gemmetry.verification.companions import Companions, whole_tile
 from gemmetry.verification.context import Context
@@ -146,8 +145,9 @@ def _rare_launches(name: str, context: Context, companions: Companions) -> Check
     except DispatchError as error:
         # A sticky device error ends the verification.
         context.launcher.device.synchronize()
-        if isinstance(error.__cause__, BUGS):
-            return failed(name, f"{operation}: {raised(error.__cause__)}")
+        bug = bug_of(error)
+        if bug:
+            return failed(name, f"{operation}: {bug}")
         return not_applicable(name, f"it refuses {operation}: {error}")
     finally:
         if executable is not None:

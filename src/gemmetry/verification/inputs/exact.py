@@ -154,11 +154,17 @@ _Magnitude = Callable[[Operation, Sequence[Array]], Floats | float]
 
 
 def case_of(
-    operation: Operation, inputs: tuple[Array, ...], matmul: Matmul, round_once: bool = True
+    operation: Operation,
+    inputs: tuple[Array, ...],
+    matmul: Matmul,
+    round_once: bool = True,
+    *,
+    signs_are_random: bool = True,
 ) -> ExactCase:
     """The case of integers of either sign on which no sum rounds."""
     product = exact_product(operation, inputs, matmul)
-    return exact_case(operation, inputs, product, round_once, _largest_partial_sum)
+    largest = _largest_partial_sum if signs_are_random else _largest_sum
+    return exact_case(operation, inputs, product, round_once, largest)
 
 
 def exact_case(
@@ -219,6 +225,12 @@ def _largest_partial_sum(operation: Operation, inputs: Sequence[Array]) -> float
     k = operation.matmul_shape.k
     largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
     return min(float(k), 8.0 * math.sqrt(k)) * largest[0] * largest[1]
+
+
+def _largest_sum(operation: Operation, inputs: Sequence[Array]) -> float:
+    """The largest sum of K products, whatever their signs."""
+    largest = [max(map(abs, finite_range(array))) for array in inputs[:2]]
+    return operation.matmul_shape.k * largest[0] * largest[1]
 
 
 def _without_idle_rounding(reference: Reference, product: Float64Array, dtype: DType) -> Reference:

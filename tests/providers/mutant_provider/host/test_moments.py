@@ -41,6 +41,7 @@ def test_a_bug_of_a_moment_is_hidden_at_first_and_killed_for_what_it_is(slug: st
         pytest.skip("only one processor is allowed here anyway")
     context = context_of(item)
     assert context.first_errors.bad_count == 0
+    assert context.second.same_as(context.first)
     assert RUN["integers"](context).outcome is CheckOutcome.PASSED
     if "results_stay" in item.killed_by:
         for name in ("second_launch", "every_call", "follows_changes", "unaligned_buffers"):

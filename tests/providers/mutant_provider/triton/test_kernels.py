@@ -32,7 +32,7 @@ CPU = Target(TargetKind.CPU)
 # Checks whose kills do not show in one launch on ordinary inputs, or only on another shape.
 HIDDEN = {
     "nan_spreads", "inf_spreads", "integers", "selects_lhs", "follows_changes", "every_call",
-    "scaled_along_k", "subnormals",
+    "scaled_along_k", "subnormals", "structures", "ends_of_formats", "special_numbers",
 }
 HIDDEN_WHERE_ALIGNED = {"tail_shapes"} | HIDDEN
 READS_PAST_K = ("k_tail_unmasked", "vectors_past_k")

@@ -65,7 +65,7 @@ def read_facts(file: RankFile) -> tuple[Trace, RankFacts]:
         names = ", ".join(part.name for part in rows.parts[:4])
         raise RequestError(
             f"{file.path} contains the traces of {len(rows.parts)} processes ({names} ...)",
-            hint="A sweep has a file for each rank; gemmetry trace reads such a file.",
+            hint="A sweep has a file for each rank; gemmetry trace summary reads such a file.",
         )
     trace = Trace(file.path, rows)
     return trace, facts_of(trace, file)

@@ -171,6 +171,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ("inf_spreads",),
         _UNEVEN + "_relu",
     ),
+    _bug(91, "results_above_1e30", "ends results at 1e30", ("ends_of_formats",), _ALIGNED),
+    _bug(
+        92,
+        "nan_lost_at_remainder",
+        "swallows NaN at every eighth place along K",
+        ("special_numbers",),
+        _ALIGNED,
+    ),
+    _bug(
+        94,
+        "zero_by_corner",
+        "takes a step of A for zero if its first element is",
+        ("structures",),
+        _ALIGNED,
+    ),
     _bug(70, "k_past_1024_dropped", "adds at most 1024 products", ("tail_shapes",), _ALIGNED),
     _bug(
         70,

@@ -1,0 +1,276 @@
+"""Checks of what operands contain, on small shapes of the same configuration: structure, the ends
+of formats, long sums of one number, and special numbers in every operand.
+
+Each case is one launch in the same buffers; results are exact.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from gemmetry.domain.operation import EpilogueStep, Operation
+from gemmetry.domain.record import Trait
+from gemmetry.numerics.references import to_logical, to_storage
+from gemmetry.numerics.storage import Array, to_float64
+from gemmetry.verification.checks import shapes
+from gemmetry.verification.checks.results import (
+    CheckResult,
+    failed,
+    incomplete,
+    not_applicable,
+    passed,
+)
+from gemmetry.verification.companions import DEFAULT_TILE, Companions, Sizes, rounded_options
+from gemmetry.verification.context import Context, ExactRun
+from gemmetry.verification.inputs import contents
+from gemmetry.verification.inputs.contents import Contents
+from gemmetry.verification.inputs.special import objection
+from gemmetry.verification.launching import PLAUSIBLE, Launch, Placed
+
+_SQUARE = (33, 63)
+"""Range of the edge of the square operation on which structures are tried; drawn from the seed."""
+
+LAUNCH_S = 0.5
+"""Seconds that a launch of a longer shape may take, as the fastest ones predict: in Triton's
+interpreter 65 steps take that long."""
+
+CONTENTS_S = 1.0
+"""Seconds for the launches on one shape: 300 of them take 0.1 s on two cores."""
+
+_MANY = 500
+"""No shape has more contents."""
+
+_EVEN = (64, 64, 64)
+"""Sizes whose halves are whole vectors and steps."""
+
+_LONG = ((1030, 2000), (4100, 5500), (16400, 18000))
+"""Ranges of K for sums of a single number: more than one block of any split, and of any table."""
+
+_LONG_LINES = (3, 64)
+
+_WITH_SPECIALS = 7
+"""Shapes with special numbers, and with both ends of formats: all but the longest sums."""
+
+_Cases = Callable[[Operation, int], Iterable[Contents]]
+
+
+def check_structures(context: Context) -> CheckResult:
+    """Results are exact where an operand is zero, the identity, symmetric, sparse, of equal lines
+    ..., wholly, but for an element or a line, or only where a kernel might look for it."""
+    looked_at = partial(contents.structures, variants=contents.VARIANTS[-1:])
+    square, even, tails, *_ = contents_sizes(_tile(context), context.seed)
+    tried: list[tuple[Sizes, _Cases]] = [(square, contents.structures)]
+    halves = [partial(looked_at, parity=parity) for parity in (0, 1)]
+    tried += zip((even, tails), halves, strict=True)
+    return _check(context, "structures", tried)
+
+
+def check_ends_of_formats(context: Context) -> CheckResult:
+    """Results are exact where A, B or the results are near either end of what formats, sums and
+    factors of blocks can hold, and where a long sum is one number that uses every bit."""
+    _, _, *some = contents_sizes(_tile(context), context.seed)
+    tried: list[tuple[Sizes, _Cases]] = []
+    for number, sizes in enumerate(some):
+        codes = "lhs" if sizes.m < sizes.n else "rhs"
+        tried.append((sizes, partial(_at_the_ends, codes, number < _WITH_SPECIALS)))
+    return _check(context, "ends_of_formats", tried)
+
+
+def check_special_numbers(context: Context) -> CheckResult:
+    """NaN and infinities, many at once, in every operand and at every remainder of K, show in every
+    element that depends on them and in no other one, which are exact."""
+    name = "special_numbers"
+    reason = objection("nan_spreads", context.operation, context.declared)
+    if reason:
+        return not_applicable(name, reason)
+    _, _, *some = contents_sizes(_tile(context), context.seed)
+    return _check(context, name, [(sizes, contents.specials) for sizes in some[:_WITH_SPECIALS]])
+
+
+def contents_sizes(tile: tuple[int, int, int], seed: int) -> tuple[Sizes, ...]:
+    """The shapes of these checks: a square whose edge is drawn, one of whole vectors, one with
+    tails, one of a single row, one of a single column, two of few rows or columns, and long sums of
+    few rows and of few columns."""
+    bm, bn, bk = tile
+    rng = np.random.default_rng([seed % 2**64, 4])
+    square = Sizes(*[int(rng.integers(*_SQUARE))] * 3)
+    few, many = _LONG_LINES
+    depths = [int(rng.integers(low, high)) for low, high in _LONG]
+    long = [Sizes(m, n, k) for k in depths for m, n in ((few, many), (many, few))]
+    thin = [int(rng.integers(2, 9)) for _ in range(2)]
+    narrow = [Sizes(few, bn + 3, bk + 5) for few in (1, thin[0])]
+    narrow += [Sizes(bm + 5, few, bk + 5) for few in (1, thin[1])]
+    return square, Sizes(*_EVEN), Sizes(bm + 5, bn + 3, bk + 5), *narrow, *long
+
+
+def _tile(context: Context) -> tuple[int, int, int]:
+    companions = context.companions
+    return (None if companions is None else companions.tile) or DEFAULT_TILE
+
+
+def _at_the_ends(codes: str, is_short: bool, operation: Operation, seed: int) -> Iterator[Contents]:
+    if is_short:
+        yield from contents.ends(operation, seed)
+    small = contents.small_factors(operation, seed)
+    found = contents.one_of_many(operation, seed, codes)
+    yield from (one for one in (small, found) if one is not None)
+
+
+def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -> CheckResult:
+    companions = context.companions
+    if companions is None:
+        return not_applicable(name, "this configuration cannot be built for other shapes here")
+    if name not in companions.known:
+        result = _try_all(context, companions, name, tried)
+        if result.is_failure:
+            return result
+        companions.known[name] = result
+    return companions.known[name]
+
+
+def _try_all(
+    context: Context, companions: Companions, name: str, tried: Sequence[tuple[Sizes, _Cases]]
+) -> CheckResult:
+    refused, left_out, timed = [], [], _Timed()
+    for sizes, cases in tried:
+        options = rounded_options(context.operation, sizes, as_batch=True)
+        if options and timed.predicted_s(shapes.steps(options[0], companions)) > LAUNCH_S:
+            left_out.append("x".join(map(str, sizes)))
+            continue
+        for operation in options:
+            timed.steps = shapes.steps(operation, companions)
+            found = shapes.attempt(
+                context, companions, name, operation,
+                (partial(_each, cases=cases, timed=timed),), seed=context.seed,
+            )  # fmt: skip
+            if found.failure is not None:
+                return shapes.inner_failure(name, operation, found.failure)
+            if not found.refusal:
+                break
+            refused.append(f"{operation}: {found.refusal}")
+    if timed.left_out:
+        left_out.append(f"{timed.left_out} contents")
+    if timed.count:
+        if left_out:
+            return incomplete(name, f"left out, as they take long: {', '.join(left_out)}")
+        return passed(name)
+    return not_applicable(name, refused[0] if refused else "these formats have no such inputs")
+
+
+@dataclass
+class _Timed:
+    """Launches of a check so far."""
+
+    steps: int = 1
+    """Steps of the shape that is being launched."""
+    count: int = 0
+    per_step_s: float = 0.0
+    left_out: int = 0
+    """Contents that were not drawn."""
+
+    def add(self, seconds: float) -> None:
+        """Note a launch."""
+        share = seconds / self.steps
+        self.per_step_s = share if not self.count else min(self.per_step_s, share)
+        self.count += 1
+
+    def predicted_s(self, steps: int) -> float:
+        """Seconds of a launch of so many steps."""
+        return steps * self.per_step_s
+
+
+def _each(context: Context, *, cases: _Cases, timed: _Timed) -> CheckResult:
+    """Launch on each of `cases` in the same buffers."""
+    name = "inputs"
+    placed: Placed | None = None
+    launcher = context.launcher
+    made = cases(context.counted(context.operation), context.seed)
+    affordable = shapes.Affordable(context, CONTENTS_S)
+    for number, case in enumerate(affordable.of(made, [1.0] * _MANY)):
+        if Trait.FLUSHES_SUBNORMALS in context.declared and case.label == contents.BELOW_NORMAL:
+            continue
+        if placed is None:
+            placed = launcher.place(case.inputs, keep_copies=False)
+        else:
+            launcher.rewrite(placed, case.inputs)
+        context.inputs = case.inputs
+        output = launcher.output_of(placed)
+        launcher.device.fill_bytes(output, PLAUSIBLE[number % len(PLAUSIBLE)])
+        launcher.device.synchronize()
+        began = time.perf_counter()
+        launch = launcher.launch_again(placed, output)
+        timed.add(time.perf_counter() - began)
+        result = _judged(context, name, case, launch)
+        if result.is_failure:
+            return replace(result, detail=f"{case.label}: {result.detail}")
+    timed.left_out += affordable.left_out
+    return passed(name)
+
+
+def _judged(context: Context, name: str, case: Contents, launch: Launch) -> CheckResult:
+    operation = context.operation
+    problem = context.launcher.form_problem(launch)
+    if problem:
+        return failed(name, problem)
+    if case.affected is None:
+        exact = context.case_of(operation, case.inputs, signs_are_random=False)
+        return context.verdict_of_exact(name, context.judged(exact, launch))
+    return _judged_specials(context, name, case, launch)
+
+
+def _judged_specials(context: Context, name: str, case: Contents, launch: Launch) -> CheckResult:
+    """Elements that depend on special numbers show them; all others are exact."""
+    operation = context.operation
+    affected = case.affected
+    assert affected is not None
+    got = to_logical(launch.output, operation.output)
+    values = to_float64(got[affected])
+    shows = np.isnan(values)
+    signs = np.zeros(values.shape, np.int8) if case.signs is None else case.signs[affected]
+    turned = np.zeros(values.shape, np.bool_)
+    if case.is_infinite:
+        dtype = operation.signature.result
+        is_large = np.isinf(values) | (dtype.is_fp8 & (np.abs(values) == dtype.maximum))
+        shows |= is_large
+        turned = is_large & (signs != 0) & (np.sign(values) != signs)
+    if case.clamps:
+        # Zero for NaN by maxNum, for minus infinity, and for their sum with what follows.
+        is_last = operation.signature.epilogue[-1] in (EpilogueStep.RELU, EpilogueStep.GELU)
+        is_zero = values == 0 if is_last else np.isfinite(values)
+        shows |= is_zero & (signs <= 0)
+    for bad, what in ((~shows, "do not show it"), (turned, "have the wrong sign")):
+        if bad.any():
+            where = np.zeros(affected.shape, np.bool_)
+            where[affected] = bad
+            context.keep_evidence(name, launch, None, where)
+            at = [int(i) for i in np.argwhere(where)[0]]
+            detail = f"{int(bad.sum())} of {bad.size} elements that depend on one {what}"
+            return failed(name, detail, f"{at}: got {float(values[bad][0]):.9g}")
+    plain = tuple(_without_specials(array) for array in case.inputs)
+    exact = context.case_of(operation, plain, signs_are_random=False)
+    expected = exact.expected
+    if expected is None:
+        assert exact.reference is not None
+        expected = exact.reference.value
+    with np.errstate(all="ignore"):
+        cleaned = np.where(affected, expected.astype(got.dtype), got)
+    errors = context.judge_exact(exact, to_storage(cleaned, operation.output))
+    result = context.verdict_of_exact(name, ExactRun(exact, launch, "", errors), guess=False)
+    if not result.is_failure:
+        return result
+    return failed(name, f"elements that do not depend on one: {result.detail}", result.first_bad)
+
+
+def _without_specials(array: Array) -> Array:
+    """`array` with ones in place of NaN and infinities."""
+    wide = to_float64(array)
+    if np.isfinite(wide).all():
+        return array
+    changed = np.array(array)
+    changed[~np.isfinite(wide)] = 1
+    return changed
