@@ -63,7 +63,7 @@ def parse_counts(texts: Iterable[str], option: str) -> tuple[int, ...]:
     """
     parts = list(_parts(texts))
     for part in parts:
-        if not part.isdecimal():
+        if not part.isdecimal() or len(part) > 9:
             raise RequestError(
                 f"{option}: {part!r} is not a positive whole number",
                 hint=f"Write {option} 256,512.",
