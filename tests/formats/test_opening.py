@@ -53,7 +53,7 @@ def test_zstd_with_several_frames(tmp_path):
     path.write_bytes(compress(CONTENT[:1000]) + compress(CONTENT[1000:]))
     assert content(path) == CONTENT
     path.write_bytes(compress(b"x" * 10_000)[:12] + b"\xff" * 1000)
-    with pytest.raises(OSError, match="damaged"):
+    with pytest.raises(RequestError, match="damaged"):
         content(path)
 
 
@@ -74,7 +74,7 @@ def test_a_damaged_gzip_file(tmp_path):
     packed[1_000_000:1_000_100] = bytes(100)
     path = tmp_path / "trace.gz"
     path.write_bytes(packed)
-    with pytest.raises(OSError, match="damaged"):
+    with pytest.raises(RequestError, match="damaged"):
         content(path)
 
 

@@ -64,7 +64,6 @@ READERS = {
     "cache clear paths": ("cache clear FILE",),
     "profile --experiment": (f"profile {SHAPE} --experiment FILE",),
     "profile --generated-dir": (f"generate {SHAPE} --generated-dir FILE",),
-    "profile --output": (f"profile {SHAPE} --experiment e --append -o FILE.csv",),
 }  # fmt: skip
 """Command and parameter -> what to try, with the file as FILE."""
 
@@ -72,6 +71,7 @@ ALSO = {
     "--spec", "--output", "--into", "--html", "--save-spec", "--kernel", "--experiment", "--table",
     "--generated-dir", "--iree-bin-dir", "--token-file", "--base-path", "--sweep-dir",
     "--tracelens-path", "--input-csv", "--csv-path", "--sweep1", "--sweep2",
+    "--output-dir",
 }  # fmt: skip
 """Options that several commands have and one function reads, or that are only written."""
 

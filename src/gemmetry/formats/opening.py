@@ -75,12 +75,20 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             file.seek(0)
         except (OSError, ValueError) as error:  # ValueError: NUL in the path
             raise _unreadable(path, "", "", error) from error
-        if magic.startswith(_GZIP):
-            yield cast(BinaryIO, _Gunzip(file))
-        elif magic == _ZSTD:
-            yield _open_zstd(file, path, stack)
-        else:
-            yield file
+        try:
+            if magic.startswith(_GZIP):
+                yield cast(BinaryIO, _Gunzip(file))
+            elif magic == _ZSTD:
+                yield _open_zstd(file, path, stack)
+            else:
+                yield file
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            # Damage that the reader leaves to its caller; the system's errors have a number.
+            raise RequestError(
+                f"{path} is damaged: {error}", hint="Copy or record it again."
+            ) from error
 
 
 @contextmanager

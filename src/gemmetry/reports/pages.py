@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.reports.tables.json import encoded
-from gemmetry.reports.texts import printable
+from gemmetry.reports.texts import CONTROL, printable
 
 MEMORY = "_bytes"
 """Suffix of the fields of an environment that are sizes of memory."""
@@ -20,13 +20,14 @@ MEMORY = "_bytes"
 _PLACES = re.compile(r"(?<=[_,<(/])(?=[^\W_])|(?<=::)(?=[^\W_])")
 
 
+_ACTIVE = re.compile(rf"[<>&]|{CONTROL.pattern}")
+
+
 def embed_json(value: Any) -> str:
     """JSON for a ``<script type="application/json">``: no character in it can end the element or
-    start another."""
-    text = printable(encoded(value).decode())
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    start another; control and bidirectional characters are escaped."""
+    text = encoded(value).decode()
+    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def page_templates() -> TemplateEnvironment:

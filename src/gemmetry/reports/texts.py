@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-_CONTROL = re.compile(
+CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"
     r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
     # Characters that UTF-8 and XML cannot represent.
     r"\ud800-\udfff\ufffe\uffff]"
 )
+"""Control and bidirectional characters."""
 
 MOST_CHARACTERS = 400
 """Characters of a text on a page, where nothing else is required."""
@@ -21,7 +22,7 @@ _CELL_UNITS = 32_767
 def printable(text: str) -> str:
     """`text` without control and bidirectional characters, which a terminal would interpret, and
     without characters that no file can hold."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def cell_fit(text: str) -> str:

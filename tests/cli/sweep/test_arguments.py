@@ -77,3 +77,10 @@ def test_the_sweep_that_paths_name():
     assert sweep_folders(sweep, []) == (sweep, None)
     with pytest.raises(RequestError, match="different sweeps"):
         sweep_folders(sweep, [Path("runs/sweep_2/tracelens_analysis")])
+
+
+@pytest.mark.parametrize("parse", [parse_counts, parse_numbers])
+def test_numbers_that_nothing_has_are_refused(parse):
+    digits = "9" * 5000
+    with pytest.raises(RequestError):
+        parse([digits] if parse is parse_counts else digits, "--threads")

@@ -47,7 +47,7 @@ def parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() for part in parts):
+    if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
         raise RequestError(
             f"{option} takes whole numbers separated by commas, not {text!r}",
             hint=f"Write {option} 28,42,56,70.",
@@ -63,7 +63,7 @@ def parse_counts(texts: Iterable[str], option: str) -> tuple[int, ...]:
     """
     parts = list(_parts(texts))
     for part in parts:
-        if not part.isdecimal():
+        if not part.isdecimal() or len(part) > 9:
             raise RequestError(
                 f"{option}: {part!r} is not a positive whole number",
                 hint=f"Write {option} 256,512.",
