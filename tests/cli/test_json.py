@@ -18,11 +18,7 @@ COUNTERS = str(DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz")
 TABLE = "(M, N, K);aten-latency\n(64, 64, 64);0.5\n"
 TINY = ("--providers", "null", "--shapes", "64x64x64", "--dtypes", "f32")
 
-WITHOUT = {
-    "agent": "it serves until it is ended",
-    "help": "it prints a page",
-    "schema": "its output is a JSON document anyway",
-}
+WITHOUT = {"agent": "it serves until it is ended", "schema": "its output is a JSON document anyway"}
 NEED_MORE = ("kernels check", "kernels ladder", "dispatcher evaluate")
 """Commands that need a GPU, or more results than a short run makes."""
 
@@ -74,6 +70,7 @@ LINES = {
     "compare": ["a", "a"],
     "cache clear": [],
     "doctor": [],
+    "help": [],
 }  # fmt: skip
 """Command -> arguments of a short run, in an order in which they can follow each other."""
 
