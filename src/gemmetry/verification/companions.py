@@ -25,6 +25,7 @@ from gemmetry.domain.operation import (
     Shape,
     check_shape,
 )
+from gemmetry.domain.target import Target, TargetKind
 from gemmetry.verification.checks.results import CheckResult
 
 DEFAULT_TILE = (128, 128, 64)
@@ -68,6 +69,10 @@ THIN = 8
 LARGE_RESULT = 2**19
 """Least number of elements of the covering set's largest result."""
 
+SHAPES_ON_GPU = 32
+"""Shapes of the covering set that are drawn for each configuration at level standard on a GPU,
+where each is compiled, or takes milliseconds."""
+
 LONG_K = 1024
 """Number of products after which kernels exceed a table or counter of their steps."""
 
@@ -85,9 +90,17 @@ class Companions:
     """Depth of the pipeline, where the configuration specifies it."""
     processors: int | None = None
     """Number of the device's multiprocessors, where it is a GPU that reports them."""
+    most_shapes: int | None = None
+    """How many shapes of the covering set are drawn; None: all."""
     known: MutableMapping[str, CheckResult] = field(default_factory=dict, compare=False)
     """Results that are valid for every shape of the operation; the caller keeps them for the next
     one."""
+
+
+def most_shapes(target: Target, level: str) -> int | None:
+    """How many shapes of the covering set are tried on `target` at `level`; None: all."""
+    is_limited = target.kind is not TargetKind.CPU and level == "standard"
+    return SHAPES_ON_GPU if is_limited else None
 
 
 class Sizes(NamedTuple):
@@ -128,11 +141,16 @@ def covering_operations(
 ) -> Iterator[tuple[Operation, ...]]:
     """Operations with the signature of `operation` in the order in which to launch each of them
     once, with alternatives as those of :func:`tail_operations`; some occur several times. For a
-    convolution each has another filter, stride and padding."""
+    convolution each has another filter, stride and padding. Of more than `companions.most_shapes`
+    so many are drawn, others for another tile or depth of the pipeline."""
     tile = Sizes(*(companions.tile or DEFAULT_TILE))
-    rng = np.random.default_rng([seed % 2**64, *tile])
+    rng = np.random.default_rng([seed % 2**64, *tile, companions.stages or 0])
+    covering = list(covering_sizes(tile, rng))
+    if companions.most_shapes is not None and len(covering) > companions.most_shapes:
+        drawn = rng.choice(len(covering), companions.most_shapes, replace=False)
+        covering = [covering[number] for number in sorted(drawn)]
     known: dict[Sizes, tuple[Operation, ...]] = {}
-    for sizes in covering_sizes(tile, rng):
+    for sizes in covering:
         if sizes not in known:
             like = operation
             if isinstance(operation.shape, Conv2dShape):

@@ -10,7 +10,7 @@ from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.operation import Operation
 from gemmetry.verification.checks import CheckResult
-from gemmetry.verification.companions import Companions
+from gemmetry.verification.companions import Companions, most_shapes
 
 _Key = tuple[str, object, object]
 
@@ -47,6 +47,7 @@ class CompanionBuilder:
             build,
             configuration.tile,
             stages_of(configuration),
+            most_shapes=most_shapes(dispatch.target, level),
             known=self._known.setdefault(key, {}),
         )
 

@@ -17,6 +17,7 @@ from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
     covering_operations,
+    most_shapes,
     rounded_options,
     tail_operations,
     whole_tile,
@@ -34,7 +35,7 @@ class CompanionsAhead:
         """`providers`: by the number of their lanes."""
         self._providers = providers
         self._is_needed = settings.verify and settings.verification_level != "quick"
-        self._seed = settings.seed
+        self._seed, self._level = settings.seed, settings.verification_level
         self._known: set[tuple[object, ...]] = set()
         self._number = 0
 
@@ -51,7 +52,7 @@ class CompanionsAhead:
             if key in self._known or not provider.rebuilds_quickly:
                 continue
             self._known.add(key)
-            for operation in _shapes(candidate, provider, self._seed):
+            for operation in _shapes(candidate, provider, self._seed, self._level):
                 self._number -= 1
                 own = provider.parse_configuration(configuration.name, operation, lane.target)
                 if own is not None:
@@ -60,9 +61,14 @@ class CompanionsAhead:
         return found
 
 
-def _shapes(candidate: Candidate, provider: Provider, seed: int) -> Iterator[Operation]:
+def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> Iterator[Operation]:
     operation, configuration = candidate.operation, candidate.configuration
-    companions = Companions(lambda _: None, configuration.tile, stages_of(configuration))
+    companions = Companions(
+        lambda _: None,
+        configuration.tile,
+        stages_of(configuration),
+        most_shapes=most_shapes(candidate.lane.target, level),
+    )
     whole = whole_tile(operation, companions)
     choices = chain(
         () if whole is None else ((whole,),),

@@ -59,6 +59,9 @@ cores, and 1 s where a build takes 10 ms."""
 _FIRST_FEW = 8
 """Attempts by which the others are priced."""
 
+FEWEST = 32
+"""Attempts, drawn from the seed, with which a check counts as complete."""
+
 LONGEST_S = {False: 15.0, True: 90.0}
 """Thorough or not -> seconds after which no further shapes are tried; the most informative shapes
 come first. A handful of shapes takes 0.1 s on two cores."""
@@ -160,7 +163,9 @@ class Affordable:
         for number, (item, cost) in enumerate(zip(attempts, costs, strict=False)):
             if number >= _FIRST_FEW:
                 each_s = np.maximum(least_s, per_cost_s * np.asarray(costs))
-                is_drawn = self._rng.random() < self._limit_s / float(each_s.sum())
+                share = max(self._limit_s / float(each_s.sum()), FEWEST / len(costs))
+                is_needed = FEWEST - self._made >= len(costs) - number
+                is_drawn = is_needed or self._rng.random() < share
                 if not is_drawn or each_s[number] > self._limit_s / 3:
                     self.left_out += 1
                     continue
@@ -171,12 +176,17 @@ class Affordable:
             least_s, per_cost_s = min(least_s, seconds), min(per_cost_s, seconds / cost)
 
     def stated(self, result: CheckResult) -> CheckResult:
-        """`result`, which states how many attempts were drawn if these are not all."""
+        """`result`, which states how many attempts were drawn if these are not all; incomplete if
+        they are fewer than :data:`FEWEST`."""
         if not self.left_out or result.detail or result.outcome is not CheckOutcome.PASSED:
             return result
-        return incomplete(
-            result.name, f"{self._made} of {self._made + self.left_out}, drawn as time allows"
-        )
+        text = f"{self._made} of {self._made + self.left_out}, drawn as time allows"
+        return (incomplete if self.is_cut_short else passed)(result.name, text)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether fewer than :data:`FEWEST` attempts were made, and others left out."""
+        return bool(self.left_out) and self._made < FEWEST
 
 
 def check_many_shapes(context: Context) -> CheckResult:
