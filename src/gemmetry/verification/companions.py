@@ -69,9 +69,9 @@ THIN = 8
 LARGE_RESULT = 2**19
 """Least number of elements of the covering set's largest result."""
 
-SHAPES_ON_GPU = 32
+SHAPES_ON_GPU = 8
 """Shapes of the covering set that are drawn for each configuration at level standard on a GPU,
-where each is compiled, or takes milliseconds."""
+where each is compiled, or takes milliseconds; other configurations of a provider draw others."""
 
 LONG_K = 1024
 """Number of products after which kernels exceed a table or counter of their steps."""

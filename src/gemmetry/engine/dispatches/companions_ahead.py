@@ -79,7 +79,7 @@ def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> 
         ),
         (
             rounded_options(operation, sizes, as_batch=True)
-            for sizes in contents_sizes(configuration.tile or DEFAULT_TILE, seed)
+            for sizes in chain(*contents_sizes(companions, seed))
         ),
         covering_operations(operation, companions, seed),
     )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,7 +43,7 @@ interpreter 65 steps take that long."""
 CONTENTS_S = 1.0
 """Seconds for the launches on one shape: 300 of them take 0.1 s on two cores."""
 
-CONTENTS_ON_GPU_S = 0.04
+CONTENTS_ON_GPU_S = 0.03
 """The same on a GPU at level standard, where uploading and comparing one takes a millisecond."""
 
 _EVEN = (64, 64, 64)
@@ -63,21 +64,20 @@ def check_structures(context: Context) -> CheckResult:
     """Results are exact where an operand is zero, the identity, symmetric, sparse, of equal lines
     ..., wholly, but for an element or a line, or only where a kernel might look for it."""
     looked_at = partial(contents.structures, variants=contents.VARIANTS[-1:])
-    square, even, tails, *_ = contents_sizes(_tile(context), context.seed)
+    square, *others = _sizes(context).structures
     tried: list[tuple[Sizes, _Cases]] = [(square, contents.structures)]
     halves = [partial(looked_at, parity=parity) for parity in (0, 1)]
-    tried += zip((even, tails), halves, strict=True)
+    tried += zip(others, halves, strict=False)
     return _check(context, "structures", tried)
 
 
 def check_ends_of_formats(context: Context) -> CheckResult:
     """Results are exact where A, B or the results are near either end of what formats, sums and
     factors of blocks can hold, and where a long sum is one number that uses every bit."""
-    _, _, *some = contents_sizes(_tile(context), context.seed)
     tried: list[tuple[Sizes, _Cases]] = []
-    for number, sizes in enumerate(some):
+    for sizes in _sizes(context).ends:
         codes = "lhs" if sizes.m < sizes.n else "rhs"
-        tried.append((sizes, partial(_at_the_ends, codes, number < _WITH_SPECIALS)))
+        tried.append((sizes, partial(_at_the_ends, codes, sizes.k < _LONG[1][0])))
     return _check(context, "ends_of_formats", tried)
 
 
@@ -88,27 +88,46 @@ def check_special_numbers(context: Context) -> CheckResult:
     reason = objection("nan_spreads", context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)
-    _, _, *some = contents_sizes(_tile(context), context.seed)
-    return _check(context, name, [(sizes, contents.specials) for sizes in some[:_WITH_SPECIALS]])
+    return _check(context, name, [(sizes, contents.specials) for sizes in _sizes(context).specials])
 
 
-def contents_sizes(tile: tuple[int, int, int], seed: int) -> tuple[Sizes, ...]:
-    """The shapes of these checks: a square whose edge is drawn, one of whole vectors, one with
-    tails, one of a single row, one of a single column, and long sums of few rows and of few
-    columns."""
+class ContentsSizes(NamedTuple):
+    """The shapes of these checks."""
+
+    structures: tuple[Sizes, ...]
+    """A square, one of whole vectors, one with tails."""
+    ends: tuple[Sizes, ...]
+    """The one with tails, one of a single row, one of a single column, and long sums of few rows
+    and of few columns."""
+    specials: tuple[Sizes, ...]
+    """Those of the ends without the longest sums."""
+
+
+def contents_sizes(companions: Companions | None, seed: int) -> ContentsSizes:
+    """The shapes for one configuration, drawn from `seed`. Where the number of shapes is limited,
+    a configuration gets the square and two of the others, one of them with a long sum."""
+    tile, limit, stages = DEFAULT_TILE, None, None
+    if companions is not None:
+        tile, limit, stages = companions.tile or tile, companions.most_shapes, companions.stages
     bm, bn, bk = tile
     rng = np.random.default_rng([seed % 2**64, 4])
     square = Sizes(*[int(rng.integers(*_SQUARE))] * 3)
     few, many = _LONG_LINES
     depths = [int(rng.integers(low, high)) for low, high in _LONG]
     long = [Sizes(m, n, k) for k in depths for m, n in ((few, many), (many, few))]
-    narrow = Sizes(1, bn + 3, bk + 5), Sizes(bm + 5, 1, bk + 5)
-    return square, Sizes(*_EVEN), Sizes(bm + 5, bn + 3, bk + 5), *narrow, *long
+    tails = Sizes(bm + 5, bn + 3, bk + 5)
+    short = [tails, Sizes(1, bn + 3, bk + 5), Sizes(bm + 5, 1, bk + 5)]
+    if limit is None:
+        ends = (*short, *long)
+        return ContentsSizes((square, Sizes(*_EVEN), tails), ends, ends[:_WITH_SPECIALS])
+    other = np.random.default_rng([seed % 2**64, *tile, stages or 0])
+    few_sums = long[: _WITH_SPECIALS - len(short)]
+    drawn = short[other.integers(len(short))], few_sums[other.integers(len(few_sums))]
+    return ContentsSizes((square,), drawn, drawn)
 
 
-def _tile(context: Context) -> tuple[int, int, int]:
-    companions = context.companions
-    return (None if companions is None else companions.tile) or DEFAULT_TILE
+def _sizes(context: Context) -> ContentsSizes:
+    return contents_sizes(context.companions, context.seed)
 
 
 def _at_the_ends(codes: str, is_short: bool, operation: Operation, seed: int) -> Iterator[Contents]:
