@@ -194,7 +194,7 @@ def test_a_saved_default_request_reads_back(cli):
     ("make", "cause"),
     [
         (lambda path: None, "the file of shapes a.csv does not exist"),
-        (Path.mkdir, "cannot read the file of shapes a.csv: it is a folder, not a file"),
+        (Path.mkdir, "the file of shapes a.csv is a directory, not a file"),
         (lambda path: path.write_bytes(b"\x89PNG\r\n"), "it is not UTF-8 text (byte 1)"),
     ],
 )

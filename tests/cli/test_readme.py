@@ -331,7 +331,10 @@ def _make_files() -> None:
     workload.parent.mkdir(parents=True)
     shutil.copy(ROOT / "tests/training/document.yaml", workload)
     shutil.copy(workload, ".")
-    shutil.copy(_DATA / "rocprof/aorta_rocprof_input.yaml", "rocprof_top5.yaml")
+    shutil.copy(_DATA / "rocprof/aorta_rocprof_cu_only.yaml", "rocprof_top5.yaml")
+    profiler = Path("bin/rocprofv3")  # a plan is made only where there is the program
+    profiler.parent.mkdir()
+    profiler.touch(mode=0o755)
     kernels = "threads,kernel_name\n256,Cijk_Ailk_Bljk_BBS_BH_MT256x256x64_MI16x16x1\n"
     Path("top5_gemm_kernels_time_variance.csv").write_text(kernels)
 
@@ -341,8 +344,8 @@ def test_a_line_runs_as_written_or_as_its_rule_says(world, line, cli, tmp_path, 
     """Files are named as a shell would: by their patterns."""
     shutil.copytree(world, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    monkeypatch.setenv("PATH", programs)
+    places = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(places))
     rule, text = rule_of(line), line
     for pattern, replacement in rule.get("change", ()):
         text, changes = re.subn(pattern, replacement, text, count=1)

@@ -20,8 +20,10 @@ def test_a_spec_says_what_is_rendered():
 
 
 def test_columns_from_lists():
-    assert columns_of(["a,b", "c d"]) == ("a", "b", "c", "d")
-    assert columns_of(None) == ()
+    assert columns_of(["a,b", "c d"], "table") == ("a", "b", "c", "d")
+    assert columns_of(None, "table") == ()
+    assert columns_of(None, "block") == ("dispatch-profiler",)
+    assert columns_of(["a"], "block") == ("a",)
 
 
 def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path):

@@ -25,10 +25,10 @@ CLASSES = [
 def test_the_drawn_tree_is_the_real_one():
     parents = ["GemmetryError"]
     drawn = {"GemmetryError"}
-    for match in re.finditer(
-        r"^(    )(│   |    )?[├└]── (\w+)", errors.__doc__ or "", re.MULTILINE
+    for indent, name in re.findall(
+        r"^    ((?:│   |    )*)[├└]── (\w+)", errors.__doc__ or "", re.MULTILINE
     ):
-        level, name = (2 if match[2] else 1), match[3]
+        level = 1 + len(indent) // 4
         parents[level:] = [name]
         drawn.add(name)
         assert getattr(errors, name).__base__.__name__ == parents[level - 1]

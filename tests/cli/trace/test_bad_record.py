@@ -24,7 +24,7 @@ _ALIASES = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
 SPECS = {
     "aliases of a thousand million": (
         _ALIASES.encode(),
-        r"bad.yaml:1:\d+: aliases expand it to more than",
+        r"bad.yaml:\d+:\d+: .* alias",
     ),
     "nested deeply": (b"matrix_sizes: " + b"[" * 5000 + b"]" * 5000, r"bad.yaml:1:\d+: .* deep"),
     "no UTF-8": (b"\xff\xfe\x00matrix", "cannot read the spec bad.yaml"),
@@ -35,7 +35,7 @@ SPECS = {
         b'"\\e[31mred": 1\nname: "../../x\\u202e"\n',
         r"bad.yaml:2:7: name: .* is not a name",
     ),
-    "nothing of it": (None, "cannot read the spec bad.yaml"),
+    "nothing of it": (None, "the spec bad.yaml"),
 }
 
 

@@ -66,8 +66,8 @@ def test_the_group_of_a_lost_agent_is_taken_again_whole_by_another(
     original = RoundRobin._take_sampled
     lost = []
 
-    def take_sampled(self, worker, number, candidate, sampled):
-        original(self, worker, number, candidate, sampled)
+    def take_sampled(self, worker, number, candidate, *rest):
+        original(self, worker, number, candidate, *rest)
         if not lost:
             self._results.store()
             lost.append(candidate.name)

@@ -75,9 +75,11 @@ def check_ends_of_formats(context: Context) -> CheckResult:
     """Results are exact where A, B or the results are near either end of what formats, sums and
     factors of blocks can hold, and where a long sum is one number that uses every bit."""
     tried: list[tuple[Sizes, _Cases]] = []
+    by_norm = Trait.NORMWISE in context.declared
     for sizes in _sizes(context).ends:
         codes = "lhs" if sizes.m < sizes.n else "rhs"
-        tried.append((sizes, partial(_at_the_ends, codes, sizes.k < _LONG[1][0])))
+        is_short = sizes.k < _LONG[1][0]
+        tried.append((sizes, partial(_at_the_ends, codes, is_short, by_norm)))
     return _check(context, "ends_of_formats", tried)
 
 
@@ -130,9 +132,11 @@ def _sizes(context: Context) -> ContentsSizes:
     return contents_sizes(context.companions, context.seed)
 
 
-def _at_the_ends(codes: str, is_short: bool, operation: Operation, seed: int) -> Iterator[Contents]:
+def _at_the_ends(
+    codes: str, is_short: bool, by_norm: bool, operation: Operation, seed: int
+) -> Iterator[Contents]:
     if is_short:
-        yield from contents.ends(operation, seed)
+        yield from contents.ends(operation, seed, by_norm=by_norm)
     small = contents.small_factors(operation, seed)
     found = contents.one_of_many(operation, seed, codes)
     yield from (one for one in (small, found) if one is not None)

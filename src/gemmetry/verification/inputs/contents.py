@@ -334,10 +334,20 @@ def _related_operands(
 # Both ends of formats ----------------------------------------------------------------------------
 
 
-def ends(operation: Operation, seed: int) -> Iterator[Contents]:
+_SCALED_GENTLY = 20
+"""Powers of two that results stay below their largest number where an operand is small: kernels may
+scale its lines up by so much on the way."""
+
+
+def ends(operation: Operation, seed: int, *, by_norm: bool = False) -> Iterator[Contents]:
     """Whole numbers times one power of two in A and another in B, near both ends of the range of
     A, B, the sums and the result, as far as all stays normal; f16 and fp8 results also below their
-    smallest normal number."""
+    smallest normal number.
+
+    Args:
+        by_norm: the kernel declares that it may divide an operand by its norm: sums of the other
+            operand alone stay in range, too.
+    """
     s = operation.signature
     limit = min(structure_limit(operation), _LARGEST_CODE)
     if s.lhs.is_integer or limit < 1 or s.alpha == 0:
@@ -350,6 +360,9 @@ def ends(operation: Operation, seed: int) -> Iterator[Contents]:
         factor += max(0, math.ceil(math.log2(k)) - 7)
     low_a, high_a = _room(s.lhs, limit, factor)
     low_b, high_b = _room(s.rhs, limit, factor)
+    if by_norm:
+        sums = math.ceil(math.log2(k * limit))
+        high_a, high_b = high_a - sums, high_b - sums
     formats = (s.accumulator, s.result)
     bottom = max(math.ceil(math.log2(smallest_normal(one))) + factor for one in formats)
     top = min(
@@ -374,6 +387,9 @@ def ends(operation: Operation, seed: int) -> Iterator[Contents]:
     for label, total, wanted in places:
         least, most = max(low_a, total - high_b), min(high_a, total - low_b)
         power = min(max(total // 2 if wanted is None else wanted, least), most)
+        if total == top > _SCALED_GENTLY and min(power, total - power) < 0:
+            total -= _SCALED_GENTLY
+            power = max(power - _SCALED_GENTLY, low_a) if power > 0 else power
         if least <= most and (power, total) not in seen:
             seen.add((power, total))
             yield Contents(label, _moved(operation, base, power, total))
