@@ -123,9 +123,9 @@ def test_what_the_device_recognises_is_not_judged_again(name, writes_output, mon
         sampler.close()
         return [output.change is not None for output in outputs]
 
-    everything = left_over("")
-    assert everything == left_over("words:another") != []
-    assert left_over(right) == ([] if name == "none" else [True] * everything.count(True))
+    # How many launches have changed inputs is drawn at random.
+    assert left_over("") and left_over("words:another")
+    assert not left_over(right) if name == "none" else all(left_over(right))
 
 
 @pytest.fixture

@@ -163,16 +163,19 @@ class Affordable:
         for number, (item, cost) in enumerate(zip(attempts, costs, strict=False)):
             if number >= _FIRST_FEW:
                 each_s = np.maximum(least_s, per_cost_s * np.asarray(costs))
-                share = max(self._limit_s / float(each_s.sum()), FEWEST / len(costs))
-                is_needed = FEWEST - self._made >= len(costs) - number
-                is_drawn = is_needed or self._rng.random() < share
+                share = self._limit_s / float(each_s.sum())
+                # Launches that cost more, as those that compile, are fewer.
+                fewest = FEWEST if FEWEST * each_s.mean() <= 2 * self._limit_s else 0
+                is_needed = fewest - self._made >= len(costs) - number
+                is_drawn = is_needed or self._rng.random() < max(share, fewest / len(costs))
                 if not is_drawn or each_s[number] > self._limit_s / 3:
                     self.left_out += 1
                     continue
             self._made += 1
-            spent = Spent()
+            began = time.monotonic()
             yield item
-            seconds = max(spent.seconds, 1e-6)
+            # The fastest decide, so that a busy machine does not; waiting counts.
+            seconds = max(time.monotonic() - began, 1e-6)
             least_s, per_cost_s = min(least_s, seconds), min(per_cost_s, seconds / cost)
 
     def stated(self, result: CheckResult) -> CheckResult:

@@ -22,7 +22,7 @@ from gemmetry.providers.mutant_provider.host.rare import StepsInElevenBits
 _F32 = "matmul_128x64x64_f32t_f32t_f32t"
 _BF16 = "matmul_64x128x64_bf16t_bf16n_bf16t"
 
-SLOW_START_S = 0.4
+SLOW_START_S = 0.2
 """Duration of the first launches of kernels that start slowly, as those that compile do."""
 
 SLOW_LAUNCHES = 2
