@@ -40,7 +40,7 @@ LAUNCH_S = 0.5
 """Seconds that a launch of a longer shape may take, as the fastest ones predict: in Triton's
 interpreter 65 steps take that long."""
 
-CONTENTS_S = 1.0
+CONTENTS_S = 0.3
 """Seconds for the launches on one shape: 300 of them take 0.1 s on two cores."""
 
 CONTENTS_ON_GPU_S = 0.03

@@ -52,7 +52,7 @@ SIGNS = (-1.0, 0.0, 1.0)
 """Every pair of these, and of these and another number, is tried once on exact integers: kernels
 have paths of their own for them."""
 
-MANY_S = {False: 2.0, True: 30.0}
+MANY_S = {False: 1.0, True: 30.0}
 """Thorough or not -> seconds for shapes of which each takes a launch: all of them take 0.1 s on two
 cores, and 1 s where a build takes 10 ms."""
 
