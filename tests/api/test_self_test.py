@@ -64,7 +64,7 @@ def test_the_plan_has_little_time_but_all_checks():
     assert settings.measure
     assert settings.judge_rivals
     assert settings.time_budget_s < RunSettings().time_budget_s
-    assert settings.deadlines_s[Stage.VERIFY] <= 30
+    assert settings.deadlines_s[Stage.VERIFY] < RunSettings().deadlines_s[Stage.VERIFY]
     assert settings.deadlines_s[Stage.COMPILE] == RunSettings().deadlines_s[Stage.COMPILE]
 
 
