@@ -14,7 +14,7 @@ from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.companions import Companions, tail_operations
+from gemmetry.verification.companions import Companions, covering_operations
 from gemmetry.verification.protocol import verify
 
 pytestmark = pytest.mark.gpu
@@ -55,5 +55,5 @@ def test_a_small_operation_is_tried_with_more_tiles_than_multiprocessors(gpu: Ta
     assert count > 1
     operation = parse_operation("matmul_128x128x128_bf16t_bf16n_bf16t")
     companions = Companions(lambda other: None, (128, 128, 64), processors=count)
-    shapes = [o[0].matmul_shape for o in tail_operations(operation, companions, thorough=False)]
+    shapes = [o[0].matmul_shape for o in covering_operations(operation, companions, 42)]
     assert max(-(-shape.m // 128) * -(-shape.n // 128) for shape in shapes) > count

@@ -263,6 +263,14 @@ class TorchDevice:
         with self.errors("comparing two buffers"):
             return same_bits(left, right)
 
+    def all_same_bytes(self, buffers: Sequence[Buffer], other: Buffer) -> bool:
+        """Whether each of `buffers` holds the bytes of `other`; one copy and one comparison."""
+        kind = other.shape, other.dtype
+        if any((buffer.shape, buffer.dtype) != kind for buffer in buffers):
+            return False
+        with self.errors("comparing buffers"):
+            return same_bits(torch.stack(tuple(buffers)), other.expand(len(buffers), *other.shape))
+
     def download(self, buffer: Buffer, spec: TensorSpec) -> HostArray:
         if tuple(buffer.shape) != stored_shape(spec):
             raise WrongResultError(

@@ -69,9 +69,13 @@ THIN = 8
 LARGE_RESULT = 2**19
 """Least number of elements of the covering set's largest result."""
 
-SHAPES_ON_GPU = 8
-"""Shapes of the covering set that are drawn for each configuration at level standard on a GPU,
-where each is compiled, or takes milliseconds; other configurations of a provider draw others."""
+SHAPES_ON_GPU = 4, 32
+"""Fewest and most shapes of the covering set that are drawn for a configuration at level standard
+on a GPU, where each is compiled, or takes milliseconds: the configurations of a provider share the
+set."""
+
+_COVERING = 140
+"""Approximate number of shapes in the covering set."""
 
 LONG_K = 1024
 """Number of products after which kernels exceed a table or counter of their steps."""
@@ -97,10 +101,16 @@ class Companions:
     one."""
 
 
-def most_shapes(target: Target, level: str) -> int | None:
-    """How many shapes of the covering set are tried on `target` at `level`; None: all."""
-    is_limited = target.kind is not TargetKind.CPU and level == "standard"
-    return SHAPES_ON_GPU if is_limited else None
+def most_shapes(target: Target, level: str, configurations: int) -> int | None:
+    """How many shapes of the covering set are tried on `target` at `level`; None: all.
+
+    Args:
+        configurations: number that the provider has for the operation.
+    """
+    if target.kind is TargetKind.CPU or level != "standard":
+        return None
+    fewest, most = SHAPES_ON_GPU
+    return min(most, max(fewest, -(-_COVERING // max(1, configurations))))
 
 
 class Sizes(NamedTuple):
@@ -120,16 +130,14 @@ def tail_operations(
     Args:
         thorough: every size of ``{1, B-1, B, B+1, 2B-1, prime}`` along M with every along N, a
             longer list along K, and as many tiles as a large GPU has processors, instead of a
-            handful that covers each of these once. More tiles than the device has multiprocessors
-            are always tried if it reports their number and `operation` has fewer tiles.
+            handful that covers each of these once.
     """
     bm, bn, bk = companions.tile or DEFAULT_TILE
     stages = companions.stages or DEFAULT_STAGES
     tile = Sizes(bm, bn, bk)
     listed = _thorough(tile, stages) if thorough else _few(tile, stages)
-    waves = _more_than_a_wave(operation, tile, companions.processors)
     seen: set[Operation] = set()
-    for number, sizes in enumerate(chain(listed, waves)):
+    for number, sizes in enumerate(listed):
         options = _options(operation, sizes, number)
         if options and options[0] not in seen:
             seen.add(options[0])
@@ -142,7 +150,8 @@ def covering_operations(
     """Operations with the signature of `operation` in the order in which to launch each of them
     once, with alternatives as those of :func:`tail_operations`; some occur several times. For a
     convolution each has another filter, stride and padding. Of more than `companions.most_shapes`
-    so many are drawn, others for another tile or depth of the pipeline."""
+    so many are drawn, others for another tile or depth of the pipeline. The first has more tiles
+    than the device has multiprocessors, if it reports their number and `operation` has fewer."""
     tile = Sizes(*(companions.tile or DEFAULT_TILE))
     rng = np.random.default_rng([seed % 2**64, *tile, companions.stages or 0])
     covering = list(covering_sizes(tile, rng))
@@ -150,7 +159,7 @@ def covering_operations(
         drawn = rng.choice(len(covering), companions.most_shapes, replace=False)
         covering = [covering[number] for number in sorted(drawn)]
     known: dict[Sizes, tuple[Operation, ...]] = {}
-    for sizes in covering:
+    for sizes in chain(_more_than_a_wave(operation, tile, companions.processors), covering):
         if sizes not in known:
             like = operation
             if isinstance(operation.shape, Conv2dShape):
@@ -286,14 +295,13 @@ def _few(tile: Sizes, stages: int) -> Iterator[Sizes]:
 
 def _more_than_a_wave(operation: Operation, tile: Sizes, processors: int | None) -> Iterator[Sizes]:
     """A grid with at least one tile more than a full wave, if `operation` itself has no more
-    tiles."""
+    tiles; half of them are hardly filled, so that the result is small."""
     bm, bn, bk = tile
     m, n, _, batch = operation.matmul_shape
     if processors is None or batch * -(-m // bm) * -(-n // bn) > processors:
         return
-    columns = 3
-    rows = -(-(processors + 1) // columns)
-    yield Sizes((rows - 1) * bm + 1, columns * bn, bk)
+    rows = -(-(processors + 1) // 2)
+    yield Sizes(rows * bm, bn + 1, bk)
 
 
 def _thorough(tile: Sizes, stages: int) -> Iterator[Sizes]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from gemmetry.domain.contracts import Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch
 from gemmetry.domain.operation import Operation
+from gemmetry.domain.target import Target
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.companions import Companions, most_shapes
 
@@ -47,7 +48,7 @@ class CompanionBuilder:
             build,
             configuration.tile,
             stages_of(configuration),
-            most_shapes=most_shapes(dispatch.target, level),
+            most_shapes=shapes_of(self._provider, dispatch.operation, dispatch.target, level),
             known=self._known.setdefault(key, {}),
         )
 
@@ -60,6 +61,13 @@ class CompanionBuilder:
             return None
         built = Dispatch(operation, configuration, dispatch.provider, target)
         return self._guard(provider.build(built, self._workspace), built)
+
+
+def shapes_of(
+    provider: Provider, operation: Operation, target: Target, level: str
+) -> int | None:
+    """How many shapes of the covering set a configuration of `provider` is tried on; None: all."""
+    return most_shapes(target, level, len(list(provider.configurations(operation, target))))
 
 
 def stages_of(configuration: Configuration) -> int | None:

@@ -10,14 +10,13 @@ from gemmetry.domain.names import operation_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.dispatches.candidate import Candidate
-from gemmetry.engine.dispatches.companion_builder import stages_of
+from gemmetry.engine.dispatches.companion_builder import shapes_of, stages_of
 from gemmetry.verification.checks.contents import contents_sizes
 from gemmetry.verification.checks.long_axes import long_sizes
 from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
     covering_operations,
-    most_shapes,
     rounded_options,
     tail_operations,
     whole_tile,
@@ -67,7 +66,7 @@ def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> 
         lambda _: None,
         configuration.tile,
         stages_of(configuration),
-        most_shapes=most_shapes(candidate.lane.target, level),
+        most_shapes=shapes_of(provider, operation, candidate.lane.target, level),
     )
     whole = whole_tile(operation, companions)
     choices = chain(

@@ -107,7 +107,7 @@ class ContentsSizes(NamedTuple):
 
 def contents_sizes(companions: Companions | None, seed: int) -> ContentsSizes:
     """The shapes for one configuration, drawn from `seed`. Where the number of shapes is limited,
-    a configuration gets the square and two of the others, one of them with a long sum."""
+    a configuration gets the square and one of the others."""
     tile, limit, stages = DEFAULT_TILE, None, None
     if companions is not None:
         tile, limit, stages = companions.tile or tile, companions.most_shapes, companions.stages
@@ -123,9 +123,8 @@ def contents_sizes(companions: Companions | None, seed: int) -> ContentsSizes:
         ends = (*short, *long)
         return ContentsSizes((square, Sizes(*_EVEN), tails), ends, ends[:_WITH_SPECIALS])
     other = np.random.default_rng([seed % 2**64, *tile, stages or 0])
-    few_sums = long[: _WITH_SPECIALS - len(short)]
-    drawn = short[other.integers(len(short))], few_sums[other.integers(len(few_sums))]
-    return ContentsSizes((square,), drawn, drawn)
+    drawn = (*short, *long)[other.integers(_WITH_SPECIALS)]
+    return ContentsSizes((square,), (drawn,), (drawn,))
 
 
 def _sizes(context: Context) -> ContentsSizes:

@@ -122,8 +122,7 @@ def check_tail_shapes(context: Context) -> CheckResult:
     if companions is None:
         return not_applicable(name, "this configuration cannot be built for other shapes here")
     key = f"{name} {'thorough' if context.thorough else 'few'}"
-    known = replace(companions, processors=_multiprocessors(context))
-    options = tail_operations(context.operation, known, thorough=context.thorough)
+    options = tail_operations(context.operation, companions, thorough=context.thorough)
     return _known(context, companions, name, key, options)
 
 
@@ -199,7 +198,8 @@ def check_many_shapes(context: Context) -> CheckResult:
     companions = context.companions
     if companions is None:
         return not_applicable(name, "this configuration cannot be built for other shapes here")
-    options = list(covering_operations(context.operation, companions, context.seed))
+    known = replace(companions, processors=_multiprocessors(context))
+    options = list(covering_operations(context.operation, known, context.seed))
     affordable = Affordable(context, MANY_S[context.thorough])
     costs = [float(steps(candidates[0], companions)) for candidates in options]
     drawn = affordable.of(options, costs)
