@@ -156,3 +156,16 @@ def test_a_right_and_a_wrong_kernel_are_measured_and_caught(module, tmp_path):
     assert wrong.measurement is None
     assert by_name["numpy", "default"].outcome is Outcome.OK
     assert [r.key for r in gemmetry.load(tmp_path / "run")] == [r.key for r in results]
+
+
+def test_the_decorator_works_without_parentheses(module, requests):
+    found = module("""
+        import gemmetry
+
+        @gemmetry.bench
+        def my_gemm(a, b):
+            return a @ b
+    """)
+    assert found.my_gemm(2 * np.eye(2), np.eye(2)).tolist() == [[2, 0], [0, 2]]
+    assert found.my_gemm.run(m=8, n=8, k=8) == "results"
+    assert len(requests) == 1

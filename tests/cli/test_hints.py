@@ -130,6 +130,7 @@ def test_pages_are_printed_and_listed(cli):
     assert all(topic in listed.stdout for topic in pages())
     shown = cli("help", "names")
     assert shown.stdout.splitlines()[0] == "# Names"
+    assert cli("help", "profile").stdout.strip() == cli("profile", "--help").stdout.strip()
     unknown = cli("help", "name")
     assert unknown.status == 2
     assert "names" in unknown.stderr

@@ -176,3 +176,12 @@ def test_choosing_takes_less_host_time_than_a_product_of_torch(blocked, use, mon
             elapsed = time.perf_counter_ns() - began
             best[function] = min(best.get(function, elapsed), elapsed)
     assert best[gemmetry.matmul] < best[torch.mm]
+
+
+@pytest.mark.parametrize("name", ["a", "b", "bias"])
+def test_what_is_no_tensor_is_refused_by_its_name(name):
+    given = {"a": torch.ones(2, 3), "b": torch.ones(3, 4), "bias": torch.ones(4)}
+    given[name] = given[name].numpy()
+    with pytest.raises(RequestError) as error:
+        gemmetry.matmul(given["a"], given["b"], bias=given["bias"])
+    assert f" {name} " in error.value.message

@@ -41,3 +41,5 @@ def test_the_cause_is_a_missing_folder_or_one_without_a_journal():
     assert missing_experiment(Path("none")).message.endswith("there is no such folder")
     Path("empty").mkdir()
     assert missing_experiment(Path("empty")).message.endswith(f"it has no {JOURNAL_NAME}")
+    Path("file").touch()
+    assert missing_experiment(Path("file")).message.endswith("it is a file")

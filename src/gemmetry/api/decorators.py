@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 
@@ -35,12 +35,27 @@ class Benchmarked(Protocol[P, R_co]):
         """Verify and measure the function; keywords replace those of the decorator."""
 
 
+@overload
+def bench(function: Callable[P, R], /) -> Benchmarked[P, R]: ...
+
+
+@overload
 def bench(
     *,
     against: Sequence[str] | None = None,
     configurations: Sequence[Mapping[str, Any]] | None = None,
     **keywords: Any,
-) -> Callable[[Callable[P, R]], Benchmarked[P, R]]:
+) -> Callable[[Callable[P, R]], Benchmarked[P, R]]: ...
+
+
+def bench(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    against: Sequence[str] | None = None,
+    configurations: Sequence[Mapping[str, Any]] | None = None,
+    **keywords: Any,
+) -> Callable[[Callable[P, R]], Benchmarked[P, R]] | Benchmarked[P, R]:
     """Give a function ``f(a, b, **configuration) -> C`` a method that profiles it.
 
     The function itself is unchanged and gains ``run(**overrides) -> Results``, which sends it
@@ -54,7 +69,10 @@ def bench(
         if __name__ == "__main__":
             print(my_gemm.run().best())
 
+    ``@gemmetry.bench`` alone leaves every choice to ``run``.
+
     Args:
+        function: the function itself, where the decorator has no parentheses.
         against: providers to compare with; default torch if it is installed, else numpy.
         configurations: keyword values of the function, one mapping per configuration.
         keywords: a parameter of the function with its values (all combinations become
@@ -80,7 +98,7 @@ def bench(
         decorated.run = run
         return cast(Benchmarked[P, R], decorated)
 
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
 def _run(

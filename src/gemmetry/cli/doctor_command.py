@@ -49,7 +49,7 @@ def _print(table: Table) -> None:
         for row in rows:
             can = "yes" if row["available"] else "no"
             say(f"{row['capability']:<{width}}  {can:<3}  {row['detail']}".rstrip())
-            if row["next_step"] and row["next_step"] != row["detail"]:
+            if row["next_step"]:
                 say(f"{'':{width + 7}}→ {row['next_step']}")
         return
     grid = RichTable.grid(padding=(0, 2, 0, 0))
@@ -59,7 +59,7 @@ def _print(table: Table) -> None:
     for row in rows:
         style = "green" if row["available"] else "yellow"
         text = Text(row["detail"])
-        if row["next_step"] and row["next_step"] != row["detail"]:
+        if row["next_step"]:
             text.append(f"\n→ {row['next_step']}", style="bold")
         grid.add_row(row["capability"], Text("yes" if row["available"] else "no", style), text)
     console.print(grid)
@@ -73,7 +73,7 @@ def _provider_rows() -> list[tuple[Any, ...]]:
     for name in catalogue.provider_names():
         provider = catalogue.provider(name)
         reason = provider.available()
-        detail, next_step = reason or "", reason
+        detail = reason or ""
         if reason is None:
             targets = provider.targets()
             devices = ", ".join(t.device for t in targets if t.index is not None)
@@ -82,6 +82,7 @@ def _provider_rows() -> list[tuple[Any, ...]]:
             parts = [f"runs on {devices}" if devices else "",
                      f"compiles for {ahead}" if ahead else "", versions,
                      *provider.doctor_notes()]  # fmt: skip
-            detail, next_step = "; ".join(part for part in parts if part), None
-        rows.append((f"provider {name}", reason is None, detail, next_step))
+            detail = "; ".join(part for part in parts if part)
+        # What a provider lacks is a sentence that ends with what to do.
+        rows.append((f"provider {name}", reason is None, detail, None))
     return rows

@@ -53,7 +53,7 @@ def matmul(
         (…, M, N), row-major unless `out` is given.
 
     Raises:
-        RequestError: shapes, formats, devices or factors do not fit, or `out` overlaps an input.
+        RequestError: no tensors; shapes, formats, devices or factors do not fit; or `out` overlaps an input.
     """
     if _is_compiling():
         return _by_operator(Arguments(a, b, addend, bias, out, alpha, beta, activation))
@@ -117,6 +117,14 @@ def _chosen(
 
 def _general(call: Arguments) -> torch.Tensor:
     """Everything that is not a plain product of plain tensors."""
+    for name, given in call.tensors:
+        if not isinstance(given, torch.Tensor):
+            raise RequestError(
+                f"matmul: {name} is of {type(given).__module__}.{type(given).__qualname__}, "
+                "and not a tensor of torch",
+                hint="torch.from_numpy and torch.as_tensor make one, without copying where they "
+                "can.",
+            )
     a = call.a
     if a.dim() > 2 and call.b.dim() == 2:
         if call.out is not None or call.addend is not None:

@@ -188,7 +188,8 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 def nearest(name: str, known: Iterable[str], count: int = 3, *, cutoff: float = 0.5) -> list[str]:
     """The names most similar to `name`, best first; empty if no similarity ratio (0 to 1, as
-    difflib defines it) reaches `cutoff`."""
+    difflib defines it) reaches `cutoff`. A name with `name` in front of a ``_`` comes first."""
     lowered = {candidate.lower(): candidate for candidate in known}
+    longer = [candidate for candidate in lowered if candidate.startswith(f"{name.lower()}_")]
     matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=cutoff)
-    return [lowered[match] for match in matches]
+    return [lowered[match] for match in dict.fromkeys((*longer, *matches))][:count]

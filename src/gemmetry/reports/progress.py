@@ -77,11 +77,16 @@ class LiveLines:
         """Note what is being done from now on."""
         self._doing, self._since = printable(doing), time.monotonic()
 
+    def _lasting(self, now: float) -> str:
+        """What is being done, and for how long if that is more than a moment."""
+        seconds = now - self._since
+        return self._doing if seconds < 2 else f"{self._doing}, for {seconds:.0f} s"
+
     def _speak_up(self) -> None:
         while not self._ended.wait(QUIET_S / 10):
             now = time.monotonic()
             if self._doing and self._live is None and now - self._last_line > QUIET_S:
-                self._line(Text(f"{self._doing}, for {now - self._since:.0f} s", style="dim"))
+                self._line(Text(self._lasting(now), style="dim"))
 
     def _start_live(self, render: Callable[[], RenderableType]) -> None:
         if self._live is None:
@@ -208,10 +213,10 @@ class ProgressListener(LiveLines):
 
     def _status(self) -> str:
         """The latest stage, and what is being done for longer than a moment."""
-        seconds = time.monotonic() - self._since
-        if not self._doing or seconds < 2:
+        now = time.monotonic()
+        if not self._doing or now - self._since < 2:
             return self._stage
-        return f"{self._doing}, for {seconds:.0f} s"
+        return self._lasting(now)
 
     def _stage_progress(self, event: StageProgress) -> None:
         self._stage = f"{event.stage} {event.done}/{event.total}"

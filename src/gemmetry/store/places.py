@@ -20,7 +20,10 @@ which alone results in 0.5 for random endings."""
 
 def missing_experiment(path: Path) -> RequestError:
     """The error for a `path` that holds no experiment, with suggestions."""
-    cause = f"it has no {JOURNAL_NAME}" if path.is_dir() else "there is no such folder"
+    if path.is_dir():
+        cause = f"it has no {JOURNAL_NAME}"
+    else:
+        cause = "it is a file" if path.exists() else "there is no such folder"
     meant = _meant(path)
     usual = "Give the folder that a profile run printed as its experiment."
     hint = did_you_mean([str(folder) for folder in meant]) or usual

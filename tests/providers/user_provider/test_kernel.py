@@ -69,7 +69,7 @@ def test_a_missing_function_suggests_the_nearest(tmp_path):
     with pytest.raises(UnknownNameError) as raised:
         load_kernel(f"{path}:zzz")
     assert raised.value.hint == "Known: blocked"
-    with pytest.raises(RequestError, match=r"'SIZE' in .* is a int, not a function"):
+    with pytest.raises(RequestError, match=r"'SIZE' in .*k\.py is .*int"):
         load_kernel(f"{path}:SIZE")
 
 

@@ -61,3 +61,9 @@ def test_every_straggler_is_named_with_its_point_and_what_it_costs():
     assert "rank 3" in worst and "4.20 ms" in worst
     for text in ("rank 3 with 512", "1.50 ms", "rank 5 with 512", "0.90 ms"):
         assert text in others
+
+
+def test_the_layout_is_named_where_a_kernel_has_two_of_a_shape():
+    entries = [{**gemm("one"), "dtype": "f32", "layout": layout} for layout in ("tt", "tn")]
+    labels = [gemm_label(one, entries) for one in entries]
+    assert [label.split()[1:] for label in labels] == [["tt"], ["tn"]]

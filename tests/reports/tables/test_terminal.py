@@ -122,3 +122,15 @@ def test_a_sentence_of_several_rows_is_shown_once_with_their_count(console_text)
     rows = text.partition("f16 tt")[2].splitlines()
     assert [line.strip() for line in rows if line.startswith("    ")] == [
         "2 similar rows, the last: needs 44 registers", "no tile", "no tile"]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [40, 50, 64, 80])
+def test_no_value_is_cut_where_several_columns_are_too_wide(console_text, width):
+    headings = ["point", "slowed GEMM", "µs alone", "with comm", "slower by %", "ms/step"]
+    row = ["256 threads, 32 channels", "16384x16384 by nvjet_NNN", "3,228", "3,899"]
+    row += ["21 (15 to 27)", "3.70"]
+    table = _table(headings, [row, row])
+    text = console_text(lambda console: print_table(table, console), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    words = text.split()
+    assert all(words.count(word) >= 2 * row.count(word) for cell in row for word in cell.split())

@@ -169,7 +169,8 @@ def load_kernel(
         raise UnknownNameError("function", function_name, _functions(module), where=file_text)
     if not callable(function):
         raise RequestError(
-            f"{function_name!r} in {file_text} is a {type(function).__name__}, not a function",
+            f"{function_name!r} in {file_text} is no function but has the type "
+            f"{type(function).__name__}",
             hint="Write --kernel file.py:function with the name of a function of that file.",
         )
     if configurations is None:

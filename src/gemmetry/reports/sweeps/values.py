@@ -71,16 +71,22 @@ def left_out_text(points: Sequence[Entry]) -> str:
 
 def gemm_label(entry: Entry, among: Iterable[Entry] = ()) -> str:
     """The sizes of a GEMM, and whether the kernel only sums what others multiplied; the kernel's
-    name where the sizes are not known, and after them where `among` has another kernel of them."""
+    name where the sizes are not known, and after them where `among` has another kernel of them.
+    So for the format and the layouts, where `among` has the same sizes with others."""
     kernel = entry["kernel"]
     shape = GemmKind(kernel, "", *(entry[name] for name in KIND[1:5])).shape
     if not shape:
         return str(kernel)
     is_helper = classify(kernel).kind is KernelKind.GEMM_REDUCTION
     label = shape + (" (sum of slices)" if is_helper else "")
-    alike = {one["kernel"] for one in among
-             if all(one.get(name) == entry[name] for name in KIND[1:5])}  # fmt: skip
-    return f"{label} by {elide(kernel, _KERNEL)}" if len(alike | {kernel}) > 1 else label
+    same = [entry, *(one for one in among
+                     if all(one.get(name) == entry[name] for name in KIND[1:5]))]  # fmt: skip
+    for name in KIND[5:]:
+        if len({one.get(name) for one in same if one["kernel"] == kernel}) > 1:
+            label += f" {entry.get(name) or 'unknown'}"
+    if len({one["kernel"] for one in same}) > 1:
+        label += f" by {elide(kernel, _KERNEL)}"
+    return label
 
 
 def collective_label(entry: Entry) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -47,23 +48,24 @@ def print_table(table: Table, console: Console) -> None:
         [printable(column.text(value)) for column, value in zip(columns, row, strict=True)]
         for row in table.rows
     ]
-    widths = [max(map(len, texts)) for texts in zip(names, *rows, strict=True)]
+    widths = [max(map(cell_len, texts)) for texts in zip(names, *rows, strict=True)]
     is_dispatch = {"operation", "configuration"} <= set(names)
     if is_dispatch and rows and sum(widths) + 2 * len(widths) > console.width:
         numbers = [c.label for c in columns if c.type.is_numeric]
         print_grouped([_grouped(names, row) for row in rows], console, right=numbers)
         return
     least = [_longest_word(texts) for texts in zip(names, *rows, strict=True)]
-    if sum(least) + 2 * (len(least) - 1) > console.width:
+    room = console.width - 2 * (len(least) - 1)
+    if sum(least) > room:
         for number, row in enumerate(rows):
             if number:
                 console.print()
             _print_values(dict(zip(names, row, strict=True)), console)
         return
     shown = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column, name, width in zip(columns, names, least, strict=True):
+    for column, name, width in zip(columns, names, _levelled(widths, least, room), strict=True):
         side: JustifyMethod = "right" if column.type.is_numeric else "left"
-        shown.add_column(Text(name), overflow="fold", min_width=width, justify=side)
+        shown.add_column(Text(name), overflow="fold", width=width, justify=side)
     for row in rows:
         shown.add_row(*(Text(text) for text in row))
     console.print(shown)
@@ -84,7 +86,17 @@ def _print_values(
 
 
 def _longest_word(texts: Iterable[str]) -> int:
-    return max((len(word) for text in texts for word in text.split()), default=0)
+    return max((cell_len(word) for text in texts for word in text.split()), default=0)
+
+
+def _levelled(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """`widths`, the widest of them narrowed to one level, none below `least`, so that they take at
+    most `room`."""
+    for level in range(max(widths, default=0), 0, -1):
+        found = [max(low, min(width, level)) for width, low in zip(widths, least, strict=True)]
+        if sum(found) <= room:
+            return found
+    return list(least)
 
 
 def _grouped(headings: Sequence[str], row: Sequence[str]) -> GroupedRow:

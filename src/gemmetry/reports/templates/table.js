@@ -41,7 +41,7 @@ class ResultsTable {
       { key: "configuration", title: "configuration", value: (r) => r.record.configuration, style: "configuration" },
       { key: "time", title: "time", value: (r) => r.record.median_ns, text: (v) => formatNs(v, evenDigits), number: true },
       { key: "half", title: "±", value: (r) => r.derived.half, number: true,
-        text: (v) => `±${(v * 100).toFixed(1)} %`, sign: (r) => (r.derived.marks.length ? " !" : ""),
+        text: (v) => (v >= 1 ? ">100 %" : `±${(v * 100).toFixed(1)} %`), sign: (r) => (r.derived.marks.length ? " !" : ""),
         absent: (r) => (r.record.median_ns === null ? "–" : "n/a"),
         hint: (r) => r.derived.marks.join("\n") },
       { key: "gflops", title: "GFLOP/s", value: (r) => r.record.gflops, number: true,
