@@ -17,6 +17,7 @@ from gemmetry.cli.main import run
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.files import remove, within
 from gemmetry.store.experiment import Experiment
+from gemmetry.store.schema import CHECKED_TABLES, checksum, with_checksum
 
 PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32")
 
@@ -144,6 +145,51 @@ def test_a_changed_digit_is_named_and_the_same_command_measures_again(forged, ca
     assert "damaged" not in out and "4 dispatches: 4 ok" in out
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "lost"),
+    [("plan", "configuration", 1), ("verdicts", "document", 1), ("environments", "document", 4)],
+)
+def test_a_flipped_bit_of_any_table_is_named_and_measured_again(forged, capfd, table, column, lost):
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        if table == "verdicts":  # that of a dispatch that had been verified when its run was killed
+            row = with_checksum((1, "elsewhere", b'{"status":"passed"}'))
+            journal.execute("DELETE FROM records WHERE id = 1")
+            journal.execute("INSERT INTO verdicts VALUES(?, ?, ?, ?)", row)
+        key = journal.execute(f"PRAGMA table_info({table})").fetchone()[1]
+        number, value = journal.execute(f"SELECT {key}, {column} FROM {table}").fetchone()
+        value = value ^ 64 if isinstance(value, int) else value.replace(b'":"', b'":#', 1)
+        journal.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (value, number))
+    journal.close()
+    with Experiment.open(forged) as experiment:
+        found = experiment.damaged_dispatches()
+        assert len(found) == lost and all(name.startswith("matmul_") for name in found.values())
+        assert f"{lost} damaged" in str(experiment.remarks())
+        assert len(list(experiment.records())) == 4 - lost
+        experiment.result_set()
+    assert run([*PROFILE, "--experiment", str(forged)]) == 0
+    err = capfd.readouterr().err
+    with Experiment.open(forged) as experiment:
+        assert experiment.remarks() == [] and experiment.total() == 4
+        assert len({record.dispatch for record in experiment.records()}) == 4
+    if table != "environments":  # This command states its environment again, so that none is lost.
+        assert "measured again: matmul_" in err
+
+
+def test_a_journal_without_checksums_is_read_and_gets_them(forged):
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        for table in CHECKED_TABLES:
+            journal.execute(f"ALTER TABLE {table} DROP COLUMN crc")
+    journal.close()
+    with Experiment.open(forged) as experiment:
+        assert (len(list(experiment.records())), experiment.remarks()) == (4, [])
+    assert run([*PROFILE, "--shapes", "16x16x16", "--experiment", str(forged)]) == 0
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        for table in ("plan", "records", "environments"):
+            rows = journal.execute(f"SELECT * FROM {table}").fetchall()
+            assert any(row[-1] == checksum(row[:-1]) for row in rows), table
+    journal.close()
+
+
 def test_no_bit_of_a_write_ahead_log_changes_results_unnoticed(made, tmp_path):
     """A process that was killed leaves its log; SQLite drops what is behind a wrong checksum."""
     killed = tmp_path / "killed"
@@ -247,7 +293,9 @@ def test_hostile_names_stay_inactive_wherever_they_are_printed(forged, capfd):
     with sqlite3.connect(forged / "journal.sqlite") as journal:
         for key, text in journal.execute("SELECT id, document FROM environments").fetchall():
             changed = json.dumps(hostile_texts(json.loads(text)))
-            journal.execute("UPDATE environments SET document = ? WHERE id = ?", (changed, key))
+            journal.execute(
+                "UPDATE environments SET document = ?, crc = NULL WHERE id = ?", (changed, key)
+            )
         journal.execute("UPDATE records SET dispatch = dispatch || ?, crc = NULL", (HOSTILE,))
     journal.close()
     for line in COMMANDS:
