@@ -3,6 +3,7 @@ all others the right one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -35,11 +36,12 @@ _SAMPLE = 16
 # Sizes -------------------------------------------------------------------------------------------
 
 
-class OnSomeSizes(TiledGemm):
+class OnSomeSizes(TiledGemm, ABC):
     """Changes A, B or a block of the result where :meth:`is_there` is true of the sizes."""
 
+    @abstractmethod
     def is_there(self) -> bool:
-        raise NotImplementedError
+        """Whether the sizes are those of the bug."""
 
     def before(self) -> None:
         super().before()
@@ -212,7 +214,7 @@ class PointwiseWithoutStride(TiledConvolution):
 # What is kept from an earlier shape --------------------------------------------------------------
 
 
-class Plans(TiledGemm):
+class Plans(TiledGemm, ABC):
     """Keeps a plan for the process, found again by a part of the sizes."""
 
     kept: ClassVar[dict[object, int]]
@@ -221,11 +223,13 @@ class Plans(TiledGemm):
         super().__init_subclass__()
         cls.kept = {}
 
+    @abstractmethod
     def key(self) -> object:
-        raise NotImplementedError
+        """What finds a plan again among those of the same formats."""
 
+    @abstractmethod
     def planned(self) -> int:
-        raise NotImplementedError
+        """The plan for the sizes at hand."""
 
     def before(self) -> None:
         super().before()
