@@ -319,3 +319,62 @@ def check_inactive(text, where, suffix):
         shown = "\n".join(one for one in lines if suffix == ".html" or not one.startswith("    "))
         at = shown.find("<img src=x")
         assert at < 0, (where, shown[max(0, at - 200) : at + 100])
+
+
+NAMES = {
+    "path": "../../etc/passwd", "absolute": "/etc/passwd", "dots": "..", "nul": "a\x00b",
+    "escape": "\x1b[31mred\x07", "long": "n" * 300, "script": "<script>alert(1)</script>",
+    "formula": '=HYPERLINK("http://x","y")',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_hostile_name_of_a_provider_or_a_counter_is_refused_or_harmless(
+    forged, capfd, hostile, name
+):
+    """On the command line it is refused; in a stored record or a report of counters it is shown."""
+    if "\x00" not in name:  # no argument can hold it
+        for option in (("--providers", name), ("--counters", name)):
+            command = ("profile", "--providers", "null", "--shapes", "8x8x8", "--experiment", "new")
+            assert run([*command, *option]) == 2, option
+            err = capfd.readouterr().err
+            assert "hint: " in err
+            check_inactive(err, name, "")
+        assert not Path("new", "journal.sqlite").exists()
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        journal.execute("UPDATE records SET provider = ?, crc = NULL", (name,))
+    journal.close()
+    edit_records(forged, lambda record: record.update(provider=name))
+    quoted = name.replace('"', '""')
+    counters = (
+        f'"ID","Kernel Name","Device","CC","{quoted}"\n"","","","","%"\n"0","k","0","9.0","5"\n'
+    )
+    Path("counters.csv").write_text(counters)
+    before = sorted(path.name for path in Path("outside").parent.iterdir())
+    suffixes = ("md", "csv", "html", "xlsx", "json")
+    lines = [["report", str(forged)], ["show", str(forged)], ["compare", str(forged), str(forged)]]
+    lines += [["report", str(forged), "-o", f"out/r.{suffix}"] for suffix in suffixes]
+    lines += [
+        ["counters", "import", "counters.csv", "-o", f"out/c.{suffix}"] for suffix in suffixes
+    ]
+    lines += [["counters", "import", "counters.csv"], ["counters", "diagnose", "counters.csv"]]
+    Path("out").mkdir()
+    for line in lines:
+        status = run(line)
+        out, err = capfd.readouterr()
+        assert status == 0 or line[0] != "counters" or line[1] == "diagnose", (line, err)
+        assert status < 2 or err.startswith("error: "), (line, err)
+        check_inactive(out + err, line, "")
+        assert status in (0, 1, 2) and "Traceback" not in err and "\x00" not in out
+    written = {path.suffix for path in Path("out").iterdir()}
+    assert {".md", ".csv", ".html", ".xlsx"} <= written
+    for path in Path("out").iterdir():
+        if path.suffix == ".xlsx":
+            hostile.check_workbook(path.read_bytes())
+        elif path.suffix != ".json":
+            text = path.read_text(encoding="utf-8")
+            check_inactive(text, path.name, path.suffix)
+            assert "<script>alert" not in text or path.suffix == ".csv", path
+            if path.suffix == ".csv":
+                hostile.check_csv(text)
+    assert sorted({*before, "out"}) == sorted(path.name for path in Path.cwd().iterdir())
