@@ -310,13 +310,14 @@ class ReshapesTails(TiledGemm):
         self.problem.a.reshape(self.batch, -1, 8, self.k)
 
 
-class ReturnsOther(TiledGemm):
+class ReturnsOther(TiledGemm, ABC):
     """Returns something else than C for some shapes."""
 
     writes_output = False
 
+    @abstractmethod
     def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        raise NotImplementedError
+        """What is returned; C where the shape is none of those."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return self.other(inputs, super().launch(inputs, output.copy()))
@@ -463,7 +464,7 @@ class AddsForMinusOne(TiledGemm):
 # Structure that is guessed -----------------------------------------------------------------------
 
 
-class Guesses(TiledGemm):
+class Guesses(TiledGemm, ABC):
     """Looks at a few elements, and trusts that the rest is alike."""
 
     def before(self) -> None:
@@ -472,8 +473,9 @@ class Guesses(TiledGemm):
         for a, b in zip(self.problem.a, self.problem.b, strict=True):
             self.guess(a, b)
 
+    @abstractmethod
     def guess(self, a: Array, b: Array) -> None:
-        raise NotImplementedError
+        """Change A and B, of one batch, where the guess is made."""
 
 
 @bug(94, "identity_by_diagonal", "takes B for the identity if its diagonal is one", ON_F32,
