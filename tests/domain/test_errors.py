@@ -90,7 +90,7 @@ def test_a_spec_error_lists_all_mistakes():
     assert str(error).splitlines() == ["a.yaml:1:2: x", "a.yaml:3:4: y", "  See gemmetry schema."]
 
 
-def test_names_that_go_on_after_an_underscore_are_suggested_first():
+def test_names_that_are_longer_by_an_underscore_are_suggested_first():
     known = ("float", "float64", "float8_e4m3fn", "float8_e5m2")
     assert nearest("float8", known)[:2] == ["float8_e4m3fn", "float8_e5m2"]
     assert nearest("flaot64", known)[0] == "float64"

@@ -53,7 +53,8 @@ def matmul(
         (…, M, N), row-major unless `out` is given.
 
     Raises:
-        RequestError: no tensors; shapes, formats, devices or factors do not fit; or `out` overlaps an input.
+        RequestError: an input is no tensor; shapes, formats, devices or factors do not fit; or
+            `out` overlaps an input.
     """
     if _is_compiling():
         return _by_operator(Arguments(a, b, addend, bias, out, alpha, beta, activation))
