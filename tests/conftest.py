@@ -79,7 +79,10 @@ def forked_workers() -> Iterator[None]:
     forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
     for module in (local, _user_probe):
         module.subprocess = forking
+    awaits = _user_probe._await_end
+    _user_probe._await_end = servers.awaiting(awaits)
     yield
+    _user_probe._await_end = awaits
     for module in (local, _user_probe):
         module.subprocess = subprocess
     servers.end()

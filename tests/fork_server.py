@@ -157,7 +157,11 @@ class ForkServers:
         from gemmetry.engine.workers import local
 
         if list(command) == PROBE:
-            return ForkedPipes(self)
+            environment = dict(os.environ)
+            files = tuple(options[name].fileno() for name in ("stdin", "stdout", "stderr"))
+            return self.server("programs", environment).fork(
+                PROBE[1:], (), files, environment, str(Path.cwd())
+            )
         given = list(command[1 + len(local.GUARDIAN) :])
         if given[BEFORE_COMMAND:][: len(COMMAND)] != COMMAND:
             return _real_popen(command, *arguments, **options)
@@ -168,6 +172,21 @@ class ForkServers:
                 given, tuple(options["pass_fds"]), (nothing.fileno(), output, output),
                 environment, str(Path.cwd()),
             )  # fmt: skip
+
+    def awaiting(self, real: Callable[..., bool]) -> Callable[[Any, float], bool]:
+        """The probe's wait, `real`, which also waits for a copy; that is no child of this
+        process."""
+
+        def await_end(process: Any, seconds: float) -> bool:
+            if isinstance(process, subprocess.Popen):
+                return real(process, seconds)
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+
+        return await_end
 
     def run(
         self, program: str, *arguments: str, env: dict[str, str] | None = None,
@@ -218,7 +237,7 @@ class ForkedPipes:
     """A forked program with pipes, with what is used of :class:`subprocess.Popen`."""
 
     def __init__(
-        self, servers: ForkServers, arguments: list[str] | None = None,
+        self, servers: ForkServers, arguments: list[str],
         env: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         environment = dict(os.environ if env is None else env)
@@ -227,7 +246,7 @@ class ForkedPipes:
         err, writes_err = os.pipe()
         try:
             self._process = servers.server("programs", environment).fork(
-                arguments or PROBE[1:], (), (reads, writes_out, writes_err),
+                arguments, (), (reads, writes_out, writes_err),
                 environment, str(Path.cwd()),
             )  # fmt: skip
         finally:

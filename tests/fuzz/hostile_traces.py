@@ -215,9 +215,10 @@ def _event(choices: _Choices, number: int) -> Any:
     return event
 
 
-def check_everything(paths: Sequence[Path], folder: Path) -> None:
+def check_everything(paths: Sequence[Path], folder: Path) -> tuple[int, int]:
     """Creates every table and report of the traces `paths` as the commands do. Nothing but a
-    RequestError may be raised, and the files may contain nothing active."""
+    RequestError may be raised, and the files may contain nothing active. Returns the numbers of
+    files that were read and that were refused."""
     errors: dict[str, RequestError] = {}
     traces = list(read_all(paths, errors, use_cache=False))
     text = io.StringIO()
@@ -241,7 +242,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
         jobs = analyse_jobs(map(rank_trace, traces))
     except RequestError:
         # A rank twice in one job.
-        return
+        return len(traces), len(errors)
     print_jobs(jobs, console)
     json.dumps(collectives_document(jobs, recorded), allow_nan=False).encode()
     print_gemms(report.gemms, console)
@@ -254,6 +255,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> None:
         pass
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", text.getvalue())
     _check_files(report, folder)
+    return len(traces), len(errors)
 
 
 def _console(text: io.StringIO) -> Any:

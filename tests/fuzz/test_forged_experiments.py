@@ -17,6 +17,7 @@ from gemmetry.cli.main import run
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.files import remove, within
 from gemmetry.store.experiment import Experiment
+from gemmetry.store.schema import CHECKED_TABLES, checksum, with_checksum
 
 PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32")
 
@@ -144,6 +145,51 @@ def test_a_changed_digit_is_named_and_the_same_command_measures_again(forged, ca
     assert "damaged" not in out and "4 dispatches: 4 ok" in out
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "lost"),
+    [("plan", "configuration", 1), ("verdicts", "document", 1), ("environments", "document", 4)],
+)
+def test_a_flipped_bit_of_any_table_is_named_and_measured_again(forged, capfd, table, column, lost):
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        if table == "verdicts":  # that of a dispatch that had been verified when its run was killed
+            row = with_checksum((1, "elsewhere", b'{"status":"passed"}'))
+            journal.execute("DELETE FROM records WHERE id = 1")
+            journal.execute("INSERT INTO verdicts VALUES(?, ?, ?, ?)", row)
+        key = journal.execute(f"PRAGMA table_info({table})").fetchone()[1]
+        number, value = journal.execute(f"SELECT {key}, {column} FROM {table}").fetchone()
+        value = value ^ 64 if isinstance(value, int) else value.replace(b'":"', b'":#', 1)
+        journal.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (value, number))
+    journal.close()
+    with Experiment.open(forged) as experiment:
+        found = experiment.damaged_dispatches()
+        assert len(found) == lost and all(name.startswith("matmul_") for name in found.values())
+        assert f"{lost} damaged" in str(experiment.remarks())
+        assert len(list(experiment.records())) == 4 - lost
+        experiment.result_set()
+    assert run([*PROFILE, "--experiment", str(forged)]) == 0
+    err = capfd.readouterr().err
+    with Experiment.open(forged) as experiment:
+        assert experiment.remarks() == [] and experiment.total() == 4
+        assert len({record.dispatch for record in experiment.records()}) == 4
+    if table != "environments":  # This command states its environment again, so that none is lost.
+        assert "measured again: matmul_" in err
+
+
+def test_a_journal_without_checksums_is_read_and_gets_them(forged):
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        for table in CHECKED_TABLES:
+            journal.execute(f"ALTER TABLE {table} DROP COLUMN crc")
+    journal.close()
+    with Experiment.open(forged) as experiment:
+        assert (len(list(experiment.records())), experiment.remarks()) == (4, [])
+    assert run([*PROFILE, "--shapes", "16x16x16", "--experiment", str(forged)]) == 0
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        for table in ("plan", "records", "environments"):
+            rows = journal.execute(f"SELECT * FROM {table}").fetchall()
+            assert any(row[-1] == checksum(row[:-1]) for row in rows), table
+    journal.close()
+
+
 def test_no_bit_of_a_write_ahead_log_changes_results_unnoticed(made, tmp_path):
     """A process that was killed leaves its log; SQLite drops what is behind a wrong checksum."""
     killed = tmp_path / "killed"
@@ -247,7 +293,9 @@ def test_hostile_names_stay_inactive_wherever_they_are_printed(forged, capfd):
     with sqlite3.connect(forged / "journal.sqlite") as journal:
         for key, text in journal.execute("SELECT id, document FROM environments").fetchall():
             changed = json.dumps(hostile_texts(json.loads(text)))
-            journal.execute("UPDATE environments SET document = ? WHERE id = ?", (changed, key))
+            journal.execute(
+                "UPDATE environments SET document = ?, crc = NULL WHERE id = ?", (changed, key)
+            )
         journal.execute("UPDATE records SET dispatch = dispatch || ?, crc = NULL", (HOSTILE,))
     journal.close()
     for line in COMMANDS:
@@ -271,3 +319,62 @@ def check_inactive(text, where, suffix):
         shown = "\n".join(one for one in lines if suffix == ".html" or not one.startswith("    "))
         at = shown.find("<img src=x")
         assert at < 0, (where, shown[max(0, at - 200) : at + 100])
+
+
+NAMES = {
+    "path": "../../etc/passwd", "absolute": "/etc/passwd", "dots": "..", "nul": "a\x00b",
+    "escape": "\x1b[31mred\x07", "long": "n" * 300, "script": "<script>alert(1)</script>",
+    "formula": '=HYPERLINK("http://x","y")',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_a_hostile_name_of_a_provider_or_a_counter_is_refused_or_harmless(
+    forged, capfd, hostile, name
+):
+    """On the command line it is refused; in a stored record or a report of counters it is shown."""
+    if "\x00" not in name:  # no argument can hold it
+        for option in (("--providers", name), ("--counters", name)):
+            command = ("profile", "--providers", "null", "--shapes", "8x8x8", "--experiment", "new")
+            assert run([*command, *option]) == 2, option
+            err = capfd.readouterr().err
+            assert "hint: " in err
+            check_inactive(err, name, "")
+        assert not Path("new", "journal.sqlite").exists()
+    with sqlite3.connect(forged / "journal.sqlite") as journal:
+        journal.execute("UPDATE records SET provider = ?, crc = NULL", (name,))
+    journal.close()
+    edit_records(forged, lambda record: record.update(provider=name))
+    quoted = name.replace('"', '""')
+    counters = (
+        f'"ID","Kernel Name","Device","CC","{quoted}"\n"","","","","%"\n"0","k","0","9.0","5"\n'
+    )
+    Path("counters.csv").write_text(counters)
+    before = sorted(path.name for path in Path("outside").parent.iterdir())
+    suffixes = ("md", "csv", "html", "xlsx", "json")
+    lines = [["report", str(forged)], ["show", str(forged)], ["compare", str(forged), str(forged)]]
+    lines += [["report", str(forged), "-o", f"out/r.{suffix}"] for suffix in suffixes]
+    lines += [
+        ["counters", "import", "counters.csv", "-o", f"out/c.{suffix}"] for suffix in suffixes
+    ]
+    lines += [["counters", "import", "counters.csv"], ["counters", "diagnose", "counters.csv"]]
+    Path("out").mkdir()
+    for line in lines:
+        status = run(line)
+        out, err = capfd.readouterr()
+        assert status == 0 or line[0] != "counters" or line[1] == "diagnose", (line, err)
+        assert status < 2 or err.startswith("error: "), (line, err)
+        check_inactive(out + err, line, "")
+        assert status in (0, 1, 2) and "Traceback" not in err and "\x00" not in out
+    written = {path.suffix for path in Path("out").iterdir()}
+    assert {".md", ".csv", ".html", ".xlsx"} <= written
+    for path in Path("out").iterdir():
+        if path.suffix == ".xlsx":
+            hostile.check_workbook(path.read_bytes())
+        elif path.suffix != ".json":
+            text = path.read_text(encoding="utf-8")
+            check_inactive(text, path.name, path.suffix)
+            assert "<script>alert" not in text or path.suffix == ".csv", path
+            if path.suffix == ".csv":
+                hostile.check_csv(text)
+    assert sorted({*before, "out"}) == sorted(path.name for path in Path.cwd().iterdir())

@@ -121,6 +121,28 @@ def test_hopper_peaks_assume_a_lower_clock_for_matrix_instructions(
     assert peaks["f16"] == pytest.approx(units * 4096 * matrix_megahertz * 1e6, rel=0.015)
 
 
+LINKS = {
+    "V100 SXM2": (6, 25),
+    "A100 SXM4 80GB": (12, 25),
+    "H100 SXM5": (18, 25),
+    "H200 SXM": (18, 25),
+    "GH200 144GB": (18, 25),
+    "B200": (18, 50),
+    "GB200": (18, 50),
+    "MI300X": (7, 64),
+    "MI325X": (7, 64),
+    "MI350X": (7, 76.8),
+    "MI355X": (7, 76.8),
+}
+
+
+def test_links_are_their_number_times_the_rate_of_one_direction() -> None:
+    alike = {"A100 SXM4 40GB": "A100 SXM4 80GB", "GH200 96GB": "GH200 144GB"}
+    for spec in DEVICES:
+        links, gb_per_s = LINKS.get(alike.get(spec.name, spec.name), (0, 0))
+        assert (spec.link_bytes_per_s or 0) == pytest.approx(links * gb_per_s * 1e9), spec.name
+
+
 @pytest.mark.parametrize("spec", DEVICES, ids=lambda spec: spec.name)
 def test_rows_are_plausible_and_dense(spec) -> None:
     peaks = spec.peaks

@@ -69,6 +69,6 @@ def test_what_is_wanted_again_keeps_its_verdict_and_loses_its_record(journal, ma
              Again(), "here")  # fmt: skip
     add_plan(journal, [NULL], [], Again({3: verdict, 2: None}), "here")
     assert journal.execute("SELECT count(*) FROM records").fetchall() == [(0,)]
-    ((number, environment, text),) = journal.execute("SELECT * FROM verdicts").fetchall()
+    ((number, environment, text, _),) = journal.execute("SELECT * FROM verdicts").fetchall()
     assert (number, environment) == (3, "here")
     assert msgspec.json.decode(text, type=Verdict) == verdict

@@ -171,7 +171,7 @@ def load(
     threshold: float = THRESHOLD,
     baseline: str | None = None,
     fail_on: Collection[str] = FAIL_ON,
-    undecided_fails: bool = True,
+    undecided_fails: bool | None = None,
 ) -> History:
     """Read the history in the folder `store` and find its changes.
 
@@ -181,7 +181,8 @@ def load(
         baseline: provider, or ``provider:configuration``, with which times are compared; None: the
             best vendor library that each problem was measured with.
         fail_on: causes of slower changes that are alarms, and ``lost``.
-        undecided_fails: whether :attr:`History.has_failed` while "no change" is no verdict.
+        undecided_fails: whether :attr:`History.has_failed` while "no change" is no verdict; None:
+            only where there are runs enough, which then differ too much.
 
     Raises:
         RequestError: there is no history, or no line of it can be used.

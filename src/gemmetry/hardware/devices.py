@@ -35,8 +35,16 @@ class DeviceSpec:
     """Rate class -> FLOP/s (s8: operations per second), dense."""
     bandwidth_bytes_per_s: float
     link_bytes_per_s: float | None
-    """All links of a GPU to the others of its node (NVLink, Infinity Fabric), in one direction;
-    None for products that are sold without."""
+    """All links of a GPU to the others of its node (NVLink, Infinity Fabric), in one direction:
+    half of the "bidirectional" figure of the row's source, which is links times GB/s of each.
+
+    NVLink: NVIDIA's whitepapers of Volta (6 × 25 GB/s), Ampere (12 × 25), Hopper (18 × 25) and
+    Blackwell (18 × 50). Infinity Fabric: AMD's datasheets of MI300X and MI325X (7 × 64 GB/s to the
+    other seven) and MI350X and MI355X (7 × 76.8).
+
+    None for products that are sold without (a bridge between two or four boards is an accessory),
+    and for MI250, MI250X and MI300A, whose links serve dies, hosts and GPUs in ways that depend on
+    the node."""
     l2_bytes: int
     source: str
     narrow_accumulator_peaks: Mapping[str, float] = field(default_factory=dict)

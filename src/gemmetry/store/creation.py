@@ -34,6 +34,8 @@ PREVIOUS_NAME = "previous"
 DAMAGED_NAME = "damaged"
 INSERT_RECORD = "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_ROUND = "INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?, ?)"
+SET_VERDICT = "INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?, ?)"
+SET_ENVIRONMENT = "INSERT OR REPLACE INTO environments VALUES(?, ?, ?)"
 _NEW_JOURNAL = ".journal.new"
 
 
@@ -94,7 +96,9 @@ def store_plan(
     for batch in batches:
         connection.executemany("INSERT INTO operations VALUES(?, ?)", batch.operations)
         connection.executemany("INSERT INTO configurations VALUES(?, ?)", batch.configurations)
-        connection.executemany("INSERT INTO plan VALUES(?, ?, ?, ?)", batch.dispatches)
+        connection.executemany(
+            "INSERT INTO plan VALUES(?, ?, ?, ?, ?)", map(with_checksum, batch.dispatches)
+        )
         rows = (record_row(key, record, 0) for key, record in batch.finished)
         connection.executemany(INSERT_RECORD, rows)
 

@@ -171,7 +171,7 @@ class Experiment(StoredResults):
         A round that is already stored is an error; a verdict replaces an older one.
         """
         judged = [
-            (key, self._environment_id, msgspec.json.encode(verdict))
+            with_checksum((key, self._environment_id, msgspec.json.encode(verdict)))
             for key, verdict in (verdicts or {}).items()
         ]
         rows = [
@@ -189,7 +189,7 @@ class Experiment(StoredResults):
         ]
         with self._transaction() as connection:
             connection.executemany(creation.INSERT_ROUND, rows)
-            connection.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", judged)
+            connection.executemany(creation.SET_VERDICT, judged)
 
     def drop_rounds(self, dispatches: Collection[int]) -> int:
         """Delete rounds and verdicts of unfinished dispatches, which start again. Returns the
@@ -237,9 +237,9 @@ class Experiment(StoredResults):
 
     def add_environments(self, environments: Iterable[Environment]) -> None:
         """Store the data referenced by records that are carried over from another journal."""
-        rows = [(one.id, msgspec.json.encode(one)) for one in environments]
+        rows = [with_checksum((one.id, msgspec.json.encode(one))) for one in environments]
         with self._transaction() as connection:
-            connection.executemany("INSERT OR IGNORE INTO environments VALUES(?, ?)", rows)
+            connection.executemany(creation.SET_ENVIRONMENT, rows)
 
     def count_device_loss(self, dispatch: int) -> int:
         """Record that the device was lost while `dispatch` ran. Returns how often that has happened
@@ -301,13 +301,21 @@ class Experiment(StoredResults):
         return found
 
     def drop_damaged(self) -> list[str]:
-        """Delete what is left of dispatches with damaged rows, which start again. Returns their
-        names."""
+        """Delete what is left of dispatches with damaged rows, which start again; where rows of the
+        plan are damaged, :attr:`must_grow` is set. Returns the names of the dispatches."""
         found = self.damaged_dispatches()
+        rows = {
+            "plan": ("id", self._damaged_keys("plan")),
+            "environments": ("id", self._damaged_keys("environments")),
+            "records": ("id", found),
+            "rounds": ("dispatch", found),
+            "verdicts": ("dispatch", found),
+        }
+        self.must_grow = self.must_grow or bool(rows["plan"][1])
         with self._transaction() as connection:
-            for table, key in (("records", "id"), ("rounds", "dispatch"), ("verdicts", "dispatch")):
+            for table, (key, values) in rows.items():
                 connection.executemany(f"DELETE FROM {table} WHERE {key} = ?",
-                                       [(number,) for number in found])  # fmt: skip
+                                       [(value,) for value in values])  # fmt: skip
         self._damaged = {}
         return list(found.values())
 

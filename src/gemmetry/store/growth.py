@@ -13,8 +13,15 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from gemmetry.domain.record import Verdict
-from gemmetry.store.creation import INSERT_RECORD, decode_lane, lane_row, record_row
+from gemmetry.store.creation import (
+    INSERT_RECORD,
+    SET_VERDICT,
+    decode_lane,
+    lane_row,
+    record_row,
+)
 from gemmetry.store.rows import Lane, PlanBatch
+from gemmetry.store.schema import checksum, with_checksum
 
 _INSERT = (
     "INSERT INTO plan(operation, lane, configuration) SELECT :operation, :lane, :configuration"
@@ -56,6 +63,7 @@ def add_plan(
     connection.execute(
         "INSERT OR IGNORE INTO temp.known SELECT operation, lane, configuration FROM plan"
     )
+    last = connection.execute("SELECT coalesce(max(id), 0) FROM plan").fetchone()[0]
     for batch in batches:
         operations.take(batch.operations)
         configurations.take(batch.configurations)
@@ -76,12 +84,17 @@ def add_plan(
                 connection.execute(INSERT_RECORD, record)
         connection.executemany(_INSERT, rows)
     connection.execute("DELETE FROM temp.known")
+    added = connection.execute(
+        "SELECT id, operation, lane, configuration FROM plan WHERE id > ?", (last,)
+    ).fetchall()
+    connection.executemany(
+        "UPDATE plan SET crc = ? WHERE id = ?", [(checksum(row), row[0]) for row in added]
+    )
     for number, verdict in again.verdicts.items():
         connection.execute("DELETE FROM records WHERE id = ?", (number,))
         if verdict is not None:
             text = msgspec.json.encode(verdict)
-            known = (number, environment, text)
-            connection.execute("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?)", known)
+            connection.execute(SET_VERDICT, with_checksum((number, environment, text)))
 
 
 class _Names:

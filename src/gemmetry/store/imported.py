@@ -31,6 +31,7 @@ from gemmetry.statistics.intervals import rounds_interval
 from gemmetry.store.creation import (
     INSERT_RECORD,
     INSERT_ROUND,
+    SET_ENVIRONMENT,
     complete_manifest,
     create_filled,
     record_row,
@@ -162,8 +163,8 @@ def _fill(new: sqlite3.Connection, made: Iterable[_Imported], on: MeasuredOn) ->
             samples = np.array(one.result.samples_ns, dtype=np.float64)
             row = (number, 1, environment.id, 0.0, samples.tobytes(), msgspec.json.encode({}))
             new.execute(INSERT_ROUND, with_checksum(row))
-    rows = [(one.id, msgspec.json.encode(one)) for one in environments.values()]
-    new.executemany("INSERT INTO environments VALUES(?, ?)", rows)
+    rows = [with_checksum((one.id, msgspec.json.encode(one))) for one in environments.values()]
+    new.executemany(SET_ENVIRONMENT, rows)
 
 
 def _named(made: Iterable[_Imported]) -> Iterator[tuple[_Imported, str]]:

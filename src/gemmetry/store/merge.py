@@ -17,11 +17,23 @@ import msgspec
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.files import within
-from gemmetry.store.creation import INSERT_RECORD, INSERT_ROUND, complete_manifest, create_filled
+from gemmetry.store.creation import (
+    INSERT_RECORD,
+    INSERT_ROUND,
+    SET_ENVIRONMENT,
+    complete_manifest,
+    create_filled,
+)
 from gemmetry.store.experiment import Experiment
 from gemmetry.store.lock import FolderLock
 from gemmetry.store.manifest import Manifest, time_created
-from gemmetry.store.schema import JOURNAL_NAME, connect_reader, storage_errors, with_checksum
+from gemmetry.store.schema import (
+    JOURNAL_NAME,
+    connect_reader,
+    is_damaged,
+    storage_errors,
+    with_checksum,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +126,12 @@ def _copy(
         wanted = sorted(row_id for _, source, row_id in winners.values() if source == index)
         with closing(connect_reader(path / JOURNAL_NAME)) as old:
             new.executemany(
-                "INSERT OR IGNORE INTO environments VALUES(?, ?)",
-                old.execute("SELECT id, document FROM environments"),
+                SET_ENVIRONMENT,
+                (
+                    with_checksum(row[:2])
+                    for row in old.execute("SELECT * FROM environments")
+                    if len(row) == 2 or not is_damaged(row)
+                ),
             )
             for row_id in wanted:
                 record = old.execute("SELECT * FROM records WHERE id = ?", (row_id,)).fetchone()

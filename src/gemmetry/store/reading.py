@@ -20,9 +20,9 @@ from gemmetry.store.older import without_unfounded_interval
 from gemmetry.store.rows import Lane, PlannedDispatch, StoredRound
 from gemmetry.store.schema import (
     CHECKED_TABLES,
-    checksum,
     damaged,
     has_checksums,
+    is_damaged,
     storage_errors,
 )
 
@@ -63,39 +63,52 @@ class StoredResults:
             yield number, record
 
     def damaged_dispatches(self) -> dict[int, str]:
-        """Dispatches of which a stored row does not agree with its checksum, by number, and their
-        names. Their records are left out of all others."""
+        """Dispatches of which a stored row, or that of the environment, does not agree with its
+        checksum, by number, and their names. Their records are left out of all others."""
         if self._damaged is None:
-            found: dict[int, str] = {}
-            for table in CHECKED_TABLES:
-                if not has_checksums(self._connection, table):
-                    continue
-                with self._mutex, storage_errors(self.path):
-                    for row in self._connection.execute(f"SELECT * FROM {table}"):
-                        if row[-1] is not None and row[-1] != checksum(row[:-1]):
-                            found[row[0]] = ""
-            for number in found:
-                row = (number,)
-                name = self._query(
-                    "SELECT o.name || '_' || c.name FROM plan p JOIN operations o"
-                    " ON o.id = p.operation JOIN configurations c ON c.id = p.configuration"
-                    " WHERE p.id = ?", row,
-                ) or self._query("SELECT dispatch FROM records WHERE id = ?", row)  # fmt: skip
-                found[number] = name[0][0] if name else f"dispatch {number}"
-            self._damaged = found
+            keys = {table: self._damaged_keys(table) for table in CHECKED_TABLES}
+            found = set().union(*(keys[table] for table in CHECKED_TABLES[:-1]))
+            for key in keys["environments"]:
+                rows = self._query("SELECT id FROM records WHERE environment = ?", (key,))
+                found.update(number for (number,) in rows)
+            self._damaged = {
+                number: self._name(number, trusts_plan=number not in keys["plan"])
+                for number in sorted(found)
+            }
         return self._damaged
+
+    def _damaged_keys(self, table: str) -> set[Any]:
+        """The first columns of the rows that do not agree with their checksums."""
+        with self._mutex, storage_errors(self.path):
+            if not has_checksums(self._connection, table):
+                return set()
+            rows = self._connection.execute(f"SELECT * FROM {table}")
+            return {row[0] for row in rows if is_damaged(row)}
+
+    def _name(self, number: int, *, trusts_plan: bool) -> str:
+        names = [
+            "SELECT o.name || '_' || c.name FROM plan p JOIN operations o"
+            " ON o.id = p.operation JOIN configurations c ON c.id = p.configuration"
+            " WHERE p.id = ?",
+            "SELECT dispatch FROM records WHERE id = ?",
+        ]
+        for statement in names if trusts_plan else names[1:]:
+            if rows := self._query(statement, (number,)):
+                return str(rows[0][0])
+        return f"dispatch {number}"
 
     def remarks(self) -> list[str]:
         """What a report has to state about its completeness, in sentences: rows of the plan
         without a result, and what is damaged."""
         remarks = []
         finished, total = sum(self.outcome_counts().values()), self.total()
-        if damaged_ones := list(self.damaged_dispatches().values()):
+        found = self.damaged_dispatches()
+        if damaged_ones := list(found.values()):
             remarks.append(
                 f"{len(damaged_ones)} damaged in the journal and left out: "
                 f"{listed(damaged_ones, _MOST_NAMED)}. The same command measures them again."
             )
-            finished -= len(damaged_ones)
+            finished -= len(found) - len(self.without_record(found))
         if self.lost:
             remarks.append(f"{self.lost[:1].upper()}{self.lost[1:]}.")
         if total and finished < total:
@@ -136,8 +149,13 @@ class StoredResults:
     def environments(self) -> dict[str, Environment]:
         """Every environment that records reference, by id."""
         rows = self._query("SELECT id, document FROM environments")
+        damaged_ones = self._damaged_keys("environments")
         with self._decoding("an environment"):
-            return {key: msgspec.json.decode(text, type=Environment) for key, text in rows}
+            return {
+                key: msgspec.json.decode(text, type=Environment)
+                for key, text in rows
+                if key not in damaged_ones
+            }
 
     def result_set(self) -> ResultSet:
         """All results, loaded; samples stay in the journal until they are needed."""

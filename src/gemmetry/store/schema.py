@@ -35,7 +35,7 @@ CREATE TABLE lanes(id INTEGER PRIMARY KEY, provider TEXT NOT NULL, options TEXT 
 CREATE TABLE operations(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE configurations(id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE plan(id INTEGER PRIMARY KEY, operation INTEGER NOT NULL, lane INTEGER NOT NULL,
-    configuration INTEGER NOT NULL);
+    configuration INTEGER NOT NULL, crc INTEGER);
 CREATE TABLE records(id INTEGER PRIMARY KEY, target TEXT NOT NULL, device TEXT NOT NULL,
     provider TEXT NOT NULL, dispatch TEXT NOT NULL, operation TEXT NOT NULL,
     environment TEXT NOT NULL, distribution TEXT NOT NULL, seed INTEGER NOT NULL,
@@ -44,15 +44,15 @@ CREATE INDEX records_by_dispatch ON records(dispatch);
 CREATE TABLE rounds(dispatch INTEGER NOT NULL, round INTEGER NOT NULL, environment TEXT NOT NULL,
     seconds REAL NOT NULL, samples BLOB NOT NULL, document BLOB NOT NULL, crc INTEGER,
     PRIMARY KEY(dispatch, round)) WITHOUT ROWID;
-CREATE TABLE environments(id TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE environments(id TEXT PRIMARY KEY, document BLOB NOT NULL, crc INTEGER) WITHOUT ROWID;
 """
 
-CHECKED_TABLES = ("records", "rounds")
+CHECKED_TABLES = ("plan", "records", "rounds", "verdicts", "environments")
 """Tables whose rows end with a checksum of the rest of the row; null in those of older versions."""
 
 WRITERS_TABLES = (
     "CREATE TABLE IF NOT EXISTS verdicts(dispatch INTEGER PRIMARY KEY,"
-    " environment TEXT NOT NULL, document BLOB NOT NULL)",
+    " environment TEXT NOT NULL, document BLOB NOT NULL, crc INTEGER)",
     "CREATE TABLE IF NOT EXISTS device_losses(dispatch INTEGER PRIMARY KEY,"
     " times INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS plans(hash TEXT PRIMARY KEY)",
@@ -159,6 +159,11 @@ def checksum(row: Sequence[Any]) -> int:
 def with_checksum(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of a table of :data:`CHECKED_TABLES`, completed by its checksum."""
     return (*row, checksum(row))
+
+
+def is_damaged(row: Sequence[Any]) -> bool:
+    """Whether a row of a table with checksums does not agree with its own."""
+    return row[-1] is not None and row[-1] != checksum(row[:-1])
 
 
 def lost_in_log(folder: Path) -> str:

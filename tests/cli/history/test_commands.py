@@ -202,7 +202,12 @@ def test_the_site_is_written(stored):
 
 def test_a_history_that_is_too_short_is_undecided(cli, histories):
     append(STORE, histories.SyntheticHistory(shapes=1, runs=4, noise=0.04).entries())
-    ended = cli("history", "check", "--store", "history", "-o", "c.md,c.xml", "--json")
+    check = ("history", "check", "--store", "history", "-o", "c.md,c.xml", "--json")
+    document = json.loads(cli(*check).stdout)
+    assert (document["has_alarm"], document["has_failed"]) == (False, False)
+    assert document["devices"][0]["undecided"].startswith("too few runs to judge: 4 of 10; ")
+    assert ElementTree.parse("c.xml").getroot().get("failures") == "0"
+    ended = cli(*check, "--undecided", "fail")
     assert ended.status == 1
     document = json.loads(ended.stdout)
     assert (document["has_alarm"], document["has_failed"]) == (False, True)
@@ -220,6 +225,15 @@ def test_a_history_that_is_too_short_is_undecided(cli, histories):
     assert "Undecided: no new change was found" in passed.stdout
     root = ElementTree.parse("c.xml").getroot()
     assert (root.get("failures"), root.get("skipped")) == ("0", "3")
+
+
+def test_runs_enough_that_differ_too_much_fail(cli, histories):
+    append(STORE, histories.SyntheticHistory(shapes=1, runs=12, noise=0.3).entries())
+    ended = cli("history", "check", "--store", "history", "--json")
+    document = json.loads(ended.stdout)
+    assert document["has_alarm"] is False and document["devices"][0]["undecided"]
+    assert "too few" not in document["devices"][0]["undecided"]
+    assert (ended.status, document["has_failed"]) == (1, True)
 
 
 def test_an_old_commit_that_is_added_again_is_noticed(cli):

@@ -232,8 +232,12 @@ def test_what_an_algorithm_does_not_compute_is_refused(
 
 @pytest.mark.usefixtures("library")
 def test_partial_sums_in_the_result_are_exact_where_it_is_the_accumulator(tmp_path: Path) -> None:
-    name = f"{PLAIN}_bf16t_bf16n_f32t"
-    _build(name, "algo21_tile64x64_stages32x5_splitk2_reduceinplace", tmp_path).close()
+    configuration = "algo21_tile64x64_stages32x5_splitk2_reduceinplace"
+    executable = _build(f"{PLAIN}_bf16t_bf16n_f32t", configuration, tmp_path)
+    assert executable.workspace_bytes == 0
+    executable.close()
+    with pytest.raises(UnsupportedError):
+        _build(f"{PLAIN}_bf16t_bf16n_bf16t", configuration, tmp_path)
 
 
 @pytest.mark.usefixtures("library")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -77,6 +79,32 @@ def test_a_file_that_never_ends_is_given_up_with_its_children(tmp_path, monkeypa
     assert not (tmp_path / "end").exists()
     child = int((tmp_path / "child").read_text())
     until = time.monotonic() + 60
+    while is_running(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_running(child)
+
+
+def test_a_group_is_ended_while_its_leader_still_holds_the_number(tmp_path, monkeypatch):
+    path = tmp_path / "k.py"
+    path.write_text(
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '900'])\n"  # it keeps the output open
+        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n"
+        "def f(a, b): ...\n"
+    )
+    leaders = []
+    killpg = os.killpg
+
+    def watched(group, number):
+        leaders.append(os.waitid(os.P_PID, group, os.WEXITED | os.WNOWAIT))  # raises after a reap
+        killpg(group, number)
+
+    monkeypatch.setattr(_user_probe, "subprocess", subprocess)  # a child of this process
+    monkeypatch.setattr(_user_probe.os, "killpg", watched)
+    inspect_kernels([f"{path}:f"])
+    assert len(leaders) == 1
+    until = time.monotonic() + 60
+    child = int((tmp_path / "child").read_text())
     while is_running(child) and time.monotonic() < until:
         time.sleep(0.01)
     assert not is_running(child)

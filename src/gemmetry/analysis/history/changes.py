@@ -79,6 +79,11 @@ class SeriesChange:
         return Difference.UNDECIDED if self.shift is None else self.shift.verdict
 
 
+ENOUGH_RUNS = 2 * LEAST_SEGMENT
+"""Runs that the detector needs: with fewer only a step at the end is sought, and no split into
+segments."""
+
+
 @dataclass(frozen=True)
 class HistoryChanges:
     """All changes of one device class."""
@@ -143,6 +148,16 @@ class HistoryChanges:
     def is_undecided(self) -> bool:
         """Whether that holds of half of the series: that none changed is no verdict."""
         return 2 * len(self.undecided) >= max(1, len(self.measured))
+
+    @property
+    def runs_known(self) -> int:
+        """Number of runs without those that measured an old commit again."""
+        return len(self.history.runs) - len(self.history.measured_again)
+
+    @property
+    def is_young(self) -> bool:
+        """Whether there are fewer runs than :data:`ENOUGH_RUNS`."""
+        return self.runs_known < ENOUGH_RUNS
 
 
 def history_changes(

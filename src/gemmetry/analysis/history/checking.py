@@ -86,8 +86,9 @@ class HistoryCheck:
     fail_on: tuple[str, ...]
     problems: Sequence[str]
     """Lines of the history that were skipped."""
-    undecided_fails: bool = True
-    """Whether the check fails where "no change" is no verdict."""
+    undecided_fails: bool | None = None
+    """Whether the check fails where "no change" is no verdict; None: only where there are runs
+    enough, which then differ too much."""
 
     @property
     def new(self) -> list[JudgedChange | LostDispatch]:
@@ -111,7 +112,13 @@ class HistoryCheck:
     @property
     def has_failed(self) -> bool:
         """Whether ``gemmetry history check`` ends with status 1."""
-        return self.has_alarm or (self.undecided_fails and bool(self.undecided))
+        return self.has_alarm or any(map(self.fails_on, self.undecided))
+
+    def fails_on(self, found: HistoryChanges) -> bool:
+        """Whether a device class fails the check because it is undecided."""
+        if found not in self.undecided:
+            return False
+        return not found.is_young if self.undecided_fails is None else self.undecided_fails
 
 
 def check_history(
@@ -121,7 +128,7 @@ def check_history(
     threshold: float,
     baseline: str | None = None,
     fail_on: Collection[str] = FAIL_ON,
-    undecided_fails: bool = True,
+    undecided_fails: bool | None = None,
 ) -> HistoryCheck:
     """Find the changes of all device classes, and judge which are alarms: new, slower, of a cause
     in `fail_on`, and not acknowledged.
@@ -131,7 +138,8 @@ def check_history(
         threshold: relative changes up to this count as none.
         baseline: provider, or ``provider:configuration``, that is the reference; None: the best
             vendor library that each problem was measured with.
-        undecided_fails: whether the check fails while "no change" is no verdict.
+        undecided_fails: whether the check fails while "no change" is no verdict; None: only where
+            a device class has :data:`gemmetry.analysis.history.changes.ENOUGH_RUNS`.
 
     Raises:
         UnknownNameError: no device class has that baseline, or `fail_on` has another name.

@@ -35,13 +35,13 @@ def check(
     ] = "kernel,lost",
     baseline: Baseline = None,
     threshold: Threshold = THRESHOLD,
-    undecided: OnUndecided = Undecided.FAIL,
+    undecided: OnUndecided = None,
 ) -> None:
     """Find changes in a history and their causes, for continuous integration.
 
     Exit status 1 if a dispatch became slower, or was lost, within the latest N runs, by one of the
-    causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate); or if there are
-    too few runs to find one (unless --undecided pass).
+    causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate); or if ten runs
+    or more differ too much to find one (fewer with --undecided fail; never with --undecided pass).
     """
     from gemmetry.cli.console import note, print_json, stdout_console
     from gemmetry.cli.history.options import loaded_history
@@ -53,7 +53,7 @@ def check(
     causes = [name for name in fail_on.replace(",", " ").split() if name != "none"]
     found = loaded_history(
         store, latest=latest, threshold=threshold, baseline=baseline, fail_on=causes,
-        undecided_fails=undecided is Undecided.FAIL,
+        undecided_fails=None if undecided is None else undecided is Undecided.FAIL,
     )  # fmt: skip
     if json:
         print_json(found.document())

@@ -30,11 +30,11 @@ Threshold = Annotated[
 ]
 
 OnUndecided = Annotated[
-    Undecided,
+    Undecided | None,
     typer.Option(
         "--undecided",
         help="How a history with too few runs, or too noisy ones, for a verdict affects the exit "
-        "status.",
+        "status; by default it passes while it has fewer than 10 runs, and fails from then on.",
     ),
 ]
 

@@ -63,9 +63,7 @@ class CompanionBuilder:
         return self._guard(provider.build(built, self._workspace), built)
 
 
-def shapes_of(
-    provider: Provider, operation: Operation, target: Target, level: str
-) -> int | None:
+def shapes_of(provider: Provider, operation: Operation, target: Target, level: str) -> int | None:
     """How many shapes of the covering set a configuration of `provider` is tried on; None: all."""
     return most_shapes(target, level, len(list(provider.configurations(operation, target))))
 

@@ -6,15 +6,18 @@ document each; output of the files themselves goes to standard error.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.providers.user_provider.kernel import (
@@ -26,7 +29,9 @@ from gemmetry.providers.user_provider.kernel import (
 _IMPORT_SECONDS = 120.0
 """Long enough for a first ``import torch`` from a slow disk."""
 
-_TAIL_LINES = 12
+_POLL_S = 0.005
+
+_TAIL_LINES, _TAIL_BYTES = 12, 1 << 16
 
 
 def inspect_kernels(
@@ -60,18 +65,22 @@ def inspect_kernels(
 def _ask(request: bytes, texts: Sequence[str]) -> list[dict[str, Any]]:
     # Started like workers, so that modules that can be imported here can be imported there.
     command = [sys.executable, "-m", "gemmetry.providers.user_provider.probe"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:  # fmt: skip
+    with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as output:
+        asked.write(request)
+        asked.seek(0)
+        process = subprocess.Popen(
+            command, stdin=asked, stdout=answers, stderr=output, start_new_session=True
+        )
         try:
-            answer, printed = process.communicate(request, timeout=_IMPORT_SECONDS)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            _, printed = process.communicate()
-            raise _failure(texts, f"took more than {_IMPORT_SECONDS:g} s", printed) from None
+            in_time = _await_end(process, _IMPORT_SECONDS)
         finally:
-            _end(process)
+            # The leader has not been waited for, so that its number is no other group's.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        answer, printed = _tail(answers, None), _tail(output, _TAIL_BYTES)
+    if not in_time:
+        raise _failure(texts, f"took more than {_IMPORT_SECONDS:g} s", printed)
     try:
         document = json.loads(answer)
     except ValueError:
@@ -83,12 +92,21 @@ def _ask(request: bytes, texts: Sequence[str]) -> list[dict[str, Any]]:
     return kernels
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the remaining processes of the session, including those that the file started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
+def _await_end(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait until `child` ends, and leave its number occupied. Returns False after `seconds`."""
+    ends = time.monotonic() + seconds
+    while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > ends:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _tail(file: IO[bytes], most: int | None) -> bytes:
+    """The last bytes of `file`, `most` of them; all if that is None."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0 if most is None else max(0, size - most))
+    return file.read()
 
 
 def _ending(status: int) -> str:

@@ -140,7 +140,7 @@ class _Printer:
         for number, check in enumerate(found.work_check):
             self._line("" if number else "work", _work(check))
         for number, one in enumerate(found.findings, 1):
-            self._finding(number, one)
+            self._finding(number, one, verdict.claim)
         for number, void in enumerate(found.suppressed):
             self._line("" if number else "suppressed", f"{void.id}: {void.claim}")
             self._line("", f"because {void.reason}.", "dim", indent=2)
@@ -160,8 +160,9 @@ class _Printer:
                 Text.assemble((f"{start:<{left}}", "dim"), (line, style)), soft_wrap=True
             )
 
-    def _finding(self, number: int, finding: Finding) -> None:
-        self._line(f"finding {number}", f"{finding.id} ({finding.confidence}): {finding.claim}")
+    def _finding(self, number: int, finding: Finding, verdict: str) -> None:
+        claim = "the verdict" if finding.claim == verdict else finding.claim
+        self._line(f"finding {number}", f"{finding.id} ({finding.confidence}): {claim}")
         for one in finding.evidence:
             self._line("", evidence_text(one), "cyan", indent=2)
         for label, text in (

@@ -68,7 +68,7 @@ def check_junit(check: HistoryCheck) -> bytes:
         for lost in check.lost:
             if lost.found is found and lost.is_new:
                 new.setdefault(lost.series, []).append(lost)
-        fails = check.undecided_fails and found in check.undecided
+        fails = check.fails_on(found)
         counters = [
             _add_case(suite, history.keys[series], history.short_names[series],
                       new.get(series, []), undecided_text(found, series), fails)

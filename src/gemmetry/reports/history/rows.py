@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gemmetry.analysis.history.causes import ChangeCause
-from gemmetry.analysis.history.changes import HistoryChanges
+from gemmetry.analysis.history.changes import ENOUGH_RUNS, HistoryChanges
 from gemmetry.analysis.history.checking import LOST, JudgedChange, LostDispatch
 from gemmetry.domain.errors import listed
 from gemmetry.domain.units import counted, format_percent
@@ -125,12 +125,13 @@ def undecided_text(found: HistoryChanges, series: int | None = None) -> str:
     chosen = list(found.undecided) if series is None else own
     if not chosen:
         return ""
-    runs = len(found.history.runs) - len(found.history.measured_again)
+    runs = found.runs_known
     size = found.decisive
     shares = [[found.power(one, times * size).share for one in chosen] for times in (1, _LARGE)]
     small, large = (round(100 * median(values)) for values in shares)
     of = f" for {len(chosen)} of {counted(len(found.measured), 'series', 'series')}"
-    return (
+    is_young = series is None and found.is_young
+    return (f"too few runs to judge: {runs} of {ENOUGH_RUNS}; " if is_young else "") + (
         f"undecided{of if series is None else ''}: with {counted(runs, 'run')} a change of "
         f"{format_percent(size)} is found in {small} of 100 cases, one of "
         f"{format_percent(_LARGE * size)} in {large}"

@@ -198,13 +198,17 @@ def check_many_shapes(context: Context) -> CheckResult:
     companions = context.companions
     if companions is None:
         return not_applicable(name, "this configuration cannot be built for other shapes here")
+    if name in companions.known:
+        return companions.known[name]
     known = replace(companions, processors=_multiprocessors(context))
     options = list(covering_operations(context.operation, known, context.seed))
     affordable = Affordable(context, MANY_S[context.thorough])
     costs = [float(steps(candidates[0], companions)) for candidates in options]
     drawn = affordable.of(options, costs)
-    result = _known(context, companions, name, name, drawn, (exact_once,))
-    return affordable.stated(result)
+    result = affordable.stated(_known(context, companions, name, name, drawn, (exact_once,)))
+    if not result.is_failure:
+        companions.known[name] = result
+    return result
 
 
 def exact_once(context: Context) -> CheckResult:

@@ -36,7 +36,7 @@ RARE_LAUNCHES_S = 1.0
 """Seconds that all of them may take, by the fastest launch; one of a few tiles takes about 10 µs on
 a GPU. Where the fewest take longer, as in an interpreter, the check is incomplete."""
 
-RARE_LAUNCHES_ON_HOST_S = 0.15
+RARE_LAUNCHES_ON_HOST_S = 0.05
 """The same on a CPU, where the check makes as many as this allows, and 100 at least."""
 
 _FEWEST_ON_HOST = 100

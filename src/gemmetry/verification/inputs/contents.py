@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import cast
 
@@ -63,7 +63,8 @@ class Contents:
     """Inputs, and what they are."""
 
     label: str
-    inputs: Inputs
+    made: Inputs | Callable[[], Inputs]
+    """The inputs, or a function that draws them: not every one of hundreds is launched."""
     affected: Mask | None = None
     """Elements of the result, in logical shape, that depend on a special number."""
     signs: npt.NDArray[np.int8] | None = None
@@ -71,6 +72,11 @@ class Contents:
     is_infinite: bool = False
     clamps: bool = False
     """Whether relu or gelu follow, which turn some special numbers into zero."""
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """Host arrays of the operation's inputs."""
+        return self.made() if callable(self.made) else self.made
 
 
 # Structure ---------------------------------------------------------------------------------------
@@ -194,9 +200,12 @@ def structures(
     limit = structure_limit(operation)
     if not limit:
         return
-    rng = np.random.default_rng([seed % 2**64, *operation.matmul_shape])
-    base = list(_integers(operation, limit, rng))
+    stream = [seed % 2**64, *operation.matmul_shape]
+    base = _integers(operation, limit, np.random.default_rng(stream))
     for at, spec in enumerate(operation.inputs):
+        values = to_float64(to_logical(base[at], spec))
+        if not spec.role.startswith("scale_") and max(_matrices(values)[0].shape) < _FEWEST_LINES:
+            continue
         names = list(STRUCTURES if at < 2 else _OF_OTHERS)
         if parity is not None:
             names = names[(at + parity) % 2 :: 2]
@@ -204,12 +213,15 @@ def structures(
             names.append(_EQUAL)
         if spec.role.startswith("scale_"):
             names = ["ones"]
-        for name, variant in product(names, variants):
-            array = _structured(spec, base[at], name, variant, limit, rng)
-            if array is not None:
-                inputs = (*base[:at], array, *base[at + 1 :])
-                yield Contents(f"{spec.role} is {name}, {variant}", inputs)
+        for number, (name, variant) in enumerate(product(names, variants)):
+            made = partial(_structured, spec, values, name, variant, limit, [*stream, at, number])
+            yield Contents(f"{spec.role} is {name}, {variant}", partial(_with, base, at, made))
+    rng = np.random.default_rng([*stream, len(base)])
     yield from _related_operands(operation, base, limit, variants, rng)
+
+
+def _with(base: Inputs, at: int, made: Callable[[], Array]) -> Inputs:
+    return (*base[:at], made(), *base[at + 1 :])
 
 
 def structure_limit(operation: Operation) -> int:
@@ -252,14 +264,14 @@ def _matrices(values: Float64Array) -> Float64Array:
 
 def _structured(
     spec: TensorSpec,
-    array: Array,
+    base: Float64Array,
     name: str,
     variant: str,
     limit: int,
-    rng: np.random.Generator,
-) -> Array | None:
-    """`array` with a structure in all of its matrices."""
-    values = np.array(to_float64(to_logical(array, spec)))
+    stream: Sequence[int],
+) -> Array:
+    """The operand `base` with a structure in all of its matrices, as it is stored."""
+    rng, values = np.random.default_rng(stream), np.array(base)
     matrices = _matrices(values)
     first = matrices[0].copy()
     for matrix in matrices:
@@ -267,8 +279,6 @@ def _structured(
             other = np.where(rng.random(matrix.shape) < 0.5, 2.0, 0.5)
             matrix[...] = _varied(np.ones_like(matrix), other, variant, rng)
             continue
-        if max(matrix.shape) < _FEWEST_LINES:
-            return None
         other = _whole_numbers(matrix.shape, limit, rng)
         whole = first if name == _EQUAL else STRUCTURES[name](matrix.copy(), rng)
         matrix[...] = _varied(whole, other, variant, rng)

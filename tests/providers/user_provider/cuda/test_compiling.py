@@ -66,7 +66,11 @@ def test_formats_and_macros_of_any_kind_reach_the_source(tmp_path) -> None:
     (tmp_path / "own.cuh").write_text("constexpr int SIZE = 8;")
     kernel = _kernel(tmp_path, source)
     values = {"FAST": True, "TYPE": "double"}
-    compiling.compile_kernel(kernel, _dispatch(), values, tmp_path)
+    _, compiled = compiling.compile_kernel(kernel, _dispatch(), values, tmp_path)
+    assert compiled.facts.shared_memory_bytes == 0
+    (tmp_path / "own.cuh").write_text("constexpr int SIZE = 4;")
+    with pytest.raises(CompileError, match="static assertion"):
+        compiling.compile_kernel(kernel, _dispatch(), values, tmp_path)
 
 
 def test_resources_are_those_of_the_kernel_that_was_named(tmp_path) -> None:

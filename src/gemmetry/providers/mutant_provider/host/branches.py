@@ -3,6 +3,7 @@ all others the right one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -35,11 +36,12 @@ _SAMPLE = 16
 # Sizes -------------------------------------------------------------------------------------------
 
 
-class OnSomeSizes(TiledGemm):
+class OnSomeSizes(TiledGemm, ABC):
     """Changes A, B or a block of the result where :meth:`is_there` is true of the sizes."""
 
+    @abstractmethod
     def is_there(self) -> bool:
-        raise NotImplementedError
+        """Whether the sizes are those of the bug."""
 
     def before(self) -> None:
         super().before()
@@ -212,7 +214,7 @@ class PointwiseWithoutStride(TiledConvolution):
 # What is kept from an earlier shape --------------------------------------------------------------
 
 
-class Plans(TiledGemm):
+class Plans(TiledGemm, ABC):
     """Keeps a plan for the process, found again by a part of the sizes."""
 
     kept: ClassVar[dict[object, int]]
@@ -221,11 +223,13 @@ class Plans(TiledGemm):
         super().__init_subclass__()
         cls.kept = {}
 
+    @abstractmethod
     def key(self) -> object:
-        raise NotImplementedError
+        """What finds a plan again among those of the same formats."""
 
+    @abstractmethod
     def planned(self) -> int:
-        raise NotImplementedError
+        """The plan for the sizes at hand."""
 
     def before(self) -> None:
         super().before()
@@ -306,13 +310,14 @@ class ReshapesTails(TiledGemm):
         self.problem.a.reshape(self.batch, -1, 8, self.k)
 
 
-class ReturnsOther(TiledGemm):
+class ReturnsOther(TiledGemm, ABC):
     """Returns something else than C for some shapes."""
 
     writes_output = False
 
+    @abstractmethod
     def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        raise NotImplementedError
+        """What is returned; C where the shape is none of those."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return self.other(inputs, super().launch(inputs, output.copy()))
@@ -459,7 +464,7 @@ class AddsForMinusOne(TiledGemm):
 # Structure that is guessed -----------------------------------------------------------------------
 
 
-class Guesses(TiledGemm):
+class Guesses(TiledGemm, ABC):
     """Looks at a few elements, and trusts that the rest is alike."""
 
     def before(self) -> None:
@@ -468,8 +473,9 @@ class Guesses(TiledGemm):
         for a, b in zip(self.problem.a, self.problem.b, strict=True):
             self.guess(a, b)
 
+    @abstractmethod
     def guess(self, a: Array, b: Array) -> None:
-        raise NotImplementedError
+        """Change A and B, of one batch, where the guess is made."""
 
 
 @bug(94, "identity_by_diagonal", "takes B for the identity if its diagonal is one", ON_F32,

@@ -4,6 +4,7 @@ sizes."""
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -110,14 +111,15 @@ class StoresLastTilesBeforeAdding(StoresBeforeAdding):
 # Inputs that are close ---------------------------------------------------------------------------
 
 
-class KeepsLast(TiledGemm):
+class KeepsLast(TiledGemm, ABC):
     """Keeps the last inputs and their result, which it returns again if `is_close` is true."""
 
     def prepare(self) -> None:
         self.last: list[Array] = []
 
+    @abstractmethod
     def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
-        raise NotImplementedError
+        """Whether the inputs are taken for the last ones."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if self.last and self.is_close(inputs):
