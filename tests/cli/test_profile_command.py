@@ -340,7 +340,7 @@ def test_an_interrupt_ends_with_130_and_keeps_what_was_done(spawn, tmp_path):
         "providers: [{name: null, options: {configurations: [slow_20]}}]\n"
         "shapes: squares\ntime_budget: 300ms\nexperiment: here\n"
     )
-    process = spawn("profile", "--spec", "slow.yaml")
+    process = spawn("profile", "--spec", "slow.yaml", "--verification-level", "quick")
     journal = tmp_path / "here" / "journal.sqlite"
     until = time.monotonic() + 300
     while time.monotonic() < until and process.poll() is None:

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.cuda_tools import NoDisassemblerError, cuda_tools, instructions_of
+from gemmetry.devices.cuda_plans import macros_of
+from gemmetry.devices.cuda_tools import (
+    NoDisassemblerError,
+    cuda_tools,
+    instructions_of,
+    instructions_of_each,
+)
 
 SHOWN = """\
         .section        .text.gemm,"ax",@progbits
@@ -69,3 +75,20 @@ def test_names_of_instructions_are_read(
 def test_without_a_tool_the_reason_is_given(nowhere: None) -> None:
     with pytest.raises(NoDisassemblerError, match="not on PATH"):
         instructions_of(b"code")
+
+
+def test_several_are_read_at_once() -> None:
+    """As each of them alone: their instructions differ."""
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gemmetry.devices.cuda_compiler import compile_source
+
+    macros = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
+    sources = (("stress", ()), ("mutants/tiled_matmul", macros), ("stress", ()))
+    codes = [compile_source(name, macros, "sm_90a").code for name, macros in sources]
+    try:
+        alone = [instructions_of(code) for code in codes]
+    except NoDisassemblerError as error:
+        pytest.skip(str(error))
+    assert alone[0] != alone[1]
+    assert instructions_of_each(codes) == alone
+    assert instructions_of_each([]) == []

@@ -39,7 +39,7 @@ PROVIDER = NAME
 
 DEADLINES_S: Mapping[Stage, float] = {Stage.VERIFY: 60.0, Stage.MEASURE: 20.0}
 """A mutant that hangs costs this long. The slowest mutant that does not hang (Triton's interpreter,
-at `standard`) takes about 20 s on two cores shared with other programs."""
+at `standard`) takes about 10 s of processor time, and the slowest of the host 1 s."""
 
 PARANOID_LONGER = 1.5
 """How many times as long the deadline is at `paranoid`, where the slowest mutant that does not hang

@@ -74,6 +74,8 @@ class CubinContents:
     is_specific: bool
     """Whether it uses instructions of this architecture alone (``sm_90a``)."""
     kernels: Mapping[str, CubinKernel]
+    instructions: bytes = b""
+    """The sections with machine instructions, one after the other."""
 
     @property
     def architecture(self) -> str:
@@ -134,7 +136,12 @@ def _contents(data: bytes) -> CubinContents:
             stack_bytes=stated.get((_STACK, index)),
             shared_bytes=max(static.size - reserved, 0) if static else 0,
         )
-    return CubinContents(number=number, is_specific=is_specific, kernels=kernels)
+    return CubinContents(
+        number=number,
+        is_specific=is_specific,
+        kernels=kernels,
+        instructions=b"".join(one.content for one in sections if one.name.startswith(".text.")),
+    )
 
 
 def _architecture(data: bytes, compatibility: _ElfSection | None) -> tuple[int, bool]:

@@ -9,14 +9,18 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
+
+from gemmetry.devices.cuda_elf import read_cubin
 
 TIMEOUT_S = 60.0
 """Time limit: a kernel of usual size takes 20 to 500 ms, so only a tool that hangs reaches it."""
 
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
 """A line of nvdisasm: the address, a predicate, and the instruction's name."""
 
 
@@ -53,6 +57,32 @@ def instructions_of(code: bytes) -> frozenset[str]:
     Raises:
         NoDisassemblerError: there is no nvdisasm, or none that reads this code.
     """
+    return frozenset(name for _, name in _disassembled(code, "-c", "-ndf"))
+
+
+def instructions_of_each(codes: Sequence[bytes]) -> list[frozenset[str]]:
+    """As :func:`instructions_of` for each of several cubins of one architecture, in a single run of
+    nvdisasm: its start takes 0.25 s, the instructions of a kernel 0.01 s.
+
+    Raises:
+        NoDisassemblerError: there is no nvdisasm, or none that reads this code. CubinError: one is
+            no cubin.
+    """
+    if not codes:
+        return []
+    contents = [read_cubin(code) for code in codes]
+    (architecture,) = {one.architecture for one in contents}
+    ends = list(accumulate(len(one.instructions) for one in contents))
+    found: list[set[str]] = [set() for _ in contents]
+    raw = b"".join(one.instructions for one in contents)
+    name_of_tool = architecture.replace("sm_", "SM")
+    for address, name in _disassembled(raw, "--binary", name_of_tool):
+        found[bisect_right(ends, int(address, 16))].add(name)
+    return [frozenset(names) for names in found]
+
+
+def _disassembled(code: bytes, *options: str) -> list[tuple[str, str]]:
+    """Address and name of each instruction."""
     failures = []
     with tempfile.TemporaryDirectory(prefix="gemmetry-nvdisasm-") as temporary:
         file = Path(temporary) / "kernel.cubin"
@@ -60,13 +90,13 @@ def instructions_of(code: bytes) -> frozenset[str]:
         for program in cuda_tools("nvdisasm"):
             try:
                 done = subprocess.run(
-                    [str(program), "-c", "-ndf", str(file)],
+                    [str(program), *options, str(file)],
                     capture_output=True, timeout=TIMEOUT_S, check=True,
                 )  # fmt: skip
             except (OSError, subprocess.SubprocessError) as error:
                 failures.append(f"{program}: {type(error).__name__}")
                 continue
-            found = frozenset(_INSTRUCTION.findall(done.stdout.decode(errors="replace")))
+            found = _INSTRUCTION.findall(done.stdout.decode(errors="replace"))
             if found:
                 return found
             failures.append(f"{program}: no instructions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
         cubin = Cubin(b"", LOG.format(spilled=spilled))
         monkeypatch.setattr(cuda_compiler, "compile_kept", lambda *_, **__: cubin)
 
-        def instructions(code: bytes) -> frozenset[str]:
+        def instructions(codes: Sequence[bytes]) -> list[frozenset[str]]:
             if names is None:
                 raise cuda_tools.NoDisassemblerError("there is no nvdisasm")
-            return frozenset(names)
+            return [frozenset(names) for _ in codes]
 
-        monkeypatch.setattr(cuda_tools, "instructions_of", instructions)
+        monkeypatch.setattr(cuda_tools, "instructions_of_each", instructions)
 
     return use
 

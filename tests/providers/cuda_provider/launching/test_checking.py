@@ -3,6 +3,7 @@ instructions; and what a kernel looks like that does not."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,12 +85,12 @@ def checked(monkeypatch: pytest.MonkeyPatch, names: Any = (), **log: Any) -> Che
     text = LOG.format(**{"local": 0, "spilled": 0, "note": "", **log})
     monkeypatch.setattr(cuda_compiler, "compile_kept", lambda *_, **__: Cubin(b"", text))
 
-    def instructions(code: bytes) -> frozenset[str]:
+    def instructions(codes: Sequence[bytes]) -> list[frozenset[str]]:
         if isinstance(names, Exception):
             raise names
-        return frozenset(names)
+        return [frozenset(names) for _ in codes]
 
-    monkeypatch.setattr(cuda_tools, "instructions_of", instructions)
+    monkeypatch.setattr(cuda_tools, "instructions_of_each", instructions)
     return next(check(variants_of(KERNEL), 1))
 
 

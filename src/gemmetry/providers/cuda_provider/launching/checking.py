@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, Cuda
 
 ENTRY = "gemm"
 """The entry that computes the product; launches before and after it have other names."""
+_AT_ONCE = 16
+"""Compilations of which the machine code is disassembled in one run of the tool."""
+
 _PROCESSORS = 132
 """Multiprocessors that plans are made for; they do not change the machine code."""
 
@@ -107,56 +110,92 @@ def check(
     from gemmetry.devices.cuda_compiler import nvrtc_version
 
     nvrtc_version()
+    every = list(variants)
+    size = max(1, min(_AT_ONCE, len(every) // max(jobs, 1)))
+    shares = [every[start : start + size] for start in range(0, len(every), size)]
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
-        yield from pool.map(partial(_check_one, kept_in), variants)
+        for found in pool.map(partial(_check_some, kept_in), shares):
+            yield from found
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What was read from machine code."""
 
-    log: str
+    log: str = ""
     """What the compiler printed."""
     instructions: frozenset[str] = frozenset()
     unchecked: str = ""
     """Why it was not disassembled."""
+    error: str = ""
+    """Why it does not compile."""
+    code: bytes | None = None
+    """Of what was compiled just now."""
 
 
-def _machine_code(compilation: Compilation, kept_in: Path | None, *, disassembles: bool) -> _Read:
-    """
-    Raises:
-        CompileError: it does not compile.
-    """
-    from gemmetry.devices import cuda_compiler, cuda_tools
+def _check_some(kept_in: Path | None, variants: Sequence[KernelVariant]) -> list[CheckedVariant]:
+    """Compile some, and disassemble all of them at once."""
+    found = [_read(kept_in, one) for one in variants]
+    codes = {one: read.code for one, read in enumerate(found) if read.code is not None}
+    expecting = [one for one in codes if variants[one].expected]
+    for one, read in zip(expecting, _disassembled([codes[i] for i in expecting]), strict=True):
+        found[one] = replace(found[one], instructions=read.instructions, unchecked=read.unchecked)
+    for one in codes:
+        _keep(kept_in, variants[one], found[one])
+    return [_checked(*pair) for pair in zip(variants, found, strict=True)]
 
-    file = None
-    if kept_in is not None:
-        key = cuda_compiler.compilation_key(compilation, ARCHITECTURE)
-        tool = cuda_tools.disassembler_key() if disassembles else "log"
-        file = kept_in / f"{key}-{tool}.json"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            known = json.loads(file.read_bytes())
-            return _Read(str(known["log"]), frozenset(map(str, known["instructions"])))
-    cubin = cuda_compiler.compile_kept(compilation, ARCHITECTURE, None)
+
+def _read(kept_in: Path | None, variant: KernelVariant) -> _Read:
+    """What an earlier call kept, or the compiler's part of it."""
+    from gemmetry.devices import cuda_compiler
+
     try:
-        names = cuda_tools.instructions_of(cubin.code) if disassembles else frozenset[str]()
-        found = _Read(cubin.log, names)
+        file = _file(kept_in, variant)
+        if file is not None:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                known = json.loads(file.read_bytes())
+                return _Read(str(known["log"]), frozenset(map(str, known["instructions"])))
+        cubin = cuda_compiler.compile_kept(variant.compilation, ARCHITECTURE, None)
+    except CompileError as error:
+        return _Read(error=error.message)
+    return _Read(cubin.log, code=cubin.code)
+
+
+def _disassembled(codes: Sequence[bytes]) -> list[_Read]:
+    from gemmetry.devices import cuda_tools
+
+    try:
+        return [_Read(instructions=names) for names in cuda_tools.instructions_of_each(codes)]
     except cuda_tools.NoDisassemblerError as error:
-        return _Read(cubin.log, unchecked=str(error))
-    if file is not None:
-        content = {"log": found.log, "instructions": sorted(found.instructions)}
+        return [_Read(unchecked=str(error)) for _ in codes]
+
+
+def _keep(kept_in: Path | None, variant: KernelVariant, read: _Read) -> None:
+    file = _file(kept_in, variant)
+    if file is not None and not read.unchecked:
+        content = {"log": read.log, "instructions": sorted(read.instructions)}
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, json.dumps(content).encode())
-    return found
 
 
-def _check_one(kept_in: Path | None, variant: KernelVariant) -> CheckedVariant:
+def _file(kept_in: Path | None, variant: KernelVariant) -> Path | None:
+    """
+    Raises:
+        CompileError: the compiler is missing.
+    """
+    from gemmetry.devices import cuda_compiler, cuda_tools
+
+    if kept_in is None:
+        return None
+    key = cuda_compiler.compilation_key(variant.compilation, ARCHITECTURE)
+    return kept_in / f"{key}-{cuda_tools.disassembler_key() if variant.expected else 'log'}.json"
+
+
+def _checked(variant: KernelVariant, read: _Read) -> CheckedVariant:
     compilation = variant.compilation
-    try:
-        read = _machine_code(compilation, kept_in, disassembles=bool(variant.expected))
-    except CompileError as error:
-        return CheckedVariant(variant=variant, error=error.message)
+    if read.error:
+        return CheckedVariant(variant=variant, error=read.error)
     usage = ptxas_usage(read.log).get(compilation.entry)
     if usage is None:
         error_text = f"the compiler does not report the resources of {compilation.entry}"
