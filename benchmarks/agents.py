@@ -27,11 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmetry.domain.dispatch import Plan, ProviderRequest
-from gemmetry.domain.dtypes import F32
-from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind
+from gemmetry.domain.operation import F32, MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run
 
 PER_OPERATION = 50

@@ -25,7 +25,7 @@ from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.reading import read_counters
 from gemmetry.counters.roofline import roofline_of
-from gemmetry.domain.dtypes import BF16
+from gemmetry.domain.operation import BF16
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "counters"
 RAW = DATA / "h200_cublas_bf16_4096_raw.csv.gz"

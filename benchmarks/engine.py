@@ -16,18 +16,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.domain.dispatch import Plan, ProviderRequest
-from gemmetry.domain.dtypes import F32
-from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind
+from gemmetry.domain.operation import F32, MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.record import Environment
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run
-from gemmetry.engine.dispatches.candidate import RecordMaker
+from gemmetry.engine.candidates import RecordMaker
 from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.engine.store.experiment import Experiment
 from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.registry import load_provider
-from gemmetry.store.experiment import Experiment
 
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
 

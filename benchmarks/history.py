@@ -23,12 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmetry.analysis.history.causes import ChangeCause
-from gemmetry.analysis.history.changes import history_changes
-from gemmetry.analysis.history.checking import check_history
-from gemmetry.analysis.history.series import device_history
-from gemmetry.reports.history.site import write_site
-from gemmetry.store.history.folder import StoredHistory, append, read_history
+from gemmetry.history.changes import ChangeCause, history_changes
+from gemmetry.history.checking import check_history
+from gemmetry.history.folder import StoredHistory, append, read_history
+from gemmetry.history.series import device_history
+from gemmetry.history.site import write_site
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 import histories

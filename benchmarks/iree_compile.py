@@ -17,15 +17,14 @@ from pathlib import Path
 from time import perf_counter
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.host import usable_cores
-from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider.batches import dispatch_function
 from gemmetry.providers.iree_provider.provider import PROVIDER
-from gemmetry.providers.iree_provider.targets import target_flags
-from gemmetry.providers.iree_provider.tiling.cpu import CpuTile
-from gemmetry.providers.iree_provider.tiling.tiles import configuration
+from gemmetry.providers.iree_provider.support import target_flags
+from gemmetry.providers.iree_provider.tiles import configuration
+from gemmetry.providers.iree_provider.tiling_cpu import CpuTile
 
 CPU = Target(TargetKind.CPU)
 SHAPES = [(m, n) for m in (256, 512) for n in (256, 384, 512, 768, 1024)]

@@ -17,8 +17,8 @@ from typing import Any
 
 import timing_proof as proof
 
-from gemmetry.api.profile import profile
-from gemmetry.api.results import Results
+from gemmetry.dispatches.profile import profile
+from gemmetry.dispatches.results import Results
 from gemmetry.domain.record import Record
 
 SHAPES = "8192x8192x8192,4096x4096x4096,16x8192x8192,1x4096x4096,256x256x256"

@@ -119,10 +119,10 @@ def worker(arguments: list[str]) -> int:
         with clock.stage("imports: provider"):
             provider = load(name, options)
         with clock.stage("imports: verification and measurement"):
-            import gemmetry.engine.dispatches.bench
+            import gemmetry.engine.bench
         if importlib.util.find_spec("torch") and name not in ("null", "numpy"):
             with clock.stage("imports: torch"):
-                import gemmetry.devices.torch  # noqa: F401
+                import gemmetry.hardware.torch_device  # noqa: F401
         _time_worker(clock, provider)
         return provider
 
@@ -138,7 +138,9 @@ def worker(arguments: list[str]) -> int:
 
 
 def _time_worker(clock: Clock, provider: Any) -> None:
-    from gemmetry.engine.dispatches import bench, companion_builder, inputs_and_references
+    from gemmetry.engine import bench
+    from gemmetry.engine import bench as companion_builder
+    from gemmetry.engine import bench as inputs_and_references
     from gemmetry.measurement import sampler
     from gemmetry.numerics import inputs, references
     from gemmetry.verification import after_timing, comparison, protocol
@@ -162,7 +164,7 @@ def _time_worker(clock: Clock, provider: Any) -> None:
         for check in protocol.CHECKS
     )
     memory.check_form = clock.timed("check form", memory.check_form)
-    torch_device = sys.modules.get("gemmetry.devices.torch")
+    torch_device = sys.modules.get("gemmetry.hardware.torch_device")
     if torch_device is not None:
         moves = [
             "upload", "write", "download", "same_bytes", "clone", "_float64_product", "digest",
@@ -172,9 +174,13 @@ def _time_worker(clock: Clock, provider: Any) -> None:
 
 
 def _time_parent(clock: Clock) -> None:
-    from gemmetry.engine import ahead, session
-    from gemmetry.engine.device import closing, opening, sampling
-    from gemmetry.engine.workers import crew, local
+    from gemmetry.engine import compiling as ahead
+    from gemmetry.engine import device as closing
+    from gemmetry.engine import device as opening
+    from gemmetry.engine import device as sampling
+    from gemmetry.engine import session
+    from gemmetry.engine.workers import local
+    from gemmetry.engine.workers import process as crew
 
     clock.methods(opening.Opener, ["open"], "opener ")
     clock.methods(sampling.RoundRobin, ["run"], "rounds ")

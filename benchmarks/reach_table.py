@@ -16,20 +16,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmetry.analysis.dispatches.baseline import (
+from gemmetry.dispatches.analysis import (
+    ComparisonEvidence,
+    evidence_of,
     fastest_per_provider,
     geometric_mean,
     group_by_problem,
-)
-from gemmetry.analysis.dispatches.evidence import (
-    ComparisonEvidence,
-    evidence_of,
     judge_together,
 )
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome
 from gemmetry.domain.record import Record, ResultSet
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
 
 LIBRARIES = ("torch", "cublaslt")
 

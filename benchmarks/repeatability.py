@@ -17,7 +17,7 @@ from pathlib import Path
 
 import timing_proof as proof
 
-from gemmetry.api.results import load
+from gemmetry.dispatches.results import load
 from gemmetry.domain.record import Measurement
 
 AGREEMENT = 0.01

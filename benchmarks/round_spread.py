@@ -3,11 +3,10 @@
     python benchmarks/round_spread.py [MxNxK ...] [--leads 5,15,30,50,100] [--tails 10]
 
 Two of torch's configurations of one bf16 product take turns in rounds, as the engine has them do,
-after leads and before tails of different durations in ms (:mod:`gemmetry.measurement.load`). A line
-gives both medians, the standard deviation of the rounds' medians, that of the ratio within a turn,
-that within rounds, what a round takes by the wall clock, and about how long both candidates
-together would take to the usual ±0.5 % (:func:`seconds_needed`).
-"""
+after leads and before tails of different durations in ms (:mod:`gemmetry.measurement.energy`). A
+line gives both medians, the standard deviation of the rounds' medians, that of the ratio within a
+turn, that within rounds, what a round takes by the wall clock, and about how long both candidates
+together would take to the usual ±0.5 % (:func:`seconds_needed`)."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.measurement import load
+from gemmetry.measurement import energy as load
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.measurement.stopping import GPU_INTERVAL_WIDTH, MIN_ROUNDS
 from gemmetry.numerics.inputs import make_inputs

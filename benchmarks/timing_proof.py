@@ -20,14 +20,14 @@ from typing import Any
 
 from proportions import lower_bound, upper_bound
 
-from gemmetry.analysis.dispatches.comparison import compare
-from gemmetry.analysis.dispatches.marks import relative_half_width
-from gemmetry.api.profile import profile
-from gemmetry.api.results import Results
-from gemmetry.domain.dtypes import parse_dtype
+from gemmetry.dispatches.analysis import relative_half_width
+from gemmetry.dispatches.comparison import compare
+from gemmetry.dispatches.profile import profile
+from gemmetry.dispatches.results import Results
+from gemmetry.domain.operation import parse_dtype
 from gemmetry.domain.record import Measurement, Record, ResultSet
-from gemmetry.engine.device.grouping import ASSUMED_CACHE_BYTES
-from gemmetry.measurement.buffers import CACHE_FACTOR, MAX_SETS
+from gemmetry.engine.device import ASSUMED_CACHE_BYTES
+from gemmetry.measurement.launches import CACHE_FACTOR, MAX_SETS
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing
 
 KERNEL = Path(__file__).with_name("slowed_product.py")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gemmetry.formats.events import GpuKind
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 
 LONGEST_NAME = 60
 

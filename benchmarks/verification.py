@@ -22,12 +22,11 @@ from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
-from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
+from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.companions import Companions
-from gemmetry.verification.context import Context
+from gemmetry.verification.context import Companions, Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import CHECKS, verify
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.devices.blas_threads import set_blas_threads
 from gemmetry.domain.contracts import StressDevice
 from gemmetry.engine.workers import local
+from gemmetry.hardware.host_device import set_blas_threads
 from gemmetry.providers.user_provider import probe as _user_probe
 
 # The suite's products are small. OpenBLAS wakes all its threads for most of them, and each thread

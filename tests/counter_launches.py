@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gemmetry.counters.diagnosis.facts import MEMORY, SM, SUFFIX
 from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
-from gemmetry.counters.diagnosis.units import MEMORY, SM, SUFFIX
 from gemmetry.formats.counters.launches import LaunchInfo, LaunchTable, ProfiledLaunch
 
 SMS = 100

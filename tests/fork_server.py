@@ -210,7 +210,7 @@ class ForkServers:
 
     def server(self, kind: str, environment: dict[str, str]) -> ForkServer:
         """The server of this kind (a key of :data:`IMPORTS`) for this environment."""
-        from gemmetry.hardware.environment import _variables
+        from gemmetry.hardware.detect import _variables
 
         read = _variables(environment) | {"PYTHONPATH": environment.get("PYTHONPATH", "")}
         for name in READ_LATER:
@@ -417,13 +417,13 @@ def _status_of(arguments: list[str]) -> int:
 
 def _import_plain() -> None:
     """What every worker imports."""
-    import gemmetry.engine.dispatches.bench
+    import gemmetry.engine.bench
     import gemmetry.engine.workers.guardian
     import gemmetry.engine.workers.main
     import gemmetry.providers.null_provider.provider
     import gemmetry.providers.numpy_provider.provider
     import gemmetry.providers.registry  # noqa: F401
-    from gemmetry.devices.blas_threads import set_blas_threads
+    from gemmetry.hardware.host_device import set_blas_threads
 
     set_blas_threads(1)  # as in the tests' process, see conftest.py; copies inherit it
 
@@ -444,7 +444,7 @@ def _import_torch() -> None:
 
 def _import_programs() -> None:
     """And what commands import."""
-    for folder in ("api", "cli", "formats", "reports", "traces"):
+    for folder in ("cli", "dispatches", "documents", "formats", "results", "traces"):
         package = importlib.import_module(f"gemmetry.{folder}")
         for found in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"gemmetry.{folder}.{found.name}")

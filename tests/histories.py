@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.store.history.entries import SCHEMA, HistoryPoint, HistoryRun, points_digest
+from gemmetry.history.folder import SCHEMA, HistoryPoint, HistoryRun, points_digest
 
 DEVICE = "NVIDIA H200, 140 GiB, 700 W"
 FIRST_NIGHT = datetime(2026, 1, 1, 2, tzinfo=UTC)

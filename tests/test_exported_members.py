@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import gemmetry
-import gemmetry.api
+import gemmetry.dispatches
 
 HEAVY = ("torch", "triton", "iree", "polars", "pandas", "matplotlib", "plotly", "numpy", "pydantic")
 
@@ -21,20 +21,8 @@ def test_names_of_the_package():
         assert getattr(gemmetry, name) is not None
 
 
-def test_names_of_the_api_are_functions_and_classes_not_modules():
-    import gemmetry.api.profile
-
-    assert gemmetry.api.__all__ == [
-        "Results", "bench", "load", "matmul", "profile", "record_traces"
-    ]  # fmt: skip
-    for name in gemmetry.api.__all__:
-        assert callable(getattr(gemmetry.api, name))
-        assert getattr(gemmetry, name) is getattr(gemmetry.api, name)
-
-
 def test_unknown_names_are_attribute_errors():
-    for module in (gemmetry, gemmetry.api):
-        assert not hasattr(module, "no_such_name")
+    assert not hasattr(gemmetry, "no_such_name")
 
 
 def test_importing_gemmetry_loads_nothing_heavy():
@@ -45,7 +33,7 @@ def test_importing_gemmetry_loads_nothing_heavy():
 
 def test_order_of_imports_does_not_matter():
     code = (
-        "import gemmetry.api.profile, gemmetry.api.results, gemmetry;"
+        "import gemmetry.dispatches.profile, gemmetry.dispatches.results, gemmetry;"
         "assert callable(gemmetry.profile) and callable(gemmetry.load)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.store.rows import Lane
 from gemmetry.engine.workers import local
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.store.rows import Lane
 
 ELSEWHERE = Path(__file__).with_name("elsewhere.py")
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.provider import PROVIDER as IREE
 from gemmetry.providers.null_provider.provider import PROVIDER as NULL
 from gemmetry.providers.numpy_provider.provider import NumpyProvider

@@ -25,15 +25,15 @@ from pathlib import Path
 from planted_kernels import KERNELS
 from publish import KEPT, NAMES, PAGE, PRODUCTS, copy_results, existing, provenance, with_block
 
-from gemmetry.counters.diagnosis.checklist import side_by_side
+from gemmetry.counters.diagnosis.document import side_by_side
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import GemmWork, gemm_work
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.counters.launches import ProfiledLaunch
-from gemmetry.reports.tables.markdown import markdown_table
-from gemmetry.reports.tables.writing import write_tables
+from gemmetry.results.emit import write_tables
+from gemmetry.results.tables import markdown_table
 
 CAUSES = {planted.name: planted.cause for planted in KERNELS}
 LARGE_PRODUCTS = "torch:matmul_4096x4096x4096_", "torch:matmul_8192x1024x8192_"

@@ -25,8 +25,8 @@ from cuda.bindings import driver
 from host_formulas import Work
 from planted_kernels import KERNELS, SOURCES, VARIANTS, Launch, Planted
 
-from gemmetry.devices.cuda_compiler import compile_file
-from gemmetry.devices.cuda_driver import Kernel, checked, device_attribute
+from gemmetry.hardware.cuda_compiler import compile_file
+from gemmetry.hardware.cuda_driver import Kernel, checked, device_attribute
 
 _CHECKED_AT = 4096
 """How many words of a long output are compared; the formula would take seconds for all."""

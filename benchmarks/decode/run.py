@@ -29,11 +29,10 @@ from typing import Any
 
 import torch
 
-from gemmetry.devices.cuda_compiler import Cubin, compile_file, compile_kept
-from gemmetry.devices.cuda_driver import Kernel, PreparedLaunch
-from gemmetry.devices.cuda_plans import Compilation, Grid
-from gemmetry.devices.cuda_runner import LoadedPlan
 from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.cuda_compiler import Cubin, compile_file, compile_kept
+from gemmetry.hardware.cuda_driver import Kernel, LoadedPlan, PreparedLaunch
+from gemmetry.hardware.cuda_plans import Compilation, Grid
 from gemmetry.providers.cuda_provider.decode import KERNELS, DecodeVariant, parse_variant
 
 SHAPES = ("4096x4096", "14336x4096", "4096x14336", "8192x8192", "28672x8192")

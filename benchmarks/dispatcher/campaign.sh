@@ -5,7 +5,7 @@
 #   sh benchmarks/dispatcher/campaign.sh RESULTS
 #
 # Writes to RESULTS:
-#   table.json        the table; copy it to src/gemmetry/dispatcher/tables/nvidia_h200.json
+#   table.json        the table; copy it to src/gemmetry/tuning/dispatcher/tables/nvidia_h200.json
 #   regret.txt, regret_json.txt  how good its choices are; choices.csv shape by shape
 #   host_time.txt     what choosing costs on the host, next to torch.mm
 #   tuning/, held-out/, proofs/  the experiments; log.txt  how long each part took

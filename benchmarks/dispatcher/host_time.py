@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import gemmetry
-from gemmetry.dispatcher import call as calls
+from gemmetry.tuning.dispatcher import call as calls
 
 BATCH = 200
 BATCHES = 50

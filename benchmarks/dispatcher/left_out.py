@@ -16,12 +16,18 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from gemmetry.dispatcher.choosing import Chooser
-from gemmetry.dispatcher.evaluation import evaluate
-from gemmetry.dispatcher.problems import ANY_CLASS, CUBLAS, MatmulProblem
-from gemmetry.dispatcher.table import DispatchTable, TunedShape, read_table
-from gemmetry.statistics.quantiles import quantile
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.statistics.intervals import quantile
+from gemmetry.tuning.dispatcher.choosing import Chooser
+from gemmetry.tuning.dispatcher.evaluation import evaluate
+from gemmetry.tuning.dispatcher.table import (
+    ANY_CLASS,
+    CUBLAS,
+    DispatchTable,
+    MatmulProblem,
+    TunedShape,
+    read_table,
+)
 
 
 def family(problem: MatmulProblem) -> tuple[str, int, int]:

@@ -14,12 +14,12 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from gemmetry.analysis.dispatches.baseline import group_by_problem
-from gemmetry.dispatcher.building import best_times, is_usable
-from gemmetry.dispatcher.problems import CUBLAS, parts_of, problem_of
+from gemmetry.dispatches.analysis import group_by_problem
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.tuning.dispatcher.building import best_times, is_usable
+from gemmetry.tuning.dispatcher.table import CUBLAS, parts_of, problem_of
 
 NEARLY = 1.03
 """Time over that of cuBLAS up to which a candidate is worth verifying: it may be faster at other

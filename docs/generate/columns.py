@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from textwrap import fill
 
+from gemmetry.dispatches.records import PRESETS
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.tables import Column, Direction
-from gemmetry.reports.dispatches.records import PRESETS
-from gemmetry.reports.tables.markdown import escape
+from gemmetry.results.tables import escape_markdown as escape
 
 _HEAD = """\
 # Columns

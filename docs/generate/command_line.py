@@ -13,7 +13,7 @@ from typer.core import TyperGroup, TyperOption
 from gemmetry.cli.examples import EXAMPLES
 from gemmetry.cli.main import COMMANDS, load_command
 from gemmetry.domain.settings import Form
-from gemmetry.specs.keys import KEYS, PANELS, RETIRED
+from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED
 
 _HEAD = """\
 # Command line

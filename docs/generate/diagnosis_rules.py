@@ -10,11 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from gemmetry.counters.catalogue import concept_of
-from gemmetry.counters.diagnosis.model import Gate
-from gemmetry.counters.diagnosis.rule import Rule, all_rules
-from gemmetry.counters.diagnosis.rules.limits.near_roof import LIKELY
-from gemmetry.counters.diagnosis.units import UNITS
-from gemmetry.reports.tables.markdown import escape
+from gemmetry.counters.diagnosis.facts import UNITS
+from gemmetry.counters.diagnosis.model import Gate, Rule, all_rules
+from gemmetry.counters.diagnosis.rules.near_roof import LIKELY
+from gemmetry.results.tables import escape_markdown as escape
 
 _HEAD = """\
 # Rules of the diagnosis

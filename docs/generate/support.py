@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from gemmetry.api.support import place_name, support_rows
-from gemmetry.domain.target import parse_target
-from gemmetry.providers.traits import support_places
+from gemmetry.domain.dispatch import parse_target
+from gemmetry.engine.catalogue import place_name, support_rows
+from gemmetry.providers.base import support_places
 
 _HEAD = """\
 # Support matrix

@@ -9,13 +9,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from gemmetry.analysis.sweeps.products.communication import MASTER
-from gemmetry.analysis.sweeps.products.timeline import ALL_DATA, SUMMARY
-from gemmetry.analysis.sweeps.products.variance import HEAD, OVERLAP, ROBUST, TIMESTAMPS
+from gemmetry.documents.sweep_files import (
+    ALL_DATA,
+    HEAD,
+    MASTER,
+    OVERLAP,
+    ROBUST,
+    SUMMARY,
+    TIMESTAMPS,
+)
+from gemmetry.documents.sweep_plots import MOST_BOXES
+from gemmetry.documents.sweep_products import STEPS
 from gemmetry.domain.tables import Column
-from gemmetry.reports.sweeps.plots import MOST_BOXES
-from gemmetry.reports.sweeps.products import STEPS
-from gemmetry.reports.tables.markdown import escape
+from gemmetry.results.tables import escape_markdown as escape
 
 _TOP = "top<K>_gemm_kernels_time_variance"
 

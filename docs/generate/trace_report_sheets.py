@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from gemmetry.analysis.traces.collectives import kernels_table
-from gemmetry.analysis.traces.report import own_tables
 from gemmetry.domain.tables import Column
-from gemmetry.reports.tables.markdown import escape
-from gemmetry.reports.traces.workbook import NOTES, OUR_SHEETS
+from gemmetry.results.tables import escape_markdown as escape
+from gemmetry.traces.files import NOTES, OUR_SHEETS
+from gemmetry.traces.report import own_tables
+from gemmetry.traces.rows import kernels_table
 from gemmetry.traces.tracelens.sheets import SHEETS
 
 _HEAD = """\

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from gemmetry.reports.tables.markdown import escape
-from gemmetry.training.config import TINY
-from gemmetry.training.keys import ConfigKey, WorkloadConfig, config_keys
+from gemmetry.results.tables import escape_markdown as escape
+from gemmetry.sweeps.training.config import TINY
+from gemmetry.sweeps.training.keys import ConfigKey, WorkloadConfig, config_keys
 
 _HEAD = """\
 # Keys of the training workload

@@ -7,14 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmetry.devices import host_device
 from gemmetry.domain.contracts import Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.dtypes import F32, F64
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import OutOfMemoryError, UnsupportedError
-from gemmetry.domain.operation import Layout, Operation, OperationKind, Scaling
+from gemmetry.domain.operation import F32, F64, Layout, Operation, OperationKind, Scaling
 from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.opening import host_device
 from gemmetry.providers.base import BaseProvider
 
 Array = np.ndarray[Any, np.dtype[Any]]

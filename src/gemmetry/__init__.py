@@ -10,21 +10,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gemmetry.api.decorators import bench
-    from gemmetry.api.profile import profile
-    from gemmetry.api.results import Results, load
-    from gemmetry.api.trace_record import record_traces
-    from gemmetry.dispatcher.call import matmul
+    from gemmetry.dispatches.notebook import bench
+    from gemmetry.dispatches.profile import profile, record_traces
+    from gemmetry.dispatches.results import Results, load
+    from gemmetry.tuning.dispatcher.call import matmul
+
 
 __version__ = "0.1.0"
 
 __all__ = ["Results", "__version__", "bench", "load", "matmul", "profile", "record_traces"]
+_MODULES = {
+    "Results": "gemmetry.dispatches.results",
+    "bench": "gemmetry.dispatches.notebook",
+    "load": "gemmetry.dispatches.results",
+    "matmul": "gemmetry.tuning.dispatcher.call",
+    "profile": "gemmetry.dispatches.profile",
+    "record_traces": "gemmetry.dispatches.profile",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
+        if name == "matmul":
+            from gemmetry.results.tables import require
+
+            require("torch", extra="torch")
         # Kept, as looking it up again would take longer than choosing a kernel.
-        found = globals()[name] = getattr(importlib.import_module("gemmetry.api"), name)
+        found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
         return found
     raise AttributeError(f"module 'gemmetry' has no attribute {name!r}")
 

@@ -25,13 +25,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import DispatchError, UnsupportedError
-from gemmetry.domain.names import operation_name, parse_operation, split_dispatch_name
-from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Verification
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import DispatchError, UnsupportedError, Verification
+from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.verification.protocol import verify

@@ -4,9 +4,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from gemmetry.api.catalogue import InstalledCatalogue
+from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.target import TargetKind
+from gemmetry.engine.catalogue import InstalledCatalogue
 from gemmetry.providers import registry
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import gemmetry
-from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
 from gemmetry.providers.torch_provider.provider import TorchProvider
 
 
@@ -43,7 +42,7 @@ def requests(monkeypatch):
         seen.append((request, how))
         return "results"
 
-    monkeypatch.setattr(sys.modules["gemmetry.api.profile"], "profile", remember)
+    monkeypatch.setattr(sys.modules["gemmetry.dispatches.profile"], "profile", remember)
     return seen
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 import gemmetry
-from gemmetry.api import history
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
-from gemmetry.store.history.folder import append
-from gemmetry.store.lock import FolderLock
-from gemmetry.store.schema import JOURNAL_NAME
+from gemmetry.engine.store.creation import FolderLock
+from gemmetry.engine.store.schema import JOURNAL_NAME
+from gemmetry.history import api as history
+from gemmetry.history.folder import append
 
 KERNEL = "triton:matmul_128x256x256_bf16t_bf16t_f32t_default"
 

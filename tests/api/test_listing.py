@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api.listing import list_dispatches
-from gemmetry.api.profile import prepare
+from gemmetry.dispatches.profile import prepare
 from gemmetry.domain.errors import EmptySelectionError
-from gemmetry.specs.model import ProfileSpec
+from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.engine.catalogue import list_dispatches
 
 
 def listed(**values):

@@ -7,8 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from gemmetry.api.decorators import kernel_text
-from gemmetry.api.notebook import kernel_source, write_notebook_kernel
+from gemmetry.dispatches.notebook import kernel_source, kernel_text, write_notebook_kernel
 from gemmetry.domain.errors import RequestError, StorageError
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.profile import prepare, profile, read_spec, stored_baseline
+from gemmetry.dispatches.profile import prepare, profile, read_spec, stored_baseline
 from gemmetry.domain.errors import RequestError, SpecError, StorageError
-from gemmetry.domain.events import DispatchFinished, PlanReady
-from gemmetry.specs.model import ProfileSpec
+from gemmetry.domain.record import DispatchFinished, PlanReady
+from gemmetry.domain.specs.model import ProfileSpec
 
 
 def test_keyword_values_give_results(tmp_path):

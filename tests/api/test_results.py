@@ -4,10 +4,9 @@ import sys
 
 import pytest
 
-from gemmetry.api.results import Results, load
+from gemmetry.dispatches.results import Results, load
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api import self_test as module
-from gemmetry.api.self_test import prepare_self_test, self_test
-from gemmetry.domain.errors import EmptySelectionError, UnknownNameError
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import EmptySelectionError, Outcome, Stage, UnknownNameError
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.mutant import Carrier
+from gemmetry.selftest import run as module
+from gemmetry.selftest.run import prepare_self_test, self_test
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90", 0)

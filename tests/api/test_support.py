@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from gemmetry.api.support import SAMPLES, support_rows
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import OperationKind
-from gemmetry.providers.traits import support_places
+from gemmetry.engine.catalogue import SAMPLES, support_rows
+from gemmetry.providers.base import support_places
 
 
 def test_the_matrix_covers_every_kind_and_provider():

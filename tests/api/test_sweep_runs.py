@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.sweep_runs import plan
-from gemmetry.api.sweeps import run_sweep
 from gemmetry.domain.errors import RequestError
-from gemmetry.engine.opaque.running import JobFinished
+from gemmetry.engine.opaque import JobFinished
+from gemmetry.sweeps.api import run_sweep
+from gemmetry.sweeps.runs import plan
 
 OPTIONS = {"threads": [256], "channels": [4, 8], "library": "nccl", "order": "given"}
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gemmetry.api.sweeps import analyze
+from gemmetry.sweeps.api import analyze
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api.profile import prepare
-from gemmetry.api.trace_record import record_traces, recording, with_defaults
+from gemmetry.dispatches.profile import prepare, record_traces, recording, with_defaults
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.specs.loader import make_spec
+from gemmetry.domain.specs.loader import make_spec
 
 
 def prepared(**values):

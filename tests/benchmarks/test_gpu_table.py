@@ -6,8 +6,8 @@ from pathlib import Path
 import gpu_table
 import pytest
 
-from gemmetry.api.profile import read_spec
-from gemmetry.providers.traits import best_baseline
+from gemmetry.dispatches.profile import read_spec
+from gemmetry.providers.base import best_baseline
 
 FIELDS = ("operation", "provider", "configuration", "median_ns", "ci_low_ns", "ci_high_ns",
           "gflops", "roofline_fraction", "lhs_dtype", "result_dtype", "m", "n", "k")  # fmt: skip

@@ -5,9 +5,9 @@ import dataclasses
 import method_table
 import pytest
 
-from gemmetry.api.profile import read_spec
-from gemmetry.api.results import Results
-from gemmetry.domain.outcome import Outcome
+from gemmetry.dispatches.profile import read_spec
+from gemmetry.dispatches.results import Results
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import Measurement, Record, ResultSet, Telemetry
 
 

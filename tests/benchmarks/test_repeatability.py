@@ -63,7 +63,7 @@ def test_different_plans_are_refused(tmp_path: Path) -> None:
 
 
 def test_spec_names_twenty_dispatches() -> None:
-    from gemmetry.api.profile import read_spec
+    from gemmetry.dispatches.profile import read_spec
 
     spec = read_spec(Path(repeatability.__file__).with_name("repeatability.yaml"))
     assert len(spec.shapes) * len(spec.providers) == 20

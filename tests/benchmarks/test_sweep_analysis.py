@@ -7,7 +7,7 @@ import sys
 import pytest
 import sweep_analysis as benchmark
 
-from gemmetry.api.sweeps import analyze
+from gemmetry.sweeps.api import analyze
 
 
 def test_a_made_sweep_has_a_trace_for_each_rank(tmp_path):

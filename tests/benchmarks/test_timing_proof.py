@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import timing_proof as proof
 
-from gemmetry.api.results import Results
-from gemmetry.domain.outcome import Outcome
+from gemmetry.dispatches.results import Results
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.statistics.comparison import Difference, Pairing
 
@@ -117,10 +117,10 @@ def test_row_bounds_alarms_from_above_and_power_from_below() -> None:
 
 
 def test_group_memory_makes_the_engine_open_that_many() -> None:
+    from gemmetry.domain.dispatch import Target, TargetKind
     from gemmetry.domain.names import parse_operation
     from gemmetry.domain.settings import RunSettings
-    from gemmetry.domain.target import Target, TargetKind
-    from gemmetry.engine.device.grouping import Budget
+    from gemmetry.engine.device import Budget
     from gemmetry.engine.jobs import job_of
 
     class Candidate:

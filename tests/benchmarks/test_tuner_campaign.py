@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.tuning.stored import read_compact
+from gemmetry.tuning.simulation import read_compact
 
 ROOT = Path(__file__).parents[2]
 SPEC = """

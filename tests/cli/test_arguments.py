@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.core import TyperOption
 
-from gemmetry.cli.arguments import OPTION_ALIASES, canonical_option, normalize
 from gemmetry.cli.main import load_command
+from gemmetry.cli.options import OPTION_ALIASES, canonical_option, normalize
 from gemmetry.domain.errors import RequestError
 
 OPTIONS = [p for p in load_command("profile").params if isinstance(p, TyperOption)]

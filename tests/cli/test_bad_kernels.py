@@ -15,7 +15,7 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.engine.workers.guardian import descendants
-from gemmetry.verification.evidence import load
+from gemmetry.verification.comparison import load
 
 pytest.importorskip("torch")
 

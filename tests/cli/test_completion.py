@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gemmetry.cli.completion import COMPLETERS
-from gemmetry.specs.keys import KEYS
+from gemmetry.cli.options import COMPLETERS
+from gemmetry.domain.specs.keys import KEYS
 
 
 def test_completers_are_of_keys_and_offer_something():

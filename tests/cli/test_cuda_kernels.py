@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LESSONS = Path(__file__).parents[2] / "src" / "gemmetry" / "kernels" / "lessons"
+LESSONS = Path(__file__).parents[2] / "src" / "gemmetry" / "providers" / "kernels" / "lessons"
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 FORMATS = ("--dtypes", "bf16", "--layouts", "tn")

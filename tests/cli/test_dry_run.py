@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from gemmetry.api.profile import prepare
-from gemmetry.cli.dry_run import print_plan
-from gemmetry.specs.model import ProfileSpec
+from gemmetry.cli.results import print_plan
+from gemmetry.dispatches.profile import prepare
+from gemmetry.domain.specs.model import ProfileSpec
 
 
 def test_counts_and_first_names(capsys):

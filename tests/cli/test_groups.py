@@ -7,8 +7,7 @@ from typing import ClassVar
 import pytest
 import typer
 
-from gemmetry.cli.groups import LazyGroup, group_app
-from gemmetry.cli.main import COMMANDS, load_command
+from gemmetry.cli.main import COMMANDS, LazyGroup, group_app, load_command
 
 ran: list[str] = []
 

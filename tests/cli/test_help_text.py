@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from gemmetry.cli.help_text import PlainGroup, PlainHelp
+from gemmetry.cli.main import PlainGroup, PlainHelp
 
 LONG = "a-name-with-hyphens-that-is-longer-than-what-is-left-of-its-line-in-eighty-columns-of-text"
 

@@ -10,7 +10,7 @@ import pytest
 from typer.core import TyperGroup
 
 import gemmetry
-from gemmetry.cli.help_command import pages
+from gemmetry.cli.machine import pages
 from gemmetry.cli.main import COMMANDS, load_command
 
 SOURCE = Path(gemmetry.__file__).parent
@@ -28,7 +28,7 @@ FOREIGN = {
 }
 """Options of other tools, which a text that names the tool may give."""
 
-OTHER_PROGRAMS = "training/workload/"
+OTHER_PROGRAMS = "sweeps/workload/"
 """Programs of ours with options of their own."""
 
 

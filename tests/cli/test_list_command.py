@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.dtypes import DTYPES
+from gemmetry.domain.operation import DTYPES
 
 
 def rows(cli, *arguments):

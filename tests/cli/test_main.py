@@ -13,7 +13,7 @@ import pytest
 from gemmetry.cli.main import COMMANDS, load_command, print_error
 from gemmetry.domain.errors import RequestError, SpecError
 from gemmetry.domain.settings import Form
-from gemmetry.specs.keys import KEYS
+from gemmetry.domain.specs.keys import KEYS
 
 HEAVY = ("torch", "triton", "iree", "polars", "matplotlib", "plotly", "numpy", "yaml", "jinja2",
          "rich", "pydantic")  # fmt: skip
@@ -229,7 +229,7 @@ def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeyp
     def broken(*_arguments):
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("gemmetry.store.experiment.Experiment.open", broken)
+    monkeypatch.setattr("gemmetry.engine.store.experiment.Experiment.open", broken)
     ended = cli("report", "a")
     assert ended.status == 70
     assert "ZeroDivisionError" in ended.stderr
@@ -289,7 +289,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "module", ["typer", "gemmetry.cli.list_command", "gemmetry.providers.registry", "numpy"]
+    "module", ["typer", "gemmetry.cli.machine", "gemmetry.providers.registry", "numpy"]
 )
 def test_an_interrupt_during_imports_ends_quietly(tmp_path, module):
     ended = subprocess.run(

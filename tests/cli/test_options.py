@@ -4,9 +4,9 @@ import inspect
 
 from gemmetry.cli.main import load_command
 from gemmetry.cli.options import with_request
-from gemmetry.cli.requests import Source
+from gemmetry.cli.run import Source
 from gemmetry.domain.settings import Form
-from gemmetry.specs.keys import KEYS, RETIRED
+from gemmetry.domain.specs.keys import KEYS, RETIRED
 
 
 def test_every_key_is_an_option_of_the_commands_that_take_requests():

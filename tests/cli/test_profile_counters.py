@@ -9,10 +9,10 @@ import re
 import pytest
 
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.target import TargetKind
-from gemmetry.engine.dispatches import counting
-from gemmetry.engine.dispatches.counted import WARM_UP
-from gemmetry.hardware.profilers import Profiler
+from gemmetry.domain.dispatch import TargetKind
+from gemmetry.engine import counting
+from gemmetry.engine.counting import WARM_UP
+from gemmetry.hardware.doctor import Profiler
 
 RUN = ("profile", "--providers", "null", "--device", "null", "--shapes", "64x64x64",
        "--experiment", "out", "--default-config")  # fmt: skip
@@ -96,7 +96,7 @@ def test_dispatches_of_a_provider_share_a_process_and_have_their_own_launches(
 def test_a_dispatch_that_crashes_loses_its_own_counters_only(counted, calls, tmp_path, monkeypatch):
     (tmp_path / "crashing.py").write_text(
         "import os, pathlib, sys\n"
-        "from gemmetry.engine.dispatches import counted\n"
+        "from gemmetry.engine import counting as counted\n"
         "launch = counted._launch\n"
         "def crashing(provider, request, number):\n"
         "    if request.dispatches[number][0].startswith('matmul_16x16x16'):\n"

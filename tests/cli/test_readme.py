@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from gemmetry.cli.main import COMMANDS, load_command, run
-from gemmetry.cli.usage import PARSER_ERROR
-from gemmetry.providers.traits import builtin_names
+from gemmetry.cli.main import COMMANDS, PARSER_ERROR, load_command, run
+from gemmetry.providers.base import builtin_names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

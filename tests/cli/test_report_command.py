@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gemmetry.reports.tables.writing import FORMATS, Format
+from gemmetry.results.emit import FORMATS, Format
 
 
 def test_report_renders_again(experiments):

@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.cli.results import Rendering, check_rendering, columns_of, rendering_of
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
-from gemmetry.specs.model import ProfileSpec
+from gemmetry.domain.specs.model import ProfileSpec
 
 
 def test_a_spec_says_what_is_rendered():

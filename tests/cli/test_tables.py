@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gemmetry.cli.tables import check_outputs, emit
+from gemmetry.cli.console import check_outputs, emit
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.tables import Column, ColumnType, Table
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.tuning.measuring import EngineMeasure
-from gemmetry.dispatcher import problems
-from gemmetry.domain.events import DispatchFinished
-from gemmetry.engine.device import grouping
-from gemmetry.reports.progress import ProgressListener
-from gemmetry.store.experiment import Experiment
+from gemmetry.dispatches.progress import ProgressListener
+from gemmetry.domain.record import DispatchFinished
+from gemmetry.engine import device as grouping
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.tuning.dispatcher import table as problems
+from gemmetry.tuning.run import EngineMeasure
 
 SPEC = """
 providers:

@@ -8,15 +8,16 @@ import pytest
 
 from gemmetry.counters.catalogue import (
     AMD_FACTS,
+    CAPABILITIES,
     concept_of,
     concepts,
     expression_on,
     flags_for,
+    has_metric,
     metrics_in,
     reading_of,
     value_of,
 )
-from gemmetry.counters.chips import CAPABILITIES, has_metric
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import LaunchInfo, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
@@ -126,7 +127,7 @@ def test_names_of_concepts_are_unique() -> None:
 
 
 def test_the_file_of_metrics_states_how_it_was_made() -> None:
-    import gemmetry.counters.chips as chips
+    import gemmetry.counters.catalogue as chips
 
     text = gzip.decompress(chips._METRICS.read_bytes()).decode()
     assert "docs/generate/nvidia_metrics.py" in text

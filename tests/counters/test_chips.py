@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.counters.chips import check_metric, chip_of, has_metric
+from gemmetry.counters.catalogue import check_metric, chip_of, has_metric
 from gemmetry.domain.errors import UnknownNameError
 
 

@@ -7,7 +7,7 @@ import pytest
 from gemmetry.counters import reading
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.ncu.report import MAGIC
+from gemmetry.formats.counters.ncu_report import MAGIC
 
 DATA = Path(__file__).parent.parent / "data" / "counters"
 RAW = DATA / "h200_cublas_bf16_4096_raw.csv.gz"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices import blas_threads
+from gemmetry.hardware import host_device as blas_threads
 
 
 def test_the_number_of_threads_can_be_set_and_read():

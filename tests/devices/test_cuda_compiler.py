@@ -11,14 +11,9 @@ from gemmetry.domain.errors import CompileError
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.devices import cuda_compiler
-from gemmetry.devices.cuda_compiler import (
-    Cubin,
-    compile_file,
-    compile_source,
-    fetched,
-)
-from gemmetry.devices.cuda_plans import macros_of
+from gemmetry.hardware import cuda_compiler
+from gemmetry.hardware.cuda_compiler import Cubin, compile_file, compile_source, fetched
+from gemmetry.hardware.cuda_plans import macros_of
 
 RIGHT = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
 

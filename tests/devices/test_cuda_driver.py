@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.devices import cuda_driver
-from gemmetry.devices.cuda_driver import (
+from gemmetry.hardware import cuda_driver
+from gemmetry.hardware.cuda_driver import (
     CudaError,
     LaunchConfig,
     PreparedLaunch,
@@ -19,7 +19,7 @@ from gemmetry.devices.cuda_driver import (
     launch_attributes,
     launch_config,
 )
-from gemmetry.devices.cuda_plans import Grid
+from gemmetry.hardware.cuda_plans import Grid
 
 
 def test_a_failed_call_raises_with_its_code() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.cuda_elf import CubinContents, CubinError, CubinKernel, read_cubin
+from gemmetry.hardware.cuda_plans import CubinContents, CubinError, CubinKernel, read_cubin
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cubins"
 NVCC, CUTE = (EXAMPLES / f"{name}_gemm.cubin" for name in ("nvcc", "cute"))
@@ -38,8 +38,8 @@ def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi() -> None:
 )
 def test_what_is_read_is_what_the_compiler_reports(tmp_path, architecture, stated, variant) -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from gemmetry.devices.cuda_compiler import compile_file
-    from gemmetry.devices.ptxas import ptxas_usage
+    from gemmetry.hardware.cuda_compiler import compile_file
+    from gemmetry.hardware.cuda_plans import ptxas_usage
 
     (tmp_path / "k.cu").write_text(
         """

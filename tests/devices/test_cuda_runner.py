@@ -9,10 +9,13 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.devices import cuda_driver, cuda_runner, tensor_maps
-from gemmetry.devices.cuda_compiler import Cubin
-from gemmetry.devices.cuda_driver import LaunchConfig
-from gemmetry.devices.cuda_plans import (
+from gemmetry.domain.errors import LaunchError
+from gemmetry.hardware import cuda_driver
+from gemmetry.hardware import cuda_driver as cuda_runner
+from gemmetry.hardware import cuda_driver as tensor_maps
+from gemmetry.hardware.cuda_compiler import Cubin
+from gemmetry.hardware.cuda_driver import LaunchConfig, LoadedPlan
+from gemmetry.hardware.cuda_plans import (
     Argument,
     Compilation,
     Grid,
@@ -22,8 +25,6 @@ from gemmetry.devices.cuda_plans import (
     Tiles,
     matrix_boxes,
 )
-from gemmetry.devices.cuda_runner import LoadedPlan
-from gemmetry.domain.errors import LaunchError
 
 BOXES = matrix_boxes("bf16", rows=64, columns=64, box_rows=8, box_columns=8)
 CUBIN = Cubin(b"code", "log")

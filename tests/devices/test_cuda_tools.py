@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.cuda_plans import macros_of
-from gemmetry.devices.cuda_tools import (
+from gemmetry.hardware.cuda_plans import (
     NoDisassemblerError,
     cuda_tools,
     instructions_of,
     instructions_of_each,
+    macros_of,
 )
 
 SHOWN = """\
@@ -80,7 +80,7 @@ def test_without_a_tool_the_reason_is_given(nowhere: None) -> None:
 def test_several_are_read_at_once() -> None:
     """As each of them alone: their instructions differ."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from gemmetry.devices.cuda_compiler import compile_source
+    from gemmetry.hardware.cuda_compiler import compile_source
 
     macros = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
     sources = (("stress", ()), ("mutants/tiled_matmul", macros), ("stress", ()))

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices import host_device, torch_device
-from gemmetry.domain.dtypes import F32
-from gemmetry.domain.operation import TensorSpec
+from gemmetry.domain.operation import F32, TensorSpec
+from gemmetry.hardware.opening import host_device, torch_device
 
 SPEC = TensorSpec("lhs", (2, 3), F32)
 
@@ -26,6 +25,6 @@ def test_the_torch_device_keeps_what_it_is_given():
 
 def test_the_function_is_not_hidden_by_a_folder_of_that_name():
     pytest.importorskip("torch")
-    import gemmetry.devices.torch
+    import gemmetry.hardware.torch_device
 
-    assert callable(gemmetry.devices.torch_device)
+    assert callable(gemmetry.hardware.opening.torch_device)

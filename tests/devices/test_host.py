@@ -6,12 +6,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmetry.devices import host, late_work
-from gemmetry.devices.host import HostDevice, red_zones
 from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, ThreadDevice
-from gemmetry.domain.dtypes import DTYPES, F32
 from gemmetry.domain.errors import LaunchError, OutOfMemoryError
-from gemmetry.domain.operation import Layout, TensorSpec
+from gemmetry.domain.operation import DTYPES, F32, Layout, TensorSpec
+from gemmetry.hardware import host_device as host
+from gemmetry.hardware import opening as late_work
+from gemmetry.hardware.host_device import HostDevice, red_zones
 from gemmetry.numerics.storage import numpy_dtype
 
 

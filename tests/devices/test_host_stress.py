@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.devices import host_stress
-from gemmetry.devices.host_stress import busy_processors, spoiled_heap
-from gemmetry.hardware.pinning import running_times
+from gemmetry.hardware import host_device as host_stress
+from gemmetry.hardware.host import running_times
+from gemmetry.hardware.host_device import busy_processors, spoiled_heap
 
 SIZES = (2048, 5000, 100_000, 2**20, 6 * 2**20, 48 * 2**20)
 

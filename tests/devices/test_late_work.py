@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices import late_work as _late_work
-from gemmetry.devices.late_work import late_work, thread_ids
+from gemmetry.hardware import opening as _late_work
+from gemmetry.hardware.opening import late_work, thread_ids
 
 
 def watch(launch, state):

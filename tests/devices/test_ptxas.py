@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.devices.ptxas import ResourceUsage, performance_notes, ptxas_usage
+from gemmetry.hardware.cuda_plans import ResourceUsage, performance_notes, ptxas_usage
 
 PRINTED = """\
 ptxas info    : 0 bytes gmem

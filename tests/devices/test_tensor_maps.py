@@ -10,10 +10,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.devices import tensor_maps
-from gemmetry.devices.cuda_driver import CudaError
-from gemmetry.devices.cuda_plans import Boxes, matrix_boxes
-from gemmetry.devices.tensor_maps import TENSOR_MAP_BYTES, TensorMap
+from gemmetry.hardware import cuda_driver as tensor_maps
+from gemmetry.hardware.cuda_driver import TENSOR_MAP_BYTES, CudaError, TensorMap
+from gemmetry.hardware.cuda_plans import Boxes, matrix_boxes
 
 
 class FakeEncoder:

@@ -11,14 +11,18 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gemmetry.devices.torch import TorchDevice, open_device
-from gemmetry.devices.torch_parts.storage import stored_shape, to_host, torch_dtype
 from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, StressDevice, ThreadDevice
-from gemmetry.domain.dtypes import BF16, DTYPES, E2M1, E8M0, F32, DType
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
-from gemmetry.domain.operation import Layout, TensorSpec
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.operation import BF16, DTYPES, E2M1, E8M0, F32, DType, Layout, TensorSpec
 from gemmetry.hardware.host import last_level_cache_bytes
+from gemmetry.hardware.torch_device import (
+    TorchDevice,
+    open_device,
+    stored_shape,
+    to_host,
+    torch_dtype,
+)
 from gemmetry.numerics.storage import numpy_dtype, to_float64
 
 

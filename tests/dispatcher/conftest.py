@@ -6,13 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem
-from gemmetry.dispatcher.table import Certificate, DispatchTable, TunedShape
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import CompileError, LaunchError, UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.registry import load_provider
+from gemmetry.tuning.dispatcher.table import (
+    CUBLAS,
+    Certificate,
+    DispatchTable,
+    MatmulProblem,
+    TunedShape,
+)
 
 SIGNATURE = "bf16t_bf16n_bf16t"
 TILE = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
@@ -82,7 +87,7 @@ class Blocked(BaseProvider):
         return [path]
 
     def build(self, dispatch, workspace):
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
 
         if dispatch.configuration.name == "broken":
             raise CompileError("it is broken")
@@ -132,7 +137,7 @@ class BlockedExecutable:
 @pytest.fixture
 def blocked(monkeypatch):
     """The provider, found by its name; all choices are forgotten before and after."""
-    from gemmetry.dispatcher import runtime
+    from gemmetry.tuning.dispatcher import runtime
 
     provider = Blocked()
     real = runtime.provider_of
@@ -150,9 +155,9 @@ def use(blocked):
     """Use a table whose certificates are of the provider's source."""
     import dataclasses
 
-    from gemmetry.dispatcher import runtime
-    from gemmetry.dispatcher.building import dispatch_of
-    from gemmetry.dispatcher.digests import source_digest
+    from gemmetry.tuning.dispatcher import runtime
+    from gemmetry.tuning.dispatcher.building import dispatch_of
+    from gemmetry.tuning.dispatcher.table import source_digest
 
     def run(table):
         certificates = tuple(

@@ -8,15 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.dispatcher.arguments import (  # noqa: E402
+from gemmetry.domain.errors import RequestError  # noqa: E402
+from gemmetry.domain.operation import Layout  # noqa: E402
+from gemmetry.tuning.dispatcher.runtime import (  # noqa: E402
     Arguments,
     check,
     layout_of,
     overlaps,
     problem_of_call,
 )
-from gemmetry.domain.errors import RequestError  # noqa: E402
-from gemmetry.domain.operation import Layout  # noqa: E402
 
 
 def bf16(*shape):
@@ -141,7 +141,7 @@ def test_calls_that_are_left_to_torch(call):
 
 
 def test_huge_matrices_are_left_to_torch(monkeypatch):
-    from gemmetry.dispatcher import arguments
+    from gemmetry.tuning.dispatcher import runtime as arguments
 
     assert arguments.LARGEST_TENSOR == 2**31
     monkeypatch.setattr(arguments, "LARGEST_TENSOR", 8 * 32)

@@ -5,10 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.dispatcher.building import best_times, build_table, candidate_name
-from gemmetry.dispatcher.problems import CUBLAS
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import (
     BuildFacts,
     Environment,
@@ -18,6 +15,8 @@ from gemmetry.domain.record import (
     Trait,
     Verdict,
 )
+from gemmetry.tuning.dispatcher.building import best_times, build_table, candidate_name
+from gemmetry.tuning.dispatcher.table import CUBLAS
 from gemmetry.verification.protocol import CHECKS
 
 from .conftest import SIGNATURE, TILE, providers

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gemmetry  # noqa: E402
-from gemmetry.dispatcher import call as calls  # noqa: E402
 from gemmetry.domain.errors import RequestError  # noqa: E402
+from gemmetry.tuning.dispatcher import call as calls  # noqa: E402
 
 from .conftest import entry, table_of  # noqa: E402
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from gemmetry.dispatcher.choosing import ChoiceStep, Chooser, stands_for
-from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem
+from gemmetry.tuning.dispatcher.choosing import ChoiceStep, Chooser, stands_for
+from gemmetry.tuning.dispatcher.table import CUBLAS, MatmulProblem
 
 from .conftest import SIGNATURE, certificate, entry, table_of
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gemmetry.dispatcher.building import dispatch_of
-from gemmetry.dispatcher.digests import is_unchanged, source_digest
+from gemmetry.tuning.dispatcher.building import dispatch_of
+from gemmetry.tuning.dispatcher.table import is_unchanged, source_digest
 
 from .conftest import Blocked
 

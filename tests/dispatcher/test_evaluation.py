@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.dispatcher.documents import evaluation_document, regret_table
-from gemmetry.dispatcher.evaluation import Policy, evaluate, summary
-from gemmetry.dispatcher.problems import CUBLAS
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.record import BuildFacts
+from gemmetry.tuning.dispatcher.evaluation import (
+    Policy,
+    evaluate,
+    evaluation_document,
+    regret_table,
+    summary,
+)
+from gemmetry.tuning.dispatcher.table import CUBLAS
 
 from .conftest import entry, table_of
 from .test_building import experiment, record

@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gemmetry  # noqa: E402
-from gemmetry.dispatcher.operator import OPERATOR  # noqa: E402
 from gemmetry.domain.errors import RequestError  # noqa: E402
+from gemmetry.tuning.dispatcher.call import OPERATOR  # noqa: E402
 
 
 def operands(dtype=torch.float64):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from gemmetry.dispatcher.prediction import Predictor
-from gemmetry.dispatcher.problems import MatmulProblem
+from gemmetry.tuning.dispatcher.choosing import Predictor
+from gemmetry.tuning.dispatcher.table import MatmulProblem
 
 from .conftest import SIGNATURE, entry, table_of
 

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.dispatcher import runtime  # noqa: E402
-from gemmetry.dispatcher.call import explain, matmul  # noqa: E402
-from gemmetry.dispatcher.table import TableError, write_table  # noqa: E402
+from gemmetry.tuning.dispatcher import runtime  # noqa: E402
+from gemmetry.tuning.dispatcher.call import explain, matmul  # noqa: E402
+from gemmetry.tuning.dispatcher.table import TableError, write_table  # noqa: E402
 
 from .conftest import certificate, entry, table_of  # noqa: E402
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from gemmetry.dispatcher.table import TableError, read_table, shipped_table, write_table
 from gemmetry.domain.errors import StorageError
+from gemmetry.tuning.dispatcher.table import TableError, read_table, shipped_table, write_table
 
 from .conftest import entry, table_of
 
@@ -25,7 +25,7 @@ def test_a_table_reads_back_equal(tmp_path, table):
 
 def damaged(table, change):
     """The text of a table that `change` edits without its checksum noticing."""
-    from gemmetry.dispatcher.table import _checksum
+    from gemmetry.tuning.dispatcher.table import _checksum
 
     content = table.document()
     del content["sha256"]

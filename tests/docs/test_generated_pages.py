@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.traces.collectives import kernels_table
-from gemmetry.analysis.traces.report import own_tables
+from gemmetry.dispatches.records import PRESETS
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.reports.dispatches.records import PRESETS
-from gemmetry.reports.traces.workbook import OUR_SHEETS
-from gemmetry.specs.keys import ALIASES, KEYS, RETIRED
+from gemmetry.domain.specs.keys import ALIASES, KEYS, RETIRED
+from gemmetry.traces.files import OUR_SHEETS
+from gemmetry.traces.report import own_tables
+from gemmetry.traces.rows import kernels_table
 from gemmetry.traces.tracelens.sheets import SHEETS
 
 ROOT = Path(__file__).parents[2]

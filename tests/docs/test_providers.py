@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.providers.traits import builtin_names
+from gemmetry.providers.base import builtin_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"cuda": "kernels", "null": "null-provider", "user": "my-kernel", "mutant": "verification"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.specs.loader import load_spec
+from gemmetry.domain.specs.loader import load_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "specs.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, row
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.record import (
     BuildFacts,
     CounterFacts,

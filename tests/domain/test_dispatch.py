@@ -4,9 +4,15 @@ import dataclasses
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch, Plan, ProviderRequest
+from gemmetry.domain.dispatch import (
+    Configuration,
+    Dispatch,
+    Plan,
+    ProviderRequest,
+    Target,
+    TargetKind,
+)
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 
 CPU = Target(TargetKind.CPU)
 

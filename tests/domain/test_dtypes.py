@@ -5,14 +5,14 @@ import pickle
 
 import pytest
 
-from gemmetry.domain.dtypes import (
+from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.operation import (
     DTYPE_ALIASES,
     DTYPES,
     default_accumulator,
     default_result,
     parse_dtype,
 )
-from gemmetry.domain.errors import UnknownNameError
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -8,18 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.block_scaling import SCALE_FORMATS, BlockScaling, parse_block_scaling
-from gemmetry.domain.dtypes import DTYPES, F32, parse_dtype
 from gemmetry.domain.errors import NameSyntaxError, RequestError
-from gemmetry.domain.names import (
-    operation_name,
-    operation_namer,
-    parse_number,
-    parse_operation,
-    print_number,
-    split_dispatch_name,
-)
+from gemmetry.domain.names import parse_number, parse_operation, split_dispatch_name
 from gemmetry.domain.operation import (
+    DTYPES,
+    F32,
+    SCALE_FORMATS,
+    BlockScaling,
     Conv2dShape,
     EpilogueStep,
     Layout,
@@ -29,7 +24,12 @@ from gemmetry.domain.operation import (
     Scaling,
     Signature,
     check_shape,
+    operation_name,
+    operation_namer,
+    parse_block_scaling,
+    parse_dtype,
     parse_scaling,
+    print_number,
 )
 
 PAGE = (Path(__file__).parents[2] / "docs" / "names.md").read_text(encoding="utf-8")

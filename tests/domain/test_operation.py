@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dtypes import BF16, E4M3, F16, F32, F64, S8, S32, TF32
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import (
+    BF16,
+    E4M3,
+    F16,
+    F32,
+    F64,
+    S8,
+    S32,
+    TF32,
     Conv2dShape,
     EpilogueStep,
     Layout,

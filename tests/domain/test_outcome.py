@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.errors import Outcome, Stage
 
 
 def test_failures_by_themselves_are_those_of_the_exit_status():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet
 
 OPERATION = "matmul_4x4x4_f32t_f32t_f32t"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import DISTRIBUTIONS, RunSettings
 
 

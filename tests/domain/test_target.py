@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.dispatch import Target, TargetKind, parse_target
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.target import Target, TargetKind, parse_target
 
 
 @pytest.mark.parametrize(

@@ -16,20 +16,17 @@ from typing import Any
 
 import pytest
 
-from gemmetry.domain.dispatch import Plan, ProviderRequest
-from gemmetry.domain.dtypes import F32
-from gemmetry.domain.events import Event
-from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
-from gemmetry.domain.outcome import Stage
-from gemmetry.domain.record import Record
+from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind
+from gemmetry.domain.errors import Stage
+from gemmetry.domain.operation import F32, MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.record import Event, Record
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import RunSummary, run, session
-from gemmetry.engine.workers.executor import Executor
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.workers.local import Executor
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import Frame, Reply
-from gemmetry.measurement.rounds import Round
-from gemmetry.store.experiment import Experiment
+from gemmetry.measurement.stopping import Round
 
 _MEMORY_WORKERS = Path(__file__).with_name("memory_workers.py")
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)

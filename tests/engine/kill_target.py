@@ -6,11 +6,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gemmetry.domain.dispatch import Plan, ProviderRequest
-from gemmetry.domain.dtypes import F32
-from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.dispatch import Plan, ProviderRequest, Target, TargetKind
+from gemmetry.domain.operation import F32, MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run
 
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)

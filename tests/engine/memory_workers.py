@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
-from gemmetry.engine.workers.executor import WorkerStart
+from gemmetry.engine.recording import trace_names
+from gemmetry.engine.workers.local import WorkerStart
 from gemmetry.engine.workers.protocol import (
     Answered,
     ChannelClosed,
@@ -31,8 +32,7 @@ from gemmetry.engine.workers.protocol import (
     Sampled,
     WireDispatch,
 )
-from gemmetry.measurement.rounds import Round
-from gemmetry.observers.torch_profiler import trace_names
+from gemmetry.measurement.stopping import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import BuildFacts, Record
-from gemmetry.engine.commands import save_commands
+from gemmetry.engine.journal import save_commands
 
 
 def make_record(dispatch: str) -> Record:

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
-from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.engine.store.rows import Lane
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import Compile
-from gemmetry.store.rows import Lane
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ from gemmetry.domain.errors import (
     CompileError,
     DeviceLostError,
     LaunchError,
+    Outcome,
     OutOfMemoryError,
+    Stage,
     UnknownNameError,
     UnsupportedError,
 )
-from gemmetry.domain.outcome import Outcome, Stage
 from gemmetry.engine.failures import (
     HUNG_REASON,
     describe,

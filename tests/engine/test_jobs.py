@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import gemmetry.engine
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.jobs import Compiling, Measuring, Verifying, job_of
-from gemmetry.engine.recording.job import Recording
+from gemmetry.engine.recording import Recording
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
 

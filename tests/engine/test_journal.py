@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from gemmetry.domain.events import Message
-from gemmetry.domain.outcome import Verification
-from gemmetry.domain.record import Verdict
+from gemmetry.domain.errors import Verification
+from gemmetry.domain.record import Message, Verdict
 from gemmetry.engine.journal import Journal
 
 RECORD = SimpleNamespace(verdict=Verdict(status=Verification.PASSED))

@@ -16,9 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome
 from gemmetry.engine import run
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
 
 TARGET = Path(__file__).with_name("kill_target.py")
 EARLY_KILLS = 3

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, NamedDispatch, ProviderRequest
-from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.dispatch import (
+    Configuration,
+    NamedDispatch,
+    ProviderRequest,
+    Target,
+    TargetKind,
+)
+from gemmetry.domain.errors import EmptySelectionError, Outcome, RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.planning import enumerate_plan, make_lanes
 from gemmetry.providers.registry import load_provider
 

@@ -7,13 +7,13 @@ import shlex
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import Effect, RunSettings, TraceSchedule
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.engine import reproduce
 from gemmetry.engine.reproduce import reproduction_command
-from gemmetry.specs.keys import SETTINGS
-from gemmetry.store.rows import Lane
+from gemmetry.engine.store.rows import Lane
 
 
 def test_the_command_names_everything_that_decides():

@@ -10,27 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import NamedDispatch, ProviderRequest
+from gemmetry.domain.dispatch import NamedDispatch, ProviderRequest, Target, TargetKind
 from gemmetry.domain.errors import (
     DeviceLostError,
     EmptySelectionError,
+    Outcome,
     PlanMismatchError,
     RequestError,
+    Stage,
     StorageError,
     UnknownNameError,
+    Verification,
 )
-from gemmetry.domain.events import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.record import DispatchFinished, Message, PlanReady, StageProgress
+from gemmetry.engine import bench as launch_budget
+from gemmetry.engine import device as grouping
+from gemmetry.engine import device as opening
+from gemmetry.engine import device as results
 from gemmetry.engine import run, session
-from gemmetry.engine.device import grouping, opening, results
-from gemmetry.engine.device.results import PendingResults
-from gemmetry.engine.device.session import DeviceSession
-from gemmetry.engine.dispatches import launch_budget
+from gemmetry.engine.device import DeviceSession, PendingResults
+from gemmetry.engine.store.experiment import Experiment
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Sample, Trying
-from gemmetry.store.experiment import Experiment
 
 
 def test_a_run_measures_verifies_and_stores(make_plan, run_plan, tmp_path):

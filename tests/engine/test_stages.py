@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import ProviderRequest
-from gemmetry.domain.events import Message, StageProgress
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.errors import Outcome, Stage
+from gemmetry.domain.record import Message, StageProgress
+from gemmetry.domain.specs.generated import read_generated
 from gemmetry.engine import compile_plan, generate, run
-from gemmetry.specs.generated import read_generated
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
 
 
 def test_compiling_runs_nothing(make_plan, tmp_path):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.outcome import Outcome
-from gemmetry.engine.summary import RunSummary
+from gemmetry.domain.errors import Outcome
+from gemmetry.engine.session import RunSummary
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.files import completed, write_whole
+from gemmetry.domain.files import completed, write_whole
 
 
 def test_a_file_has_its_name_when_it_is_complete(tmp_path: Path):

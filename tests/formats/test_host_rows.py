@@ -3,10 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.formats import host_rows as module
-from gemmetry.formats.events import CallRows, GpuRows, OperatorRows
-from gemmetry.formats.host_rows import host_rows
-from gemmetry.formats.spool import Spool
+from gemmetry.formats import events as module
+from gemmetry.formats.events import CallRows, GpuRows, OperatorRows, Spool, host_rows
 
 
 def column(values, dtype=np.int64):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.formats import mapping
+from gemmetry.formats import events as mapping
 from gemmetry.formats.events import (
     AnnotationRows,
     CallRows,
@@ -16,8 +16,9 @@ from gemmetry.formats.events import (
     OperatorRows,
     TraceRows,
     concatenate,
+    let_go,
+    mapped,
 )
-from gemmetry.formats.mapping import let_go, mapped
 
 STATUS = Path("/proc/self/status")
 _ROWS = 1 << 20
@@ -61,7 +62,7 @@ def test_columns_are_those_of_all_pieces():
 
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux reports what is in memory")
 def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
-    monkeypatch.setattr(mapping, "KEPT_BYTES", 0)
+    monkeypatch.setattr(mapping, "KEPT_MAPPED_BYTES", 0)
     rows = trace(mapped(CallRows, _ROWS, [calls(0, _ROWS)]))
     gc.collect()
     let_go(rows)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.formats.naming import LONGEST_NAME, Names, Numbers, encodable, short_name
+from gemmetry.domain.files import LONGEST_NAME, Names, Numbers, encodable, short_name
 
 
 def test_numbers_in_the_order_of_appearance():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.nanoseconds import LARGEST_NS, nanoseconds
+from gemmetry.formats.events import LARGEST_NS, nanoseconds
 
 PLAIN = st.decimals(min_value=-(10**15), max_value=10**15, places=3, allow_nan=False).map(str)
 SHORT = st.decimals(min_value=-(10**12), max_value=10**12, places=1, allow_nan=False).map(str)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.opening import open_decompressed, open_text
+from gemmetry.domain.opening import open_decompressed, open_text
 
 CONTENT = random.Random(1).randbytes(3_000_000) + b"x" * 2_000_000
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.formats.events import MOST_RANKS, TraceRows
-from gemmetry.formats.kineto.reading import read_kineto
-from gemmetry.formats.plausible import LARGEST_SUM_NS, LONGEST_NS, plausible
+from gemmetry.formats.events import LARGEST_SUM_NS, LONGEST_NS, MOST_RANKS, TraceRows, plausible
+from gemmetry.formats.kineto import read_kineto
 
 
 def kernel(name: str = "k", ts: Any = 1, dur: Any = 2, cat: str = "kernel") -> dict[str, Any]:

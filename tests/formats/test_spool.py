@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.formats.events import GpuRows, concatenate
-from gemmetry.formats.spool import Spool
+from gemmetry.formats.events import GpuRows, Spool, concatenate
 
 
 def rows(begin: int, count: int) -> GpuRows:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.tracelens import read_tracelens_report
+from gemmetry.formats.xlsx import read_tracelens_report
 
 xlsxwriter = pytest.importorskip("xlsxwriter")
 

@@ -19,8 +19,8 @@ with atheris.instrument_imports(include=["gemmetry.formats", "gemmetry.traces"])
 
     from gemmetry.domain.errors import RequestError
     from gemmetry.formats.events import TraceRows
-    from gemmetry.formats.kineto.reading import read_kineto
-    from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
+    from gemmetry.formats.kineto import read_kineto
+    from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
     from gemmetry.traces.reading import read_trace
 
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["gemmetry.traces", "gemmetry.reports"]):
+with atheris.instrument_imports(include=["gemmetry.traces", "gemmetry.dispatches"]):
     from hostile_traces import check_everything, hostile_trace
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="gemmetry-fuzz-"))

@@ -15,27 +15,25 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from gemmetry.analysis.traces.collectives import collectives_document
-from gemmetry.analysis.traces.report import TraceReport, build_report
-from gemmetry.analysis.traces.tables import gemms_table
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.traces.collective_text import print_jobs
-from gemmetry.reports.traces.html import trace_page
-from gemmetry.reports.traces.markdown import trace_markdown
-from gemmetry.reports.traces.steps import print_steps
-from gemmetry.reports.traces.tables import (
+from gemmetry.traces.collective_text import print_jobs
+from gemmetry.traces.collectives.matching import analyse_jobs
+from gemmetry.traces.files import report_json, trace_workbook, write_report
+from gemmetry.traces.gemms import spec_text, workload
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.markdown import trace_markdown
+from gemmetry.traces.page import trace_page
+from gemmetry.traces.reading import read_all
+from gemmetry.traces.report import TraceReport, build_report
+from gemmetry.traces.rows import collectives_document, gemms_table
+from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
+from gemmetry.traces.text import (
     print_gemms,
+    print_steps,
     print_summaries,
     print_summary,
     print_workload,
 )
-from gemmetry.reports.traces.workbook import trace_workbook
-from gemmetry.reports.traces.writers import report_json, write_report
-from gemmetry.traces.collectives.jobs import analyse_jobs
-from gemmetry.traces.gemms.shapes import spec_text, workload
-from gemmetry.traces.jobs import rank_trace
-from gemmetry.traces.loading import read_all
-from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
 
 SCRIPTS = (
     "</script><script>document.title='owned'</script>",

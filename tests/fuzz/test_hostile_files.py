@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.main import run
-from gemmetry.cli.usage import _commands
+from gemmetry.cli.main import _commands, run
 
 DRY = "--dry-run --providers null"
 SHAPE = "--shapes 8x8x8 --providers null"

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Executable, Provider, Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
@@ -27,7 +26,7 @@ def gpu() -> Target:
     """The first GPU of this machine."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    from gemmetry.devices.torch import gpu_targets
+    from gemmetry.hardware.torch_device import gpu_targets
 
     targets = gpu_targets()
     if not targets:
@@ -38,7 +37,7 @@ def gpu() -> Target:
 @pytest.fixture(scope="session")
 def device(gpu: Target) -> Any:
     """That GPU, opened by torch."""
-    from gemmetry.devices.torch import open_device
+    from gemmetry.hardware.torch_device import open_device
 
     return open_device(gpu)
 

@@ -11,8 +11,8 @@ import pytest
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Verification
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import TorchProvider

@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api import profile
-from gemmetry.api.counters.collection import chip_here, collect_counters, plan_counters
+from gemmetry.counters.api import chip_here, collect_counters, plan_counters
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
-from gemmetry.counters.collecting.request import CollectRequest
+from gemmetry.counters.collecting.tools import CollectRequest
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.errors import RequestError
+from gemmetry.dispatches.profile import profile
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.engine.store.experiment import Experiment
 from gemmetry.formats.counters.launches import LaunchTable, ProfiledLaunch
-from gemmetry.formats.counters.ncu.pages import read_ncu_csv
-from gemmetry.hardware.profilers import find_profiler, is_restricted
-from gemmetry.store.experiment import Experiment
+from gemmetry.formats.counters.ncu_pages import read_ncu_csv
+from gemmetry.hardware.doctor import find_profiler, is_restricted
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.domain.target import Target
+from gemmetry.domain.dispatch import Target
 from gemmetry.providers.user_provider.provider import UserProvider
 
 pytestmark = pytest.mark.gpu

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.errors import UnsupportedError, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Verification
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Companions
 from gemmetry.verification.protocol import verify
 
 pytestmark = [
@@ -159,11 +157,11 @@ def test_every_format_is_proved(
 def test_names_parse_back_to_the_same_algorithm(cuda: Target, name: str) -> None:
     """Every proposal, set up again from its name alone, is the same for the library, byte by
     byte."""
-    from gemmetry.devices.torch import open_device
+    from gemmetry.hardware.torch_device import open_device
     from gemmetry.providers.cublaslt_provider import selecting
     from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
+    from gemmetry.providers.cublaslt_provider.bindings import problem_of
     from gemmetry.providers.cublaslt_provider.choosing import described
-    from gemmetry.providers.cublaslt_provider.problem import problem_of
 
     operation = parse_operation(name)
     if reason := _provider().supports(operation, cuda):
@@ -283,11 +281,11 @@ def test_a_table_of_a_run_is_used_by_the_dispatcher(cuda: Target, tmp_path: Path
     """The algorithm that was the best is in the table by its own name, and `matmul` runs it."""
     import torch
 
-    from gemmetry.api.profile import profile
-    from gemmetry.dispatcher import runtime
-    from gemmetry.dispatcher.building import build_table
-    from gemmetry.dispatcher.call import explain, matmul
+    from gemmetry.dispatches.profile import profile
     from gemmetry.providers.registry import load_provider
+    from gemmetry.tuning.dispatcher import runtime
+    from gemmetry.tuning.dispatcher.building import build_table
+    from gemmetry.tuning.dispatcher.call import explain, matmul
 
     result = profile(
         shapes=["1024x8192x8192"], dtypes="bf16", layouts="tn", providers="torch,cublaslt",

@@ -16,19 +16,16 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.dispatch import Dispatch, Target
+from gemmetry.domain.errors import LaunchError, UnsupportedError, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Verification
-from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
-from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, MUTANTS
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.provider import PROVIDER
-from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Companions
 from gemmetry.verification.protocol import verify
 
 pytestmark = [

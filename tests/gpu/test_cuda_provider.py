@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import LaunchError, UnsupportedError
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target
+from gemmetry.domain.errors import LaunchError, UnsupportedError, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Verification
-from gemmetry.domain.target import Target
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
-from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Companions
 from gemmetry.verification.protocol import verify
 
 pytestmark = [
@@ -136,8 +134,8 @@ def test_unaligned_buffers_are_refused_where_they_are_not_supported(
 
 def test_the_ladder_gains_where_it_must(tmp_path: Path, hopper: Target) -> None:
     """Three rungs on two sizes, verified and measured next to cuBLAS."""
-    from gemmetry.api.kernels.ladder import ladder_of, prepare_ladder, run_ladder
-    from gemmetry.api.results import load
+    from gemmetry.dispatches.ladder_run import ladder_of, prepare_ladder, run_ladder
+    from gemmetry.dispatches.results import load
 
     prepared = prepare_ladder(
         sizes=(256, 1024), rungs=(1, 2, 4), configurations=1, device=hopper.device,

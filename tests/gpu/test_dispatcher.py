@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from gemmetry.dispatcher.building import dispatch_of
-from gemmetry.dispatcher.digests import source_digest
-from gemmetry.dispatcher.problems import CUBLAS, MatmulProblem
-from gemmetry.dispatcher.table import Certificate, DispatchTable, TunedShape
-from gemmetry.domain.target import Target
+from gemmetry.domain.dispatch import Target
 from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.tuning.dispatcher.building import dispatch_of
+from gemmetry.tuning.dispatcher.table import (
+    CUBLAS,
+    Certificate,
+    DispatchTable,
+    MatmulProblem,
+    TunedShape,
+    source_digest,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +34,7 @@ def use(gpu: Target) -> Iterator[Use]:
     """Choose a candidate for shapes of a signature, as if it had been measured and verified."""
     if not catalogue.is_hopper(gpu):
         pytest.skip(f"the kernels are for Hopper, this is {gpu.architecture}")
-    from gemmetry.dispatcher import runtime
+    from gemmetry.tuning.dispatcher import runtime
 
     def run(candidate: str, *shapes: tuple[int, int, int], signature: str = SIGNATURE) -> None:
         name = MatmulProblem(signature, *shapes[0]).name
@@ -73,7 +78,7 @@ def check(found: Any, want: Any) -> None:
 
 
 def chosen(a: Any, b: Any, **options: Any) -> str:
-    from gemmetry.dispatcher.call import explain
+    from gemmetry.tuning.dispatcher.call import explain
 
     return explain(a, b, **options).partition(": ")[0]
 
@@ -213,7 +218,7 @@ def test_the_table_that_comes_with_gemmetry_gives_right_results(gpu: Target) -> 
     import torch
 
     import gemmetry
-    from gemmetry.dispatcher import runtime
+    from gemmetry.tuning.dispatcher import runtime
 
     runtime.reset()
     for shape in ((1, 4096, 4096), (16, 6144, 4096), (13, 2112, 7168), (300, 1000, 520)):
@@ -227,7 +232,7 @@ def test_choosing_costs_less_than_three_microseconds(use: Use) -> None:
     import time
 
     import gemmetry
-    from gemmetry.dispatcher import call as calls
+    from gemmetry.tuning.dispatcher import call as calls
 
     shape = (16, 256, 256)
     use(WHOLE, shape)
@@ -246,7 +251,7 @@ def test_choosing_costs_less_than_three_microseconds(use: Use) -> None:
 
 def test_a_changed_kernel_is_not_run(use: Use, gpu: Target) -> None:
     import gemmetry
-    from gemmetry.dispatcher import runtime
+    from gemmetry.tuning.dispatcher import runtime
 
     shape = (128, 128, 256)
     use(WHOLE, shape)

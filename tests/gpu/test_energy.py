@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gemmetry.cli.main import run
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EnergyUnavailableError
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.observers.energy import make_energy_counter
+from gemmetry.hardware.monitors import make_energy_counter
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 

@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import UnsupportedError, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Verification
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.gluon_provider import tiles
+from gemmetry.providers.gluon_provider import provider as tiles
 from gemmetry.providers.gluon_provider.provider import GluonProvider
-from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Companions
 from gemmetry.verification.protocol import verify
 
 pytestmark = [

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.history.collecting import runs_of
-from gemmetry.api.profile import profile
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.store.experiment import Experiment
+from gemmetry.dispatches.profile import profile
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.history.collecting import runs_of
 
 pytestmark = pytest.mark.gpu
 

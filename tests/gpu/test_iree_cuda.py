@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 import yaml
 
-from gemmetry.domain.dtypes import F32
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import TensorSpec
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.operation import F32, TensorSpec
 from gemmetry.providers.iree_provider.provider import PROVIDER
 
 pytestmark = [

@@ -14,10 +14,9 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.domain.contracts import Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.storage import quantize, to_float64
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.provider import CudaProvider
@@ -30,7 +29,7 @@ pytestmark = [
     ),
 ]
 
-LESSONS = Path(str(resources.files("gemmetry.kernels"))) / "lessons"
+LESSONS = Path(str(resources.files("gemmetry.providers.kernels"))) / "lessons"
 SMOKE = "matmul_1x4x3_f32t_f32n_f32t"
 VECTOR = np.array([[1.0, 2.0, 3.0]])
 ROWS = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])

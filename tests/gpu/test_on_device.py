@@ -13,8 +13,8 @@ from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import quantize
+from gemmetry.verification.after_timing import ComparingDevice
 from gemmetry.verification.comparison import compare
-from gemmetry.verification.on_device import ComparingDevice
 
 pytestmark = pytest.mark.gpu
 

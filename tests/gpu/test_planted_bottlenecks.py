@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.target import Target
+from gemmetry.domain.dispatch import Target
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/bottlenecks"))

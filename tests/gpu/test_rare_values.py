@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target
-from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
+from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import EditableDevice
-from gemmetry.domain.dtypes import DTYPES
+from gemmetry.domain.errors import Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import Operation, TensorSpec
-from gemmetry.domain.outcome import Verification
+from gemmetry.domain.operation import DTYPES, Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.measurement.sampler import Sampler
-from gemmetry.numerics.editing import fill_plausibly
-from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.inputs import fill_plausibly, make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.after_timing import recheck

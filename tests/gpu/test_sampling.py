@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
+from gemmetry.hardware.monitors import make_observers
 from gemmetry.hardware.roofline import roofline
+from gemmetry.measurement.marks import summarize
 from gemmetry.measurement.sampler import Sampler
 from gemmetry.measurement.stopping import StopPolicy
-from gemmetry.measurement.summary import summarize
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.observers import make_observers
 from gemmetry.providers.torch_provider.provider import PROVIDER
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
@@ -125,7 +124,7 @@ class Kernel:
     facts = BuildFacts()
 
     def __init__(self, gpu: Target, function: Callable[..., object]) -> None:
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
 
         self.device = open_device(gpu)
         self._function = function

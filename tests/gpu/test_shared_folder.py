@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 
 pytestmark = pytest.mark.gpu
 

@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import StressDevice, Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
-from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, MUTANTS
 from gemmetry.providers.mutant_provider.provider import PROVIDER
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.checks import stress
+from gemmetry.verification.checks import calls as stress
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 
@@ -62,8 +60,8 @@ class Probe:
         import torch
         from cuda.bindings import nvrtc
 
-        from gemmetry.devices import cuda_driver as driver
-        from gemmetry.devices.cuda_compiler import Cubin, fetched
+        from gemmetry.hardware import cuda_driver as driver
+        from gemmetry.hardware.cuda_compiler import Cubin, fetched
 
         status, program = nvrtc.nvrtcCreateProgram(SOURCE, b"probe.cu", 0, [], [])
         assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointAnalysis, analyse_sweep
 from gemmetry.cli.main import run
-from gemmetry.domain.target import Target
+from gemmetry.domain.dispatch import Target
+from gemmetry.sweeps.analysis import PointAnalysis, analyse_sweep
 
 pytestmark = pytest.mark.gpu
 
@@ -79,7 +79,7 @@ def test_a_planted_straggler_is_named_with_its_kernel(two_gpus: None, tmp_path: 
     folder = tmp_path / "sweep/256thread/nccl_4channels"
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "gemmetry.training.workload", "--config", "tiny", "--straggle", "1:200",
+        "-m", "gemmetry.sweeps.workload", "--config", "tiny", "--straggle", "1:200",
         "--output", str(folder), "--override", *SMALL, "training.max_steps=8", "profiling.active=6",
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import F32
+from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import OutOfMemoryError, UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import TensorSpec
-from gemmetry.domain.target import Target
+from gemmetry.domain.operation import F32, TensorSpec
 from gemmetry.providers.torch_provider.provider import PROVIDER
 
 pytestmark = pytest.mark.gpu
@@ -108,7 +107,7 @@ def test_event_times_leave_the_host_out(check: Check, gpu: Target) -> None:
 
 
 def test_memory(check: Check, gpu: Target) -> None:
-    from gemmetry.devices.torch import open_device
+    from gemmetry.hardware.torch_device import open_device
 
     device = open_device(gpu)
     assert device.last_level_cache_bytes >= 2**21
@@ -125,7 +124,7 @@ def test_memory(check: Check, gpu: Target) -> None:
 
 
 def test_float64_reference_in_tiles(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gemmetry.devices.torch import TorchDevice, open_device
+    from gemmetry.hardware.torch_device import TorchDevice, open_device
 
     device = open_device(gpu)
     rng = np.random.default_rng(2)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from gemmetry import record_traces
+from gemmetry.domain.dispatch import Target
 from gemmetry.domain.record import Record
-from gemmetry.domain.target import Target
 from gemmetry.formats.events import GpuKind, TraceRows
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 
 pytestmark = pytest.mark.gpu
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.target import Target
+from gemmetry.domain.dispatch import Target
 from gemmetry.formats.events import GpuKind, TraceRows
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +29,7 @@ SMALL = (
 def train(folder: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone",
-        "--nproc-per-node", str(ranks), "-m", "gemmetry.training.workload",
+        "--nproc-per-node", str(ranks), "-m", "gemmetry.sweeps.workload",
         "--config", "tiny", "--output", str(folder), "--override", *SMALL, *arguments,
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.store.experiment import Experiment
-from gemmetry.tuning.stored import median_of
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.tuning.simulation import median_of
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gemmetry.cli.main import run
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.user_provider.provider import UserProvider
 
 pytestmark = pytest.mark.gpu

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target
-from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
+from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.companions import Companions, covering_operations
+from gemmetry.verification.context import Companions, covering_operations
 from gemmetry.verification.protocol import verify
 
 pytestmark = pytest.mark.gpu
@@ -49,7 +48,7 @@ def test_cublas_is_right_at_standard(gpu: Target, name: str, tmp_path: Path) -> 
 
 
 def test_a_small_operation_is_tried_with_more_tiles_than_multiprocessors(gpu: Target) -> None:
-    from gemmetry.devices.torch import open_device
+    from gemmetry.hardware.torch_device import open_device
 
     count = open_device(gpu).multiprocessors
     assert count > 1

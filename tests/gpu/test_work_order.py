@@ -9,10 +9,9 @@ import pytest
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.dtypes import DTYPES, E2M1, F32
+from gemmetry.domain.errors import Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import TensorSpec
-from gemmetry.domain.outcome import Verification
+from gemmetry.domain.operation import DTYPES, E2M1, F32, TensorSpec
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import numpy_dtype

@@ -6,13 +6,14 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import (
     CHIPS,
     GUI_ACTIVE,
+    METRICS,
+    NEED_TIME,
     REGISTERS,
     check_chip,
     events_of,
     overfull,
     passes_of,
 )
-from gemmetry.hardware.amd_metrics import METRICS, NEED_TIME
 
 SQ = [
     "SQ_WAVES", "SQ_WAVE_CYCLES", "SQ_BUSY_CU_CYCLES", "SQ_INSTS_VALU", "SQ_INSTS_LDS",

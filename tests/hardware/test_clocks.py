@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.hardware import clocks
-from gemmetry.hardware.clocks import highest_clock
+from gemmetry.hardware import devices as clocks
 from gemmetry.hardware.detect import CpuFacts
+from gemmetry.hardware.devices import highest_clock
 
 
 def _facts(vendor: str = "AuthenticAMD", family: int = 0x1A, model: int = 2, **changes) -> CpuFacts:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dtypes import BF16, E4M3, F16, F32, F64, S8, TF32
+from gemmetry.domain.operation import BF16, E4M3, F16, F32, F64, S8, TF32
 from gemmetry.hardware.cpu import core_peak, peak_flops_per_s
 from gemmetry.hardware.detect import CpuFacts
 

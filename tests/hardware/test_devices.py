@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dtypes import BF16, E4M3FNUZ, S8
+from gemmetry.domain.operation import BF16, E4M3FNUZ, S8
 from gemmetry.hardware.devices import DEVICES, devices_of, find_device, rate_class
 
 BY_NAME = {spec.name: spec for spec in DEVICES}

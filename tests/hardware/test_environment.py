@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import gemmetry
-from gemmetry.hardware import environment
-from gemmetry.hardware.detect import GpuFacts, GpuList
-from gemmetry.hardware.environment import (
+from gemmetry.hardware import detect as environment
+from gemmetry.hardware.detect import (
+    GpuFacts,
+    GpuList,
     _variables,
     capture_environment,
     git_revision,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.hardware.pinning import (
+from gemmetry.hardware.host import (
     choose_processors,
     format_processors,
     pin_process,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.hardware.profilers import (
+from gemmetry.hardware.doctor import (
     find_profiler,
     is_restricted,
     running_profilers,

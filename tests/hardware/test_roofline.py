@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.hardware import roofline as module
 from gemmetry.hardware.detect import CpuFacts
 from gemmetry.hardware.roofline import device_of, roofline

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.hardware import speed_limit as module
+from gemmetry.hardware import roofline as module
 from gemmetry.hardware.detect import CpuFacts
-from gemmetry.hardware.speed_limit import CPU_MARGIN, GPU_MARGIN, SpeedLimit, speed_limit
+from gemmetry.hardware.roofline import CPU_MARGIN, GPU_MARGIN, SpeedLimit, speed_limit
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")
 CPU = Target(TargetKind.CPU)

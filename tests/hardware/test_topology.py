@@ -2,12 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.hardware.topology import (
-    gpu_count,
-    has_amd_driver,
-    has_gpu_driver,
-    printed_by_tools,
-)
+from gemmetry.hardware.detect import gpu_count, has_amd_driver, has_gpu_driver, printed_by_tools
 
 
 def make(root, *names):

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dtypes import DTYPES
-from gemmetry.kernel_names import (
+from gemmetry.domain.operation import DTYPES
+from gemmetry.traces.names import (
     GEMM_KINDS,
     KernelKind,
     KernelName,

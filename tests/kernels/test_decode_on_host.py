@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.cuda_plans import Tiles
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.cuda_plans import Tiles
 from gemmetry.providers.cuda_provider.decode import KERNELS
 
-SOURCE = Path(str(resources.files("gemmetry.kernels"))) / "gemm" / "decode.cu"
+SOURCE = Path(str(resources.files("gemmetry.providers.kernels"))) / "gemm" / "decode.cu"
 HOST = Path(__file__).parent / "on_host"
 PROCESSORS = 2
 CASES = [

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.user_provider.cuda.launch import why_not
-from gemmetry.providers.user_provider.cuda.manifest import load_manifest
+from gemmetry.providers.user_provider.cuda_launch import why_not
+from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.providers.user_provider.cuda.compiling import compile_kernel
+from gemmetry.providers.user_provider.cuda_compiling import compile_kernel
 
-FOLDER = Path(str(resources.files("gemmetry.kernels"))) / "lessons"
+FOLDER = Path(str(resources.files("gemmetry.providers.kernels"))) / "lessons"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.cu"))
 HOPPER = Target(TargetKind.CUDA, "sm_90", None)
 

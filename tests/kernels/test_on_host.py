@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(str(resources.files("gemmetry.kernels")))
+SOURCES = Path(str(resources.files("gemmetry.providers.kernels")))
 HOST = Path(__file__).parent / "on_host"
 DEADLOCK = 3
 

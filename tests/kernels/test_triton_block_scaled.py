@@ -20,7 +20,7 @@ import numpy as np
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_logical

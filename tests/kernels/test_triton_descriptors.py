@@ -13,7 +13,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import itertools
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
-from gemmetry.kernels.triton_descriptors import matmul_kernel_descriptors
+from gemmetry.providers.kernels.triton_descriptors import matmul_kernel_descriptors
 
 m, n, k = 40, 24, 56
 generator = torch.Generator().manual_seed(3)

@@ -16,7 +16,7 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 import torch
-from gemmetry.kernels.triton_matmul import matmul_kernel
+from gemmetry.providers.kernels.triton_matmul import matmul_kernel
 
 m, n, k, batch = 19, 23, 37, 2
 generator = torch.Generator().manual_seed(3)
@@ -62,7 +62,7 @@ def test_every_layout_with_padding_between_rows(forked) -> None:
 
 def test_masked_loads_fill_with_a_float() -> None:
     """Triton up to 3.8 cannot cast the integer 0 to fp8; 0.0 becomes every type we load."""
-    spec = importlib.util.find_spec("gemmetry.kernels.triton_matmul")
+    spec = importlib.util.find_spec("gemmetry.providers.kernels.triton_matmul")
     assert spec is not None and spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text())
     fills = [

@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource
 from gemmetry.domain.names import parse_operation
-from gemmetry.kernels.triton_mutants import mutant_matmul
+from gemmetry.providers.kernels.triton_mutants import mutant_matmul
 from gemmetry.providers.mutant_provider import torch_callers
 from gemmetry.providers.mutant_provider.triton.catalogue import (
     MUTANTS, TILE,

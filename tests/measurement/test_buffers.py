@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.measurement import buffers
+from gemmetry.measurement import launches as buffers
 
 
 def test_sets_exceed_twice_the_cache(operation, make_device) -> None:

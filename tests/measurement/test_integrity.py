@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import LaunchError
-from gemmetry.measurement import integrity
-from gemmetry.measurement.buffers import make_sets
-from gemmetry.measurement.launches import Launches
-from gemmetry.numerics.changes import changed_inputs
+from gemmetry.measurement import launches as integrity
+from gemmetry.measurement.launches import Launches, make_sets
+from gemmetry.numerics.inputs import changed_inputs
 
 
 def _check(device, executable, operation, inputs, launch_ns) -> float:

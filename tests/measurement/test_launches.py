@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.measurement.buffers import fit_sets, make_sets
-from gemmetry.measurement.launches import Launches
+from gemmetry.measurement.launches import Launches, fit_sets, make_sets
 
 
 @pytest.fixture

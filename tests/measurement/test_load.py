@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.measurement import load
-from gemmetry.measurement.load import Loader
+from gemmetry.measurement import energy as load
+from gemmetry.measurement.energy import Loader
 
 
 class Machine:
@@ -40,7 +40,7 @@ def test_a_steady_device_is_settled_after_a_second(monkeypatch) -> None:
     machine = Machine(monkeypatch, clock_hz=lambda _now: 1.5e9)
     found = machine.loader().settle()
     assert found.is_settled
-    assert found.seconds == pytest.approx(load.SETTLED_WINDOWS * load.WINDOW_S, rel=0.2)
+    assert found.seconds == pytest.approx(load.SETTLED_WINDOWS * load.LOAD_WINDOW_S, rel=0.2)
     assert machine.samples >= load.SETTLED_WINDOWS
 
 
@@ -55,7 +55,7 @@ def test_changing_speed_alone_is_waited_for_and_given_up(monkeypatch) -> None:
     machine = Machine(monkeypatch, call_s=lambda now: 1e-3 * (1 + now / 10))
     found = machine.loader().settle()
     assert not found.is_settled
-    assert found.seconds == pytest.approx(load.MOST_LOAD_S, abs=load.WINDOW_S)
+    assert found.seconds == pytest.approx(load.MOST_LOAD_S, abs=load.LOAD_WINDOW_S)
     assert found.change > load.SETTLED_SPEED
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.rounds import Round
-from gemmetry.measurement.summary import summarize
+from gemmetry.measurement.marks import summarize
+from gemmetry.measurement.stopping import Round
 
 STEADY = tuple(1e6 + i for i in range(40))
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.measurement.overhead import measure_overhead
+from gemmetry.measurement.launches import measure_overhead
 
 
 def test_median_of_empty_calls(make_device) -> None:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from gemmetry.measurement import quiet
-from gemmetry.measurement.quiet import QuietGate, Visit, visit_processor
+from gemmetry.measurement import settling as quiet
+from gemmetry.measurement.settling import QuietGate, Visit, visit_processor
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="this system cannot hold a thread to a processor"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.measurement.buffers import make_sets
+from gemmetry.hardware.host_device import HostDevice
+from gemmetry.measurement.launches import make_sets
 from gemmetry.measurement.renewal import WATCHED, Renewal
 from gemmetry.measurement.sampler import Sampler
-from gemmetry.numerics.changes import changed_inputs
-from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.inputs import changed_inputs, make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.verification.after_timing import recheck
 
@@ -35,7 +34,7 @@ class Kernel:
     """Stores results under the `key` of each operand; computes everything before `since`."""
 
     def __init__(self, key, *, writes_output, since=0):
-        from gemmetry.devices.torch import TorchDevice
+        from gemmetry.hardware.torch_device import TorchDevice
 
         self.device, self.facts = TorchDevice("cpu"), BuildFacts()
         self.writes_output = writes_output
@@ -65,7 +64,7 @@ def prepared(name, monkeypatch, *, writes_output=True, cold_cache=True):
             call()
         return [2e5] * len(calls), "wall_clock"
 
-    monkeypatch.setattr("gemmetry.measurement.buffers.MAX_SETS", 6)
+    monkeypatch.setattr("gemmetry.measurement.launches.MAX_SETS", 6)
     monkeypatch.setattr("gemmetry.measurement.sampler.WAIT_SHARE", 0.0)
     kernel = Kernel(KEYS[name], writes_output=writes_output)
     monkeypatch.setattr(kernel.device, "time_calls", time_calls)
@@ -109,7 +108,7 @@ def test_only_outputs_that_say_something_new_are_given(name, changed, monkeypatc
 @pytest.mark.parametrize("name", ["none", "address"])
 def test_what_the_device_recognises_is_not_judged_again(name, writes_output, monkeypatch):
     """Results of changed inputs are recognised too, but none that was kept from before."""
-    from gemmetry.devices.torch_parts.digest import digest
+    from gemmetry.hardware.torch_device import digest
 
     right = digest(torch.from_numpy(INPUTS[0]) @ torch.from_numpy(INPUTS[1]))
 

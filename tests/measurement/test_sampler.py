@@ -3,15 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement import load
+from gemmetry.measurement import energy as load
 from gemmetry.measurement import sampler as sampler_module
-from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.sampler import Sampler
-from gemmetry.measurement.stopping import MIN_ROUNDS, MOST_ROUNDS, StopPolicy
-from gemmetry.numerics.changes import changed_inputs
+from gemmetry.measurement.stopping import MIN_ROUNDS, MOST_ROUNDS, Round, StopPolicy
+from gemmetry.numerics.inputs import changed_inputs
 
 
 class Recorder:
@@ -181,7 +180,7 @@ def test_sustained_regime_loads_the_device_before_sampling(
     sampler = _prepared(executable, operation, host_inputs, regime="sustained")
     first = sampler.sample_round(3)
     assert first.is_settled, "each launch takes as long as the other"
-    assert first.load_s >= load.SETTLED_WINDOWS * load.WINDOW_S
+    assert first.load_s >= load.SETTLED_WINDOWS * load.LOAD_WINDOW_S
     assert first.seconds == pytest.approx(3e-3)
     assert load.RELOAD_S <= sampler.sample_round(3).load_s < 2 * load.RELOAD_S
 

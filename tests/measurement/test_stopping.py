@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import MOST_PROCESSES, RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.rounds import Round
 from gemmetry.measurement.stopping import (
     DELAY_BUDGETS,
     DISTURBED_ROUNDS,
@@ -18,6 +17,7 @@ from gemmetry.measurement.stopping import (
     MIN_ROUNDS,
     MOST_ROUNDS,
     ROUND_S,
+    Round,
     StopPolicy,
     process_count,
     required_width,

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.measurement.rounds import Round
-from gemmetry.measurement.summary import _differing, summarize
+from gemmetry.measurement.marks import _differing, summarize
+from gemmetry.measurement.stopping import Round
 
 CPU = Target(TargetKind.CPU)
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.accumulation import (
+from gemmetry.numerics.bounds import (
     MEANINGLESS,
     accumulation_error,
+    bound_rule,
     gamma,
     normwise_error,
     probabilistic_error,
@@ -19,13 +20,8 @@ from gemmetry.numerics.accumulation import (
     rounds_to_tf32,
     tf32_input_error,
 )
-from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
-from gemmetry.numerics.references import (
-    compute_reference,
-    factors_of_product,
-    logical_tensors,
-)
+from gemmetry.numerics.references import compute_reference, factors_of_product, logical_tensors
 from gemmetry.numerics.storage import round_to_tf32, to_float32, to_float64
 
 FORMATS = [

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.numerics.accuracy import accuracy_class, class_errors
+from gemmetry.numerics.bounds import accuracy_class, class_errors
 
 
 def operation(formats, k=4096):

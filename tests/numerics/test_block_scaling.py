@@ -5,20 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import E2M1, E4M3, E5M2, E8M0, F32
 from gemmetry.domain.names import parse_operation
-from gemmetry.numerics.block_scaling import (
+from gemmetry.domain.operation import E2M1, E4M3, E5M2, E8M0, F32
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import compute_reference, logical_tensors
+from gemmetry.numerics.storage import (
     dequantize,
     dequantized,
+    numpy_dtype,
     pack_pairs,
+    quantize,
     quantize_blocks,
     swizzle_factors,
+    to_float64,
     unpack_pairs,
     unswizzle_factors,
 )
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import compute_reference, logical_tensors
-from gemmetry.numerics.storage import numpy_dtype, quantize, to_float64
 
 E2M1_VALUES = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 

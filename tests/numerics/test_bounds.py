@@ -8,21 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dtypes import BF16, F16, F32
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import BF16, F16, F32
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.accumulation import (
+from gemmetry.numerics.bounds import (
     MEANINGLESS,
     accumulation_error,
+    bound_rule,
+    half_ulp,
     normwise_error,
     probabilistic_error,
+    rounds_once,
 )
-from gemmetry.numerics.bounds import bound_rule, half_ulp, rounds_once
-from gemmetry.numerics.gelu import gelu
 from gemmetry.numerics.references import (
     OperandSizes,
     Reference,
     compute_reference,
+    gelu,
     with_epilogue,
 )
 from gemmetry.numerics.storage import quantize, to_float64

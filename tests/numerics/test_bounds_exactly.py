@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dtypes import DTYPES
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.operation import DTYPES, MatmulShape, Operation, OperationKind, Signature
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import OperandSizes, Reference

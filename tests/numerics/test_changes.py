@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.numerics.changes import (
+from gemmetry.numerics.inputs import (
     ChangeKind,
     changeable,
     changed_inputs,
     changed_reference,
+    draw_change,
     edits,
     lines_of,
+    make_inputs,
     part_with_lines,
     result_edits,
     split_lines,
     undoing,
 )
-from gemmetry.numerics.drawing import draw_change
-from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import to_float64
 

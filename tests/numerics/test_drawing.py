@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.numerics.changes import ChangeKind, changed_inputs, edits, undoing
-from gemmetry.numerics.drawing import (
+from gemmetry.numerics.inputs import (
+    ChangeKind,
+    changed_inputs,
     draw_change,
     draw_exchange,
+    edits,
     has_crossings,
+    make_inputs,
     negated_factor,
     unchanged_line,
+    undoing,
 )
-from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import to_float64
 

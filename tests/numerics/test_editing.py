@@ -3,12 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.contracts import Device, EditableDevice
-from gemmetry.domain.dtypes import DTYPES, F32
-from gemmetry.domain.operation import TensorSpec
-from gemmetry.numerics.changes import Edit
-from gemmetry.numerics.editing import PERIOD, fill_plausibly, prepared_edits
+from gemmetry.domain.operation import DTYPES, F32, TensorSpec
+from gemmetry.hardware.host_device import HostDevice
+from gemmetry.numerics.inputs import PERIOD, Edit, fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import to_float64
 
 SPEC = TensorSpec("lhs", (6, 4), F32)
@@ -26,7 +24,7 @@ class Plain:
 
 def _torch():
     pytest.importorskip("torch")
-    from gemmetry.devices.torch import TorchDevice
+    from gemmetry.hardware.torch_device import TorchDevice
 
     return TorchDevice("cpu")
 

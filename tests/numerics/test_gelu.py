@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from gemmetry.numerics.gelu import GELU_LIPSCHITZ, erf, gelu
+from gemmetry.numerics.references import GELU_LIPSCHITZ, erf, gelu
 
 
 def test_erf_is_accurate_to_float64():

@@ -3,18 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import F32
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import Layout, TensorSpec
-from gemmetry.numerics.host_products import (
+from gemmetry.domain.operation import F32, Layout, TensorSpec
+from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import (
     compute_dtype_of_accumulator,
+    compute_reference,
     evaluate,
     exact_integer_dtype,
     logical_view,
     plain_product,
 )
-from gemmetry.numerics.inputs import make_inputs
-from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import numpy_dtype
 
 

@@ -8,10 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dtypes import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.domain.operation import (
+    BF16,
+    E4M3,
+    E5M2,
+    F16,
+    F32,
+    F64,
+    S8,
+    S32,
+    TF32,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Signature,
+)
 from gemmetry.domain.settings import DISTRIBUTIONS
 from gemmetry.numerics import inputs
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs, zero_share

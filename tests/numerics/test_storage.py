@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.dtypes import BF16, DTYPES, E4M3, E4M3FNUZ, E5M2, F16, F32, F64, S8, TF32
+from gemmetry.domain.operation import BF16, DTYPES, E4M3, E4M3FNUZ, E5M2, F16, F32, F64, S8, TF32
 from gemmetry.numerics import storage
 
 FLOATS = [dtype for dtype in DTYPES.values() if not dtype.is_integer and dtype is not TF32]

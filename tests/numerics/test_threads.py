@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from gemmetry.numerics.threads import in_order
+from gemmetry.numerics.references import in_order
 
 
 def test_as_many_items_run_at_once_as_there_are_processors():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.observers.amdsmi import AmdSmiObserver
+from gemmetry.hardware.monitors import AmdSmiObserver
 
 
 class FakeAmdSmi:
@@ -85,7 +85,7 @@ def test_an_amdsmi_that_does_not_import_reports_nothing(monkeypatch, error) -> N
     def fail(name: str) -> None:
         raise error
 
-    monkeypatch.setattr("gemmetry.observers.amdsmi.importlib.import_module", fail)
+    monkeypatch.setattr("gemmetry.hardware.monitors.importlib.import_module", fail)
     assert _watch(None) == {}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.observers.cpu import OTHERS_SHARE, CpuObserver
+from gemmetry.hardware.monitors import OTHERS_SHARE, CpuObserver
 
 
 def test_load_is_per_usable_core(monkeypatch, tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_what_others_take_of_the_processors_we_may_use(monkeypatch, tmp_path: Pa
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0}, raising=False)
     monkeypatch.setattr(os, "sysconf", lambda _name: 100)
     clock, own = [0.0], [0.0]
-    monkeypatch.setattr("gemmetry.observers.cpu.time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("gemmetry.observers.cpu.time.process_time", lambda: own[0])
+    monkeypatch.setattr("gemmetry.hardware.monitors.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("gemmetry.hardware.monitors.time.process_time", lambda: own[0])
     stat = _counts(tmp_path / "stat", 0)
     observer = CpuObserver(tmp_path, stat)
 

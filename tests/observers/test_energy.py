@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EnergyUnavailableError
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.observers.energy import RaplCounter, make_energy_counter
-from gemmetry.observers.nvml import NvmlObserver
+from gemmetry.hardware.monitors import NvmlObserver, RaplCounter, make_energy_counter
 
 
 class Nvml:

@@ -3,11 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.contracts import Observer
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.observers import make_observers
-from gemmetry.observers.amdsmi import AmdSmiObserver
-from gemmetry.observers.cpu import CpuObserver
-from gemmetry.observers.nvml import NvmlObserver
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.hardware.monitors import AmdSmiObserver, CpuObserver, NvmlObserver, make_observers
 
 
 @pytest.mark.parametrize(

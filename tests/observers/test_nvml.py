@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.observers.nvml import NvmlObserver
+from gemmetry.hardware.monitors import NvmlObserver
 
 
 class FakeNvml:
@@ -103,7 +103,7 @@ def test_without_the_bindings_nothing_is_reported(monkeypatch) -> None:
     def no_module(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr("gemmetry.observers.nvml.importlib.import_module", no_module)
+    monkeypatch.setattr("gemmetry.hardware.monitors.importlib.import_module", no_module)
     assert _watch(None) == {}
 
 

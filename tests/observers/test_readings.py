@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.observers.readings import Readings
+from gemmetry.hardware.monitors import Readings
 
 
 def test_medians_and_reasons() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.observers import scheduler
-from gemmetry.observers.scheduler import RunDelay
+from gemmetry.hardware import monitors as scheduler
+from gemmetry.hardware.monitors import RunDelay
 
 
 def _task(root: Path, name: str, delay_ns: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError, StorageError, UnsupportedError
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.formats.kineto.reading import read_kineto
-from gemmetry.observers import torch_profiler
-from gemmetry.observers.torch_profiler import CHAKRA_NAME, METADATA_KEY, record, trace_names
+from gemmetry.engine import recording as torch_profiler
+from gemmetry.engine.recording import CHAKRA_NAME, METADATA_KEY, record, trace_names
+from gemmetry.formats.kineto import read_kineto
 
 torch = pytest.importorskip("torch")
 

@@ -6,9 +6,8 @@ import pytest
 
 from gemmetry.domain import contracts
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
 
 CPU = Target(TargetKind.CPU)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.cost_probe import LONG_S, SIZES, TRIES, CostProbe, least_seconds, shrunk
+from gemmetry.providers.launch_model import LONG_S, SIZES, TRIES, CostProbe, least_seconds, shrunk
 
 LARGE = parse_operation("matmul_4096x4096x4096_f32t_f32t_f32t")
 RATE = 1e-11

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
-from gemmetry.providers.files import locked, output_folder, write_atomically
+from gemmetry.providers.base import locked, output_folder, write_atomically
 
 
 def test_files_are_written_whole(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.isolated_plugin import IsolatedPlugin
+from gemmetry.providers.registry import IsolatedPlugin
 
 CPU = Target(TargetKind.CPU)
 OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers import registry
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "provider_plugin"

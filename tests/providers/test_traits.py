@@ -4,10 +4,11 @@ import subprocess
 import sys
 
 from gemmetry.cli.options import LEGACY_DEFAULTS
-from gemmetry.cli.trace.record import DEFAULTS
+from gemmetry.cli.trace import DEFAULTS
 from gemmetry.domain.contracts import ProviderTraits
-from gemmetry.domain.target import TargetKind, parse_target
-from gemmetry.providers.traits import (
+from gemmetry.domain.dispatch import TargetKind, parse_target
+from gemmetry.domain.specs.operations import legacy
+from gemmetry.providers.base import (
     baseline_names,
     builtin_names,
     kernel_provider,
@@ -16,7 +17,6 @@ from gemmetry.providers.traits import (
     support_places,
     traits_of,
 )
-from gemmetry.specs.operations.defaults import legacy
 
 
 def test_what_others_know_of_a_provider_it_declares_itself() -> None:
@@ -52,7 +52,7 @@ def test_the_support_matrix_shows_the_places_that_providers_declare() -> None:
 
 def test_traits_are_known_before_a_provider_is_loaded() -> None:
     program = (
-        "import sys; from gemmetry.providers.traits import builtin_names, traits_of\n"
+        "import sys; from gemmetry.providers.base import builtin_names, traits_of\n"
         "for name in builtin_names(): traits_of(name)\n"
         "sys.exit(any(name.endswith('.provider') or name == 'numpy' for name in sys.modules))"
     )

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import (
     BuildFacts,
     Environment,
@@ -319,8 +319,8 @@ DATA = Path(__file__).parents[1] / "data"
 @pytest.fixture(name="report_of", scope="session")
 def report_of_fixture():
     """Makes the report of traces that are given by their paths."""
-    from gemmetry.analysis.traces.report import build_report
-    from gemmetry.traces.loading import read_all
+    from gemmetry.traces.reading import read_all
+    from gemmetry.traces.report import build_report
 
     def make(*paths, with_lanes=True, **options):
         errors = {}
@@ -398,7 +398,7 @@ def trace_fixture():
 @pytest.fixture(name="found")
 def found_fixture(kernels, trace):
     """Makes a job of two ranks, the second of which begins `shift` ns later."""
-    from gemmetry.traces.collectives.jobs import analyse_jobs
+    from gemmetry.traces.collectives.matching import analyse_jobs
 
     return lambda shift=500: analyse_jobs([trace(0, kernels(0)), trace(1, kernels(shift))])
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.extras import require
+from gemmetry.results.tables import require
 
 
 def test_a_missing_library_names_the_extra(monkeypatch):

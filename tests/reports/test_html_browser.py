@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from gemmetry.dispatches.writers import write
 from gemmetry.domain.record import ResultSet
-from gemmetry.reports.dispatches.writers import write
-from gemmetry.reports.palette import colour_at, contrast
+from gemmetry.results.palette import colour_at, contrast
 
 pytest.importorskip("plotly")
 
@@ -425,9 +425,8 @@ def test_every_table_has_scopes_and_can_be_scrolled_by_keyboard(same_page):
         """
         return [[...document.querySelectorAll('th:not([scope])')].map((head) => head.outerHTML),
           [...document.querySelectorAll('.scroll:not([tabindex="0"][role=region][aria-label])')].length,
-          [...document.querySelectorAll('thead th')].filter((head) =>
-            !head.textContent.trim() && !head.ariaLabel).length];
-        """
+          [...document.querySelectorAll('thead th')].filter((head) => !head.textContent.trim() &&
+          !head.ariaLabel).length]; """
     )
     assert bad == [[], 0, 0]
 

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gemmetry.engine.opaque.job import JobEnd, JobOutcome, OpaqueJob
-from gemmetry.engine.opaque.running import (
+from gemmetry.engine.opaque import (
+    JobEnd,
     JobFinished,
     JobNote,
+    JobOutcome,
     JobsPlanned,
     JobStarted,
     JobWarning,
+    OpaqueJob,
 )
-from gemmetry.reports.job_progress import JobProgress, format_duration
+from gemmetry.sweeps.progress import JobProgress, format_duration
 
 
 def job(title):

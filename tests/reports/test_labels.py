@@ -4,15 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.analysis.dispatches.marks import relative_half_width
-from gemmetry.domain.names import parse_operation
-from gemmetry.domain.record import Measurement
-from gemmetry.reports.labels import (
+from gemmetry.dispatches.analysis import relative_half_width
+from gemmetry.dispatches.labels import (
     difference_legend,
     difference_sign,
     dtype_label,
     failed_checks,
-    format_half_width,
     format_ratio,
     operation_label,
     operation_title,
@@ -20,6 +17,9 @@ from gemmetry.reports.labels import (
     shorten_configurations,
     unapplied_checks,
 )
+from gemmetry.dispatches.labels import half_width_label as format_half_width
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import Measurement
 from gemmetry.statistics.comparison import Difference
 
 

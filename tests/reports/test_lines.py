@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from gemmetry.reports.lines import print_line, print_pointer
+from gemmetry.results.lines import print_line, print_pointer
 
 SENTENCE = "error: the spec of this experiment was made by another plan, and nothing was touched"
 

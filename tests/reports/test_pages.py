@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.reports.pages import breakable, embed_json, page_templates, template_text
+from gemmetry.results.pages import breakable, embed_json, page_templates, template_text
 
 
 @settings(deadline=None, max_examples=100)

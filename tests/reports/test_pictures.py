@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.pictures import log_ticks
+from gemmetry.results.palette import log_ticks
 
 
 @pytest.mark.parametrize("high", [1.02, 1.6, 9.0, 100.0, 1e7])

@@ -8,11 +8,19 @@ import time
 import pytest
 from rich.console import Console
 
-from gemmetry.domain.events import DispatchFinished, Doing, Message, PlanReady, StageProgress
-from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.domain.record import BuildFacts, Record, TraceFacts
-from gemmetry.reports import progress as progress_module
-from gemmetry.reports.progress import CountProgress, ProgressListener
+from gemmetry.dispatches import progress as progress_module
+from gemmetry.dispatches.progress import CountProgress, ProgressListener
+from gemmetry.domain.errors import Outcome, Stage
+from gemmetry.domain.record import (
+    BuildFacts,
+    DispatchFinished,
+    Doing,
+    Message,
+    PlanReady,
+    Record,
+    StageProgress,
+    TraceFacts,
+)
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.reports.texts import cell_fit, cut, elide, first_line, fitted, printable
+from gemmetry.results.texts import cell_fit, cut, elide, first_line, fitted, printable
 
 
 def test_first_line_skips_blank_ones_and_ends():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import ProviderTraits
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.traits import traits_of
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.providers.base import traits_of
 
 CPU = Target(TargetKind.CPU)
 GPU = Target(TargetKind.CUDA, "sm_90", 0, "Pretend GPU")

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.specs import fields as f
+from gemmetry.domain.specs import fields as f
 
 
 def read(kind, value):

@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.specs.generated import (
+from gemmetry.domain.specs.generated import (
     FILE_NAME,
     Generated,
     add_generated,
@@ -14,7 +14,7 @@ from gemmetry.specs.generated import (
     read_generated,
     wanted_of,
 )
-from gemmetry.specs.loader import make_spec
+from gemmetry.domain.specs.loader import make_spec
 
 F32 = parse_operation("matmul_8x16x32_f32t_f32t_f32t")
 MIXED = parse_operation("matmul_8x16x32_f16t_f16t_f32t")

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from gemmetry.domain.settings import Form, plain
-from gemmetry.specs.keys import ALIASES, KEYS, PANELS, RETIRED, canonical_key
-from gemmetry.specs.model import ProfileSpec
+from gemmetry.domain.specs.keys import ALIASES, KEYS, PANELS, RETIRED, canonical_key
+from gemmetry.domain.specs.model import ProfileSpec
 
 
 def test_the_table_and_the_model_have_the_same_keys():

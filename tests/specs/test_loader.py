@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gemmetry.domain.errors import RequestError, SpecError
-from gemmetry.specs.loader import (
+from gemmetry.domain.specs.loader import (
     Known,
     in_order,
     load_spec,

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from gemmetry.domain.settings import MOST_PROCESSES
-from gemmetry.specs.model import ProfileSpec, ProviderSpec
+from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
 
 
 def test_defaults_need_nothing():

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.outcome import Stage
-from gemmetry.domain.target import TargetKind
-from gemmetry.specs.loader import make_spec
-from gemmetry.specs.operations.defaults import legacy
-from gemmetry.specs.planning import make_plan
+from gemmetry.domain.dispatch import TargetKind
+from gemmetry.domain.errors import RequestError, Stage, UnknownNameError
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.domain.specs.operations import legacy
+from gemmetry.domain.specs.planning import make_plan
 
 LEGACY = legacy("iree")
 

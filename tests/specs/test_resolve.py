@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.target import TargetKind
-from gemmetry.specs.loader import make_spec
-from gemmetry.specs.planning import make_plan
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.domain.specs.planning import make_plan
 
 
 def test_null_runs_on_its_own_device_and_asks_no_other_provider(laptop):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.domain.names import operation_name, parse_operation
-from gemmetry.specs.generated import Generated, add_generated
-from gemmetry.specs.loader import make_spec
-from gemmetry.specs.operations.defaults import legacy
-from gemmetry.specs.planning import make_plan
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import operation_name
+from gemmetry.domain.specs.generated import Generated, add_generated
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.domain.specs.operations import legacy
+from gemmetry.domain.specs.planning import make_plan
 
 LEGACY = legacy("iree")
 

@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import RunSettings, declarations
-from gemmetry.specs.keys import KEYS
-from gemmetry.specs.model import ProfileSpec
-from gemmetry.specs.planning import run_settings
-from gemmetry.specs.run_keys import setting_values
+from gemmetry.domain.specs.fields import setting_values
+from gemmetry.domain.specs.keys import KEYS
+from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.specs.planning import run_settings
 
 ONE_MORE_SETTING = """
 import contextlib, io, json, sys
@@ -30,12 +30,12 @@ class RunSettings(settings.RunSettings):
 settings.RunSettings = RunSettings
 
 from gemmetry.cli.main import run
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine.reproduce import reproduction_command
-from gemmetry.specs.planning import run_settings
-from gemmetry.specs.schema import spec_schema
-from gemmetry.specs.loader import make_spec
-from gemmetry.store.rows import Lane
+from gemmetry.domain.specs.planning import run_settings
+from gemmetry.domain.specs.schema import spec_schema
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.engine.store.rows import Lane
 
 def printed(*arguments):
     with contextlib.redirect_stdout(io.StringIO()) as out, \\

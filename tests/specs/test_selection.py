@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation, split_dispatch_name
-from gemmetry.specs.selection import (
+from gemmetry.domain.specs.selection import (
     PatternSelection,
     is_regex_by_its_look,
     named_dispatch,

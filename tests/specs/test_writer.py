@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.specs.loader import load_spec, make_spec
-from gemmetry.specs.writer import spec_text
+from gemmetry.domain.specs.loader import load_spec, make_spec
+from gemmetry.domain.specs.model import spec_text
 
 EVERYTHING = {
     "name": "all-of-it",

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.errors import SpecError
-from gemmetry.specs import yaml_text
-from gemmetry.specs.yaml_text import read_yaml
+from gemmetry.domain.specs import yaml_text
+from gemmetry.domain.specs.yaml_text import read_yaml
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.statistics.comparison import Difference, verdict_of
-from gemmetry.statistics.groups import MOST_OF_A_GROUP, compare_groups
+from gemmetry.statistics.comparison import MOST_OF_A_GROUP, Difference, compare_groups, verdict_of
 
 
 def test_three_against_twenty_show_a_planted_slowdown():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.statistics.quantiles import median, quantile
+from gemmetry.statistics.intervals import median, quantile
 
 
 def test_type_seven_interpolates_between_neighbours():

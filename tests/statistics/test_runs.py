@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmetry.statistics.comparison import Difference, Pairing
-from gemmetry.statistics.runs import (
+from gemmetry.statistics.comparison import (
+    Difference,
     NoiseTail,
+    Pairing,
     RunNoise,
     RunSpread,
     compare_pairs,

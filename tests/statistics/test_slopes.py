@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gemmetry.statistics.slopes import MOST_POINTS, theil_sen
+from gemmetry.statistics.change_points import MOST_POINTS, theil_sen
 
 
 def test_a_line_with_an_outlier():

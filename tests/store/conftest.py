@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Plan
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.dispatch import Plan, Target, TargetKind
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import Environment, Measurement, Record
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.store.experiment import Experiment
-from gemmetry.store.rows import Lane, PlanBatch, StoredRound
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.rows import Lane, PlanBatch, StoredRound
 
 ENVIRONMENT = Environment(hostname="here")
 OPERATIONS = ("matmul_8x8x8_f32t_f32t_f32t", "matmul_16x8x8_f32t_f32t_f32t")

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.store.creation import create, create_filled
-from gemmetry.store.manifest import Manifest, read_manifest
+from gemmetry.engine.store.creation import Manifest, create, create_filled, read_manifest
 
 
 def test_a_journal_exists_only_when_it_is_whole(tmp_path):

@@ -3,13 +3,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.store.creation import store_plan
-from gemmetry.store.growth import Again, add_plan
-from gemmetry.store.rows import Lane, PlanBatch
-from gemmetry.store.schema import connect_writer, create_journal
+from gemmetry.engine.store.creation import store_plan
+from gemmetry.engine.store.reading import Again, add_plan
+from gemmetry.engine.store.rows import Lane, PlanBatch
+from gemmetry.engine.store.schema import connect_writer, create_journal
 
 NULL = Lane(1, "null", {}, Target(TargetKind.NULL))
 CPU = Lane(2, "numpy", {}, Target(TargetKind.CPU))

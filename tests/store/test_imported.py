@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import Environment
-from gemmetry.store.experiment import Experiment
-from gemmetry.store.imported import MeasuredOn, import_results, measured_like
-from gemmetry.store.merge import merge
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.imported import MeasuredOn, import_results, measured_like
+from gemmetry.engine.store.merging import merge
 
 WHOLE = "matmul_64x64x64_f32t_f32t_f32t"
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.store.lock import FolderLock
+from gemmetry.engine.store.creation import FolderLock
 
 
 def test_one_holder_at_a_time(tmp_path):
@@ -20,7 +20,8 @@ def test_one_holder_at_a_time(tmp_path):
 
 def test_a_dead_process_holds_no_lock(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from gemmetry.store.lock import FolderLock;"
+        "import os, sys; from pathlib import Path;"
+        "from gemmetry.engine.store.creation import FolderLock;"
         "lock = FolderLock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import JournalDamagedError
-from gemmetry.store.manifest import (
+from gemmetry.engine.store.creation import (
     Manifest,
     indented,
     plan_differences,

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from gemmetry.store.experiment import Experiment
-from gemmetry.store.older import without_unfounded_interval
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.rows import without_unfounded_interval
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.store.places import missing_experiment
-from gemmetry.store.schema import JOURNAL_NAME
+from gemmetry.engine.store.creation import missing_experiment
+from gemmetry.engine.store.schema import JOURNAL_NAME
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,10 @@ import os
 
 import pytest
 
-from gemmetry.domain.errors import JournalDamagedError
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import JournalDamagedError, Outcome
 from gemmetry.domain.record import Environment, TraceFacts
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.store.trace_manifest import TraceManifest, key_of
+from gemmetry.engine.store.trace_manifest import TraceManifest, key_of
 
 SCHEDULE = TraceSchedule()
 

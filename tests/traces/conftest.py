@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemmetry.formats.events import TraceRows
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 from gemmetry.traces import cache
 from gemmetry.traces.cache import CACHE_SUFFIX, cache_folder, cache_key, clear_cache, load, save
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from gemmetry.kernel_names import KernelKind, classify, is_communication, is_gemm
-from gemmetry.traces.gemms.summary import gemm_table
+from gemmetry.traces.gemms import gemm_table
+from gemmetry.traces.names import KernelKind, classify, is_communication, is_gemm
 from gemmetry.traces.reading import find_traces
 from gemmetry.traces.summary import KEYS, summarize, summary_entry
 

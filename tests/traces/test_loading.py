@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.loading import all_failed, read_all
+from gemmetry.traces.reading import all_failed, read_all
 
 GOOD = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1.5, "dur": 2}]}'
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.kernel_names import KernelKind
+from gemmetry.traces.names import KernelKind
 
 GEMM = "volta_sgemm_64x64_tn"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

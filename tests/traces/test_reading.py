@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.formats import spool
+from gemmetry.formats import events as spool
 from gemmetry.traces import reading
 from gemmetry.traces.cache import CACHE_SUFFIX
 from gemmetry.traces.reading import find_traces, read_trace

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.formats import host_rows, mapping, spool
-from gemmetry.kernel_names import KernelKind, is_gemm
-from gemmetry.traces.gemms.links import link_gemms
-from gemmetry.traces.gemms.shapes import workload
-from gemmetry.traces.gemms.summary import gemm_table, row_major_layout
+from gemmetry.formats import events as host_rows
+from gemmetry.formats import events as mapping
+from gemmetry.formats import events as spool
+from gemmetry.traces.gemms import gemm_table, row_major_layout, workload
+from gemmetry.traces.links import link_gemms
 from gemmetry.traces.model import Trace
+from gemmetry.traces.names import KernelKind, is_gemm
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 from gemmetry.traces.tracelens.tables import trace_tables
@@ -178,6 +179,6 @@ def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, read, monkey
     # left out.
     monkeypatch.setattr(spool.Spool.__init__, "__kwdefaults__", {"most_bytes": 5000})
     monkeypatch.setattr(host_rows, "KEPT_BYTES", 0)
-    monkeypatch.setattr(mapping, "KEPT_BYTES", 0)
+    monkeypatch.setattr(mapping, "KEPT_MAPPED_BYTES", 0)
     path = place(name)
     assert tables(Trace(path, read_trace(path, use_cache=False))) == expected

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces import stages
-from gemmetry.traces.stages import stage
+from gemmetry.traces import model as stages
+from gemmetry.traces.model import stage
 
 
 @pytest.fixture

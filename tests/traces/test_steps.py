@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.steps import Step, find_steps
+from gemmetry.traces.summary import Step, find_steps
 
 
 def test_a_step_is_the_work_launched_within_its_mark(recording):

@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.steps import find_steps
 from gemmetry.traces.summary import (
     KEYS,
     TIMES,
+    find_steps,
     microseconds,
     outside_steps,
     step_entry,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.training.axes import AxisKind, SweepAxis, check_counts, make_axes
+from gemmetry.sweeps.training.axes import AxisKind, SweepAxis, check_counts, make_axes
 
 KEYS = ("distributed.bucket_cap_mb", "training.batch_size")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError, SpecError
-from gemmetry.specs.yaml_text import read_yaml
-from gemmetry.training.config import PRESETS, load_config
-from gemmetry.training.keys import config_keys, keys_without_effect
+from gemmetry.domain.specs.yaml_text import read_yaml
+from gemmetry.sweeps.training.config import PRESETS, load_config
+from gemmetry.sweeps.training.keys import config_keys, keys_without_effect
 
 FILE = Path(__file__).with_name("document.yaml")
 

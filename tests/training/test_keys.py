@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gemmetry.training.keys import WorkloadConfig, config_keys, keys_without_effect
+from gemmetry.sweeps.training.keys import WorkloadConfig, config_keys, keys_without_effect
 
 
 def test_every_key_has_a_default_and_a_meaning():

@@ -3,15 +3,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gemmetry.training.axes import AxisKind, SweepAxis
-from gemmetry.training.launching import (
+from gemmetry.sweeps.training.axes import AxisKind, PlannedPoint, SweepAxis
+from gemmetry.sweeps.training.launching import (
     PointLaunch,
     RocprofLaunch,
     point_command,
     point_environment,
     rocprof_command,
 )
-from gemmetry.training.points import PlannedPoint
 
 FOLDER = Path("/sweep/256thread")
 AXES = (
@@ -29,7 +28,7 @@ def command(launch, **environment):
 def test_the_workload_under_torchrun():
     assert command(WORKLOAD) == (
         sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone",
-        "-m", "gemmetry.training.workload", "--config", "tiny", "--output", str(FOLDER),
+        "-m", "gemmetry.sweeps.workload", "--config", "tiny", "--output", str(FOLDER),
         "--path", "symmetric", "--override", "model.num_layers=3", "training.batch_size=8",
     )  # fmt: skip
 

@@ -7,8 +7,8 @@ import pytest
 
 from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.domain.record import Environment
-from gemmetry.store.manifest import indented
-from gemmetry.training.manifest import (
+from gemmetry.engine.store.creation import indented
+from gemmetry.sweeps.training.manifest import (
     environment_changes,
     installed_versions,
     read_sweep_manifest,

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError, SpecError
-from gemmetry.training import planning
-from gemmetry.training.planning import plan_sweep
-from gemmetry.training.requests import make_request
+from gemmetry.sweeps.training import planning
+from gemmetry.sweeps.training.planning import make_request, plan_sweep
 
 TINY = {"config": "tiny", "threads": [256]}
 

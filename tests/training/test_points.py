@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gemmetry.analysis.sweeps.layout import read_sweep
-from gemmetry.training.axes import AxisKind, SweepAxis
-from gemmetry.training.points import plan_points
+from gemmetry.sweeps.folder import read_sweep
+from gemmetry.sweeps.training.axes import AxisKind, SweepAxis, plan_points
 
 ALGORITHMS = SweepAxis("NCCL_ALGO", AxisKind.VARIABLE, ("Ring", "^NVLS"))
 

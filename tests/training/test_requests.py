@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.training import requests
-from gemmetry.training.planning import sweep_identity
-from gemmetry.training.requests import make_request, sweep_folder
-from gemmetry.training.settings import CommunicationLibrary
+from gemmetry.sweeps.training import planning as requests
+from gemmetry.sweeps.training.axes import CommunicationLibrary
+from gemmetry.sweeps.training.planning import make_request, sweep_folder, sweep_identity
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.training.rocprof_check import check_rocprof_input
-from gemmetry.training.rocprof_input import (
+from gemmetry.sweeps.training.rocprof import (
     PRESETS,
+    check_rocprof_input,
     exact_regex,
     kernel_names,
     make_rocprof_input,

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.training import settings
-from gemmetry.training.axes import AxisKind, SweepAxis
-from gemmetry.training.points import PlannedPoint
-from gemmetry.training.settings import (
+from gemmetry.sweeps.training import axes as settings
+from gemmetry.sweeps.training.axes import (
+    AxisKind,
     CommunicationLibrary,
+    PlannedPoint,
+    SweepAxis,
     common_environment,
     library_of,
     requested_settings,

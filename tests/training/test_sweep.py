@@ -11,16 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.analysis.sweeps.layout import read_sweep
 from gemmetry.domain.errors import PlanMismatchError, RequestError, StorageError
-from gemmetry.engine.opaque import running
-from gemmetry.engine.opaque.running import JobFinished, JobsPlanned, JobWarning
-from gemmetry.store.lock import FolderLock
-from gemmetry.training import sweep as sweep_module
-from gemmetry.training.launching import PointLaunch
-from gemmetry.training.planning import plan_sweep
-from gemmetry.training.requests import make_request
-from gemmetry.training.sweep import ended_points, run_sweep, succeeded
+from gemmetry.engine import opaque as running
+from gemmetry.engine.opaque import JobFinished, JobsPlanned, JobWarning
+from gemmetry.engine.store.creation import FolderLock
+from gemmetry.sweeps.folder import read_sweep
+from gemmetry.sweeps.training import run as sweep_module
+from gemmetry.sweeps.training.launching import PointLaunch
+from gemmetry.sweeps.training.planning import make_request, plan_sweep
+from gemmetry.sweeps.training.run import ended_points, run_sweep, succeeded
 
 FOLDER = Path("sweep")
 SMALL = {"threads": [256, 512], "channels": [8], "library": "nccl", "order": "given"}
@@ -234,7 +233,7 @@ def test_a_rank_without_a_trace_of_the_workload(tmp_path):
 
 
 def test_profilers_must_have_written_something(tmp_path):
-    from gemmetry.training.launching import RocprofLaunch
+    from gemmetry.sweeps.training.launching import RocprofLaunch
 
     assert "rocprofv3 wrote nothing" in sweep_module._lacks(
         PointLaunch(command=("x",), rocprof=RocprofLaunch()), tmp_path

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.triton_provider.provider import TritonProvider
+from gemmetry.tuning.search import features, space_of
 from gemmetry.tuning.simulation import MeasuredSpace
-from gemmetry.tuning.space import features, space_of
 
 H200 = parse_target("cuda-sm_90")
 SHAPES = (

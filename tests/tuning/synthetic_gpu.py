@@ -21,8 +21,7 @@ import numpy as np
 
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.operation import Operation
-from gemmetry.tuning.simulation import MeasuredSpace
-from gemmetry.tuning.stored import StoredSpace, StoredTime, compact
+from gemmetry.tuning.simulation import MeasuredSpace, StoredSpace, StoredTime, compact
 
 from .synthetic import spaces
 

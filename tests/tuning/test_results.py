@@ -5,15 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import parse_target
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
-from gemmetry.domain.target import parse_target
 from gemmetry.tuning.documents import gain_lines, tuning_document, winner_table
 from gemmetry.tuning.results import TuningResult, judge, with_search
-from gemmetry.tuning.search import SearchHistory
-from gemmetry.tuning.space import make_space
-from gemmetry.tuning.strategy import SearchTrial
+from gemmetry.tuning.search import SearchHistory, SearchTrial, make_space
 
 SHAPES = ("matmul_64x64x64_f32t_f32t_f32t", "matmul_128x64x64_f32t_f32t_f32t")
 OPERATIONS = [parse_operation(name) for name in SHAPES]

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from gemmetry.tuning.search import SearchHistory, search
+from gemmetry.tuning.search import FULL, SearchHistory, SearchTrial, search
 from gemmetry.tuning.strategies.fixed import FixedStrategy
-from gemmetry.tuning.strategy import FULL, SearchTrial
 
 
 def test_a_search_ends_where_a_trial_has_no_result():

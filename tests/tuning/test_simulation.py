@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.tuning.simulation import MeasuredSpace, simulate
-from gemmetry.tuning.stored import read_compact
+from gemmetry.tuning.simulation import MeasuredSpace, read_compact, simulate
 
 from .synthetic import measured
 

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.null_provider.provider import NullProvider
-from gemmetry.tuning.space import features, make_space, positions, space_of
+from gemmetry.tuning.search import features, make_space, positions, space_of
 
 from .synthetic import H200, spaces
 

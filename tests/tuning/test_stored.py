@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
-from gemmetry.tuning.stored import (
+from gemmetry.tuning.simulation import (
     StoredSpace,
     StoredTime,
     compact,

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.tuning.search import search
-from gemmetry.tuning.strategy import (
+from gemmetry.tuning.search import (
     FULL,
     STRATEGIES,
     Limit,
@@ -12,6 +11,7 @@ from gemmetry.tuning.strategy import (
     make_strategy,
     parse_limit,
     parse_shares,
+    search,
 )
 
 from .synthetic import measured

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.tuning.simulation import simulate
-from gemmetry.tuning.stored import compact, read_compact
+from gemmetry.tuning.simulation import compact, read_compact, simulate
 
 from .synthetic import measured
 from .synthetic_gpu import measured_gpu, stored_gpu

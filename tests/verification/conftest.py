@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.contracts import Device
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
+from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import Array, quantize, to_float64
-from gemmetry.verification.companions import Companions
-from gemmetry.verification.context import Context
+from gemmetry.verification.context import Companions, Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import verify
 

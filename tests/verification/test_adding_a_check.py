@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.outcome import Verification
+from gemmetry.domain.errors import Verification
 from gemmetry.verification import protocol
 from gemmetry.verification.checks.results import failed, passed
 from gemmetry.verification.protocol import CHECKS, Check, launches, missing_checks

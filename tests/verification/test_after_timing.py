@@ -5,14 +5,14 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.changes import (
+from gemmetry.numerics.inputs import (
     ChangeKind,
     changed_inputs,
+    draw_change,
+    make_inputs,
     take_lines,
     with_lines,
 )
-from gemmetry.numerics.drawing import draw_change
-from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import as_bits, quantize
 from gemmetry.verification import after_timing

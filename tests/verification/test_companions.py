@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.names import operation_name, parse_operation
-from gemmetry.domain.operation import check_shape
-from gemmetry.verification.companions import (
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import check_shape, operation_name
+from gemmetry.verification.context import (
     Companions,
     Sizes,
     covering_operations,

@@ -8,12 +8,12 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.accuracy import accuracy_class
-from gemmetry.numerics.bounds import bound_rule, half_ulp
+from gemmetry.numerics.bounds import accuracy_class, bound_rule, half_ulp
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference, to_storage
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float64
-from gemmetry.verification import comparison, threads
+from gemmetry.verification import comparison
+from gemmetry.verification import comparison as threads
 from gemmetry.verification.comparison import compare, compare_exactly, outside_bound
 
 

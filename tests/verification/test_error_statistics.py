@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.verification.error_statistics import ErrorStatistics, RoundingBias
+from gemmetry.verification.comparison import ErrorStatistics, RoundingBias
 
 
 def test_parts_add_up():

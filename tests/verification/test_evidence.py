@@ -9,7 +9,7 @@ from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
-from gemmetry.verification.evidence import ARRAYS_NAME, Evidence, load, save
+from gemmetry.verification.comparison import ARRAYS_NAME, Evidence, load, save
 
 
 def evidence_of(name):

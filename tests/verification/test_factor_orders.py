@@ -7,7 +7,7 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import EpilogueStep
-from gemmetry.numerics.gelu import gelu
+from gemmetry.numerics.references import gelu
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import selections

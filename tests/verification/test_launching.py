@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import red_zones
 from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.host_device import red_zones
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.verification.launching import Launcher, Offset, sentinel_mask
 

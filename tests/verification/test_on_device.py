@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.errors import OutOfMemoryError
-from gemmetry.numerics.error_sums import ErrorSums
+from gemmetry.hardware.host_device import HostDevice
+from gemmetry.numerics.bounds import ErrorSums
 from gemmetry.numerics.storage import as_bits
 from gemmetry.verification import context as contexts
 from gemmetry.verification.after_timing import digest

@@ -10,26 +10,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.errors import UnknownNameError, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Verification
 from gemmetry.domain.record import BuildFacts, Trait
+from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference, factors_of_product
 from gemmetry.numerics.storage import round_to_tf32, to_float32, to_float64
 from gemmetry.verification import protocol
 from gemmetry.verification.checks import CheckResult
+from gemmetry.verification.checks.calls import CALLS, CALLS_UNDER_LOAD, FEWEST_CALLS
 from gemmetry.verification.checks.changes import FEWEST_CHANGES, MOST_CHANGES
-from gemmetry.verification.checks.repeats import CALLS, FEWEST_CALLS
 from gemmetry.verification.checks.results import failed
-from gemmetry.verification.checks.stress import CALLS_UNDER_LOAD
-from gemmetry.verification.protocol import (
-    CHECKS,
-    LEVELS,
-    launches,
-    verify,
-    with_check,
-)
+from gemmetry.verification.protocol import CHECKS, launches, verify, with_check
 
 LAUNCHES = {level: launches(level) for level in LEVELS}
 """Number of launches by level, where all of its checks apply and a launch is fast."""

@@ -7,7 +7,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import quantize
-from gemmetry.verification.rivals import (
+from gemmetry.verification.after_timing import (
     ABSOLUTE_DIFFERENCE,
     ALLCLOSE,
     NORMALISED_DIFFERENCE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.verification.checks.results import CheckOutcome
-from gemmetry.verification.sanitizer import (
+from gemmetry.verification.protocol import (
     ERROR_EXIT_STATUS,
     SanitizedRun,
     find_sanitizer,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import threading
 
-from gemmetry.verification import threads
-from gemmetry.verification.threads import in_order
+from gemmetry.verification import comparison as threads
+from gemmetry.verification.comparison import in_order
 
 
 def test_results_come_in_the_order_of_the_items(monkeypatch):

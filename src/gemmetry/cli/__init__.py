@@ -1,4 +1,4 @@
-"""The command `gemmetry`, one file per command: parse, call, print.
+"""The command `gemmetry`, one module a group of commands: parse, call, print.
 
 Start at ``main.py`` (commands by name), then ``options.py``.
 """

@@ -1,16 +1,23 @@
-"""Where text goes: results to stdout, everything else to stderr."""
+"""Where text goes: results to stdout, everything else to stderr.
+
+Tables that are not results (providers, dtypes ...): to the console, JSON or a file.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from gemmetry.domain.tables import Table
 
 
 _INDENT = 4
@@ -20,7 +27,7 @@ _INDENT = 4
 def stdout_console() -> Console:
     """The console of results. If it is not a terminal, it is as wide as COLUMNS specifies, or else
     160 columns, so that each row of a piped table stays on one line."""
-    from gemmetry.reports.lines import safe_console
+    from gemmetry.results.lines import safe_console
 
     is_given = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return safe_console(width=None if is_given else 160)
@@ -28,7 +35,7 @@ def stdout_console() -> Console:
 
 def stderr_console() -> Console:
     """The console of progress."""
-    from gemmetry.reports.lines import safe_console
+    from gemmetry.results.lines import safe_console
 
     return safe_console(stderr=True)
 
@@ -36,7 +43,7 @@ def stderr_console() -> Console:
 def say(text: str) -> None:
     """Print a line of a result on stdout as it is, however wide the terminal; control characters
     are replaced."""
-    from gemmetry.reports.texts import printable
+    from gemmetry.results.texts import printable
 
     typer.echo(printable(text))
 
@@ -49,7 +56,7 @@ def note(text: str, *, command: str = "") -> None:
         command: a command after `text` that can be copied: it gets lines of its own if the terminal
             is too narrow.
     """
-    from gemmetry.reports.texts import printable
+    from gemmetry.results.texts import printable
 
     text, command = printable(text), printable(command)
     if not sys.stderr.isatty():
@@ -57,7 +64,7 @@ def note(text: str, *, command: str = "") -> None:
         return
     from rich.text import Text
 
-    from gemmetry.reports.lines import print_line, print_pointer
+    from gemmetry.results.lines import print_line, print_pointer
 
     if command:
         print_pointer(text, command, stderr_console())
@@ -66,8 +73,8 @@ def note(text: str, *, command: str = "") -> None:
 
 
 def print_json(document: Any, *, indent: int = 0) -> None:
-    """One JSON document on stdout; `indent` as in :func:`gemmetry.reports.tables.json.encoded`."""
-    from gemmetry.reports.tables.json import encoded
+    """One JSON document on stdout; `indent` as in :func:`gemmetry.results.json_text.encoded`."""
+    from gemmetry.results.json_text import encoded
 
     typer.echo(encoded(document, indent=indent).decode())
 
@@ -79,6 +86,63 @@ def print_facts(**facts: Any) -> None:
 
 def command_line() -> str:
     """The command as it was typed, without passwords, for the experiment's manifest."""
-    from gemmetry.hardware.environment import masked_words
+    from gemmetry.hardware.detect import masked_words
 
     return shlex.join(["gemmetry", *masked_words(sys.argv[1:])])
+
+
+def emit(
+    table: Table,
+    *,
+    as_json: bool,
+    outputs: Sequence[Path] = (),
+    show: Callable[[Table], None] | None = None,
+) -> None:
+    """Print `table`, and write it to `outputs`; `show` prints it in another way than as a table.
+
+    Raises:
+        RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
+    """
+    from gemmetry.results.emit import tables_document
+
+    check_outputs(outputs)
+    if as_json:
+        print_json(tables_document([table]))
+    else:
+        (show or _print)(table)
+    write_outputs(table, outputs)
+
+
+def write_outputs(table: Table, outputs: Sequence[Path]) -> None:
+    """Write `table` to files, each in the format of its suffix."""
+    from gemmetry.results.emit import write_tables
+
+    for path in outputs:
+        write_tables([table], path)
+        note(f"wrote {path}")
+
+
+def check_outputs(
+    outputs: Sequence[Path], suffixes: Iterable[str] = (), *, draws: bool = False
+) -> None:
+    """Refuse, before any work, files that could not be written after it. `suffixes` are those that
+    there is a writer for (default: those of tables); `draws`: pages and pictures have plots.
+
+    Raises:
+        RequestError: a suffix is unknown or a library is missing. StorageError: not writable.
+    """
+    from gemmetry.results.emit import FORMATS, check_library, check_suffix, check_writable
+    from gemmetry.results.tables import check_plots
+
+    for path in outputs:
+        suffix = check_suffix(path, suffixes or FORMATS)
+        check_library(suffix)
+        if draws:
+            check_plots(suffix)
+        check_writable(path)
+
+
+def _print(table: Table) -> None:
+    from gemmetry.dispatches.terminal import print_table
+
+    print_table(table, stdout_console())

@@ -1,41 +1,216 @@
-"""The command `gemmetry`: commands by name, errors and exit statuses."""
+"""Help as plain text, for commands and for groups of them.
+
+Typer's own tables cut names that are wider than their column, so that they cannot be typed, and
+loading the library that draws them takes longer than everything else in ``gemmetry --help``.
+
+Groups of commands, each of which is imported when it is needed.
+
+The command `gemmetry`: commands by name, errors and exit statuses.
+
+Mistakes that the parser of the command line finds, as errors of ours.
+"""
 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import signal
 import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, ClassVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from gemmetry.cli.groups import LazyGroup
+from gemmetry.cli.examples import Example, examples_of
+from gemmetry.domain.errors import RequestError, UnknownNameError, did_you_mean, nearest
+
+_WIDEST_NAME = 30
+"""The widest column of names in a help text, in characters; longer names get their own line."""
+
+
+class PlainHelp:
+    """The plain ``--help`` of a command; it precedes typer's class among the bases."""
+
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write usage, examples, description, options and epilog."""
+        self.format_usage(ctx, formatter)
+        _write_examples(examples_of(ctx.command_path), formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_options(ctx, formatter)
+        self.format_epilog(ctx, formatter)
+
+    def format_options(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then options under the headings of their panels."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            is_argument = parameter.param_type_name == "argument"
+            heading = getattr(parameter, "rich_help_panel", None)
+            heading = heading or ("Arguments" if is_argument else "Options")
+            panels.setdefault(heading, []).append(record)
+        for heading, records in panels.items():
+            with formatter.section(heading):
+                _write_records(records, formatter)
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """A group of commands; its help lists them with the first paragraph of what each does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, show the help and an error that names the commands.
+
+        Raises:
+            RequestError: there are no arguments.
+        """
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise RequestError(
+                f"{ctx.command_path} needs a command: {', '.join(self.list_commands(ctx))}",
+                hint=f"`{ctx.command_path} COMMAND --help` shows the options of each.",
+            )
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first argument names.
+
+        Raises:
+            UnknownNameError: there is none of that name; the nearest are suggested.
+        """
+        known = self.list_commands(ctx)
+        is_known = args[0] in known or args[0].startswith("-")
+        if not is_known and not ctx.resilient_parsing:
+            raise UnknownNameError("command", args[0], known, where=ctx.command_path)
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write options, then commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write every command with its description, uncut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        records = [
+            (name, " ".join((command.help or "").split("\n\n")[0].split()))
+            for name, command in found
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            _write_records(records, formatter)
+
+
+def _write_examples(examples: Sequence[Example], formatter: Any) -> None:
+    if not examples:
+        return
+    with formatter.section("Examples"):
+        for text, line in examples:
+            formatter.write(f"{'':{formatter.current_indent}}{text}\n")
+            formatter.write(textwrap.indent(line, " " * (formatter.current_indent + 2)) + "\n")
+
+
+def _write_records(records: Sequence[tuple[str, str]], formatter: Any) -> None:
+    """Write names with their meanings next to them. Unlike in the formatter's own lists, hyphenated
+    names in the text are not broken."""
+    indent = formatter.current_indent
+    column = min(max(len(name) for name, _ in records), _WIDEST_NAME) + 2
+    room = formatter.width - indent - column
+    for name, text in records:
+        lines = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
+        if len(name) + 2 > column:
+            lines.insert(0, "")
+        names = [name, *[""] * (len(lines) - 1)]
+        for left, right in zip(names, lines or [""], strict=True):
+            formatter.write(f"{'':{indent}}{left:<{column}}{right}".rstrip() + "\n")
+
+
+class LazyGroup(PlainGroup):
+    """A group that makes a command when it is needed, so that none pays for the options of the
+    others."""
+
+    modules: ClassVar[Mapping[str, str]] = {}
+    """Command -> its module below ``gemmetry.cli``, and after a colon the name of the command or
+    group in it. Without one: ``app``, or else a function of the command's name: hyphens as
+    underscores, and one more at the end where Python or the module uses the name."""
+
+    command_class: type[TyperCommand] | None = None
+    """What the functions become; None: a command whose arguments may be written in the old ways."""
+
+    summaries: ClassVar[Mapping[str, str]] = {}
+    """Command -> one line of help. With it, listing the commands imports none of them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.modules and cmd_name not in self.commands:
+            if cmd_name in self.summaries:
+                return TyperCommand(cmd_name, callback=None, help=self.summaries[cmd_name])
+            self.commands[cmd_name] = self.load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name in self.summaries and name not in self.commands:
+            self.commands[name] = self.load(name)
+        return super().resolve_command(ctx, args)
+
+    @classmethod
+    def load(cls, name: str) -> Any:
+        """Import and make the command called `name`."""
+        place, _, attribute = cls.modules[name].partition(":")
+        module = importlib.import_module(f"gemmetry.cli.{place}")
+        app = getattr(module, attribute or "app", None)
+        if not isinstance(app, typer.Typer):
+            from gemmetry.cli.options import WorkbenchCommand
+
+            called = name.replace("-", "_")
+            function = app or getattr(module, called, None) or getattr(module, f"{called}_")
+            app = typer.Typer(add_completion=False)
+            app.command(name, cls=cls.command_class or WorkbenchCommand)(function)
+        command = typer.main.get_command(app)
+        command.name = name
+        return command
+
+
+def group_app(kind: type[LazyGroup], text: str) -> typer.Typer:
+    """The application of a group below ``gemmetry``, with `text` as its help."""
+    return typer.Typer(
+        cls=kind, add_completion=False, no_args_is_help=True, help=text, callback=lambda: None
+    )
+
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "profile": ("profile_command", "Generate, compile, verify, measure and report dispatches."),
-    "generate": ("generate_command", "Write the sources of dispatches without compiling them."),
-    "compile": ("compile_command", "Compile dispatches without running them."),
-    "verify": ("verify_command", "Verify dispatches without timing them."),
-    "tune": ("tune_command", "Search for the fastest configurations of a provider."),
-    "trace": ("trace.group", "Record and read traces."),
-    "sweep": ("sweep.group", "Run, analyse and compare sweeps of training runs."),
-    "counters": ("counters.group", "Collect, read and diagnose hardware counters."),
-    "dispatcher": ("dispatcher.group", "Build, show and evaluate tables of fast kernels."),
-    "kernels": ("kernels.group", "List, check and measure this project's own CUDA kernels."),
-    "list": ("list_command", "List providers, configurations, operations, dtypes, columns."),
-    "report": ("report_command", "Print or write the reports of an experiment."),
-    "show": ("show_command", "Show everything about one dispatch of an experiment."),
-    "merge": ("merge_command", "Merge experiments into one folder."),
-    "import": ("import_command", "Import results of other benchmarks."),
-    "history": ("history.group", "Store medians of many runs, find changes and their causes."),
-    "compare": ("compare_command", "Compare experiments; exit status 1 on a regression."),
-    "cache": ("cache_command", "Remove the caches of traces that were read."),
-    "agent": ("agent_command", "Serve one device of this machine to a run elsewhere."),
-    "doctor": ("doctor_command", "Report what this machine can do, and why it cannot do the rest."),
-    "schema": ("schema_command", "Print the JSON schema of spec files or of results."),
-    "help": ("help_command", "Print a page of the documentation."),
+    "profile": ("profile:profile_app", "Generate, compile, verify, measure and report dispatches."),
+    "generate": ("profile:generate_app", "Write the sources of dispatches without compiling them."),
+    "compile": ("profile:compile_app", "Compile dispatches without running them."),
+    "verify": ("profile:verify_app", "Verify dispatches without timing them."),
+    "tune": ("tune:tune_app", "Search for the fastest configurations of a provider."),
+    "trace": ("trace", "Record and read traces."),
+    "sweep": ("sweep", "Run, analyse and compare sweeps of training runs."),
+    "counters": ("counters", "Collect, read and diagnose hardware counters."),
+    "dispatcher": ("dispatcher", "Build, show and evaluate tables of fast kernels."),
+    "kernels": ("kernels", "List, check and measure this project's own CUDA kernels."),
+    "list": ("machine:list_app", "List providers, configurations, operations, dtypes, columns."),
+    "report": ("experiments:report_app", "Print or write the reports of an experiment."),
+    "show": ("experiments:show_app", "Show everything about one dispatch of an experiment."),
+    "merge": ("experiments:merge_app", "Merge experiments into one folder."),
+    "import": ("experiments:import_app", "Import results of other benchmarks."),
+    "history": ("history", "Store medians of many runs, find changes and their causes."),
+    "compare": ("experiments:compare_app", "Compare experiments; exit status 1 on a regression."),
+    "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
+    "agent": ("machine:agent_app", "Serve one device of this machine to a run elsewhere."),
+    "doctor": (
+        "machine:doctor_app",
+        "Report what this machine can do, and why it cannot do the rest.",
+    ),
+    "schema": ("machine:schema_app", "Print the JSON schema of spec files or of results."),
+    "help": ("machine:help_app", "Print a page of the documentation."),
 }
 """Command -> its module and one line of help; the module is imported when the command is run."""
 
@@ -100,7 +275,6 @@ def run(arguments: list[str] | None = None) -> int:
     An exception that gemmetry did not raise on purpose ends with a status of its own: 1 would be a
     regression to whoever checks for one.
     """
-    from gemmetry.cli.usage import PARSER_ERROR, parser_mistake
     from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, StorageError
 
     command = typer.main.get_command(app)
@@ -206,3 +380,62 @@ def main() -> None:
         # with 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
+
+
+PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
+"""What the parser raises (``ClickException``); typer gives it no name of its own."""
+
+_ALIKE = 0.6
+"""Names of options are suggested from this similarity on: a typing error keeps more of a name
+(one letter of six: 0.83), and names that only share letters have less ("undecided" and "device":
+0.53)."""
+
+_MOST_NAMED = 3
+_HAS = ("has", "have")
+
+
+def parser_mistake(error: Any) -> RequestError:
+    """The mistake with its command, the cause and what to do, in the form of our own errors."""
+    context = error.ctx if hasattr(error, "ctx") else None
+    command = "gemmetry" if context is None else context.command_path
+    hint = f"`{command} --help` shows its options and examples."
+    unknown = getattr(error, "option_name", None)
+    if type(error).__name__ == "NoSuchOption" and unknown is not None:
+        suggestion = "" if context is None else _suggestion(unknown, context)
+        return RequestError(f"unknown option {unknown!r} of {command}", hint=f"{suggestion}{hint}")
+    text = error.format_message().rstrip(".")
+    return RequestError(f"{command}: {text[:1].lower()}{text[1:]}", hint=hint)
+
+
+def _suggestion(unknown: str, context: Any) -> str:
+    """The commands that have the option, else options of this command that are spelled alike."""
+    having = [name for name, command in _commands() if unknown in _options(command)]
+    if having:
+        more = f" and {len(having) - _MOST_NAMED} more" if len(having) > _MOST_NAMED else ""
+        return f"{', '.join(having[:_MOST_NAMED])}{more} {_HAS[len(having) > 1]} {unknown}. "
+    known = {name.removeprefix("--"): name for name in _options(context.command)}
+    near = nearest(unknown.lstrip("-"), known, cutoff=_ALIKE)
+    return f"{did_you_mean([known[name] for name in near])} ".lstrip()
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    """Every command with the words that call it; their modules are imported only here."""
+
+    for name in COMMANDS:
+        command = load_command(name)
+        yield f"gemmetry {name}", command
+        if hasattr(command, "list_commands"):
+            context: Any = None  # gemmetry's groups do not use it
+            for below in command.list_commands(context):
+                yield f"gemmetry {name} {below}", command.get_command(context, below)
+
+
+def _options(command: Any) -> list[str]:
+    """Names of the command's options that its help shows."""
+    return [
+        name
+        for parameter in command.params
+        if not getattr(parameter, "hidden", False)
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("--")
+    ]

@@ -1,25 +1,133 @@
-"""Options that commands share, created from the table of spec keys."""
+"""Shell completion of options' values; each completer imports only what it needs.
+
+Options that commands share, created from the table of spec keys.
+
+Converts arguments as the dispatch profiler's documents write them to the form that typer parses.
+
+``--flag=true``, ``--flag true``, ``--flag a b c``, ``--under_scores`` and old names.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from gemmetry.cli.completion import COMPLETERS
 from gemmetry.cli.console import note
-from gemmetry.cli.requests import Source
+from gemmetry.cli.main import PARSER_ERROR, PlainHelp
+from gemmetry.cli.run import Source
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form, Key
-from gemmetry.specs.keys import KEYS, PANELS, RETIRED
-from gemmetry.specs.operations.ranges import split_files
+from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS
+from gemmetry.domain.specs.ranges import split_files
 
 if TYPE_CHECKING:
-    from gemmetry.api.profile import Prepared
+    from gemmetry.dispatches.profile import Prepared
+
+
+def _list(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Completes the last item of a comma-separated list."""
+
+    def complete(incomplete: str) -> list[str]:
+        done, comma, part = incomplete.rpartition(",")
+        given = set(done.split(","))
+        return [
+            f"{done}{comma}{name}"
+            for name in names()
+            if name.startswith(part) and name not in given
+        ]
+
+    return complete
+
+
+def _providers() -> Iterable[str]:
+    from gemmetry.providers.registry import provider_names
+
+    return provider_names()
+
+
+def _baselines() -> Iterable[str]:
+    from gemmetry.providers.base import best_baseline
+
+    return [*_providers(), best_baseline()]
+
+
+def _dtypes() -> Sequence[str]:
+    from gemmetry.domain.operation import DTYPES
+
+    return list(DTYPES)
+
+
+def _kinds() -> Sequence[str]:
+    from gemmetry.domain.operation import OperationKind
+
+    return [*OperationKind, "all"]
+
+
+def _epilogues() -> Sequence[str]:
+    from gemmetry.domain.operation import EpilogueStep
+
+    return ["none", *EpilogueStep]
+
+
+def _presets() -> Sequence[str]:
+    from gemmetry.domain.specs.shapes import PRESETS
+
+    return list(PRESETS)
+
+
+def _columns() -> Sequence[str]:
+    from gemmetry.domain.columns import COLUMNS_BY_NAME
+
+    return ["gemmetry", "summary", "dispatch-profiler", *COLUMNS_BY_NAME]
+
+
+def _fixed(*names: str) -> Callable[[], Sequence[str]]:
+    return lambda: names
+
+
+def complete_names(*names: str) -> Callable[[str], list[str]]:
+    """Completes an option that takes one of `names`."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+_DTYPE_LIST = _list(_dtypes)
+
+COMPLETERS: dict[str, Callable[[str], list[str]]] = {
+    **{key.name: _list(_fixed(*names)) for key in SETTINGS if (names := key.choices or key.names)},
+    "providers": _list(_providers),
+    "baseline": _list(_baselines),
+    "dtypes": _DTYPE_LIST,
+    "precisions": _DTYPE_LIST,
+    "result_dtype": _DTYPE_LIST,
+    "accumulator": _DTYPE_LIST,
+    "operation_kind": _list(_kinds),
+    "layouts": _list(_fixed("tt", "tn", "nt", "nn")),
+    "epilogues": _list(_epilogues),
+    "shapes": _list(_presets),
+    "columns": _list(_columns),
+    "device": _list(_fixed("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan")),
+    "format": _list(_fixed("table", "block", "csv", "md", "none")),
+    "scaling": _list(
+        _fixed("none", "tensor", "row", "vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128")
+    ),
+    "result_layout": _list(_fixed("t", "n")),
+    "verification_providers": _list(_fixed("numpy", "device")),
+}
+"""Key of a spec -> its completion."""
+
+
+def option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
+    """An option of this panel of the help, whose value is completed from `choices`."""
+    completer = complete_names(*choices) if choices else None
+    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)
+
 
 SPEC_PANEL = "Spec files"
 
@@ -168,7 +276,7 @@ def runs_plan(
 
         prepared = prepare(source)
         if dry_run:
-            from gemmetry.cli.dry_run import print_plan
+            from gemmetry.cli.results import print_plan
 
             print_plan(prepared, as_json=json)
             return
@@ -226,3 +334,140 @@ def _check_retired(option: str, value: object) -> None:
             f"{option} {value}: linalg is the only dialect that is generated",
             hint=f"Write {option} linalg, or leave it out.",
         )
+
+
+TRUE = frozenset(("true", "yes", "on", "1"))
+FALSE = frozenset(("false", "no", "off", "0"))
+
+_NEGATIVE_NUMBER = re.compile(r"-\d")
+
+OPTION_ALIASES: dict[str, str] = {
+    f"--{alias.replace('_', '-')}": key.option for key in KEYS.values() for alias in key.aliases
+}
+"""Alias -> the option that it names."""
+
+
+class WorkbenchCommand(PlainHelp, TyperCommand):
+    """A command whose arguments may be written in the old ways."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **rest: Any) -> None:
+        # A docstring's line breaks are those of its source, not of the terminal.
+        paragraphs = (help or "").split("\n\n")
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        super().__init__(name, help=text, **rest)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        has_arguments = any(p.param_type_name == "argument" for p in self.params)
+        options = [p for p in self.params if isinstance(p, TyperOption)]
+        try:
+            given = normalize(args, options, has_arguments, ctx.allow_interspersed_args)
+            return super().parse_args(ctx, list(given))
+        except PARSER_ERROR as error:
+            # The parser does not report the command of an option without its value.
+            error.ctx = getattr(error, "ctx", None) or ctx
+            raise
+
+
+def normalize(
+    arguments: Sequence[str],
+    options: Iterable[TyperOption],
+    has_arguments: bool = False,
+    are_mixed: bool = True,
+) -> Iterator[str]:
+    """`arguments` in the form that the parser of `options` knows.
+
+    `has_arguments`: the command takes positional arguments, so words after an option's value
+    are not gathered into a list. `are_mixed`: options may follow them; otherwise what follows the
+    first is a command's own.
+
+    Raises:
+        RequestError: a flag has a value that is neither true nor false.
+    """
+    named = {name: o for o in options for name in (*o.opts, *o.secondary_opts)}
+    waiting = list(reversed(arguments))
+    while waiting:
+        word = waiting.pop()
+        if word == "--" or not (are_mixed or word.startswith("-")):
+            yield word
+            yield from reversed(waiting)
+            return
+        if not word.startswith("--"):
+            yield word
+            option = named.get(word)
+            if option is not None and not option.is_flag and waiting:
+                yield waiting.pop()
+            continue
+        name, equals, text = word.partition("=")
+        name = canonical_option(name, named)
+        value = text if equals else None
+        option = named.get(name)
+        if option is None:
+            yield f"{name}={value}" if equals else name
+        elif option.is_flag:
+            if value is None and not has_arguments and waiting and _is_truth(waiting[-1]):
+                value = waiting.pop()
+            yield _flag(name, value, option)
+        elif value is None and (bare := _bare(name, option, waiting)):
+            yield f"{name}={bare}"
+        else:
+            yield from _values(name, value, option, waiting, has_arguments)
+
+
+def canonical_option(name: str, known: Mapping[str, object]) -> str:
+    """The option's present name; unknown ones unchanged, for the parser to suggest the nearest."""
+    hyphened = name.replace("_", "-")
+    for candidate in (hyphened, hyphened.lower()):
+        candidate = OPTION_ALIASES.get(candidate, candidate)
+        negated = OPTION_ALIASES.get(candidate.replace("--no-", "--", 1))
+        if candidate in known:
+            return candidate
+        if negated is not None and candidate.startswith("--no-"):
+            return negated.replace("--", "--no-", 1)
+    return name
+
+
+def _bare(name: str, option: TyperOption, waiting: Sequence[str]) -> str:
+    """The value of a spec's option that may be given without one, if it is; "" otherwise."""
+    key = KEYS.get(name.removeprefix("--").replace("-", "_"))
+    has_value = bool(waiting) and not waiting[-1].startswith("-")
+    # Another command may have an option of its own with this name.
+    is_of_spec = key is not None and option.rich_help_panel == key.panel
+    return key.bare if key is not None and is_of_spec and not has_value else ""
+
+
+def _is_truth(word: str) -> bool:
+    return word.lower() in TRUE | FALSE
+
+
+def _flag(name: str, value: str | None, option: TyperOption) -> str:
+    if value is None or value.lower() in TRUE:
+        return name
+    if value.lower() not in FALSE:
+        raise RequestError(
+            f"{name} takes true or false, not {value!r}", hint=f"Write {name}=true or {name}=false."
+        )
+    opposite = option.secondary_opts if name in option.opts else option.opts
+    if not opposite:
+        raise RequestError(f"{name} cannot be turned off", hint=f"Leave {name} out.")
+    return opposite[0]
+
+
+def _values(
+    name: str,
+    value: str | None,
+    option: TyperOption,
+    waiting: list[str],
+    has_arguments: bool,
+) -> Iterator[str]:
+    if value is None:
+        if not waiting:
+            yield name
+            return
+        value = waiting.pop()
+    yield f"{name}={value}"
+    while option.multiple and not has_arguments and waiting and _is_value(waiting[-1]):
+        yield f"{name}={waiting.pop()}"
+
+
+def _is_value(word: str) -> bool:
+    return not word.startswith("-") or _NEGATIVE_NUMBER.match(word) is not None

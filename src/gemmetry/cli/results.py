@@ -1,19 +1,26 @@
-"""Prints and writes the results of an experiment as the options request."""
+"""Prints and writes the results of an experiment as the options request.
+
+``--dry-run``: the contents of a plan.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gemmetry.cli.console import note, print_json, stdout_console
+from gemmetry.cli.console import note, print_json, say, stdout_console
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.settings import LOCAL
 
 if TYPE_CHECKING:
+    from gemmetry.dispatches.profile import Prepared
     from gemmetry.domain.record import ResultSet
-    from gemmetry.specs.model import ProfileSpec
+    from gemmetry.domain.specs.model import ProfileSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +67,10 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         RequestError: unknown suffix or column, or a file to append to that has other columns.
         StorageError: a file cannot be written.
     """
-    from gemmetry.reports.dispatches.records import select_columns
-    from gemmetry.reports.dispatches.writers import check_libraries, suffixes
-    from gemmetry.reports.tables.csv import check_append
-    from gemmetry.reports.tables.files import check_writable
-    from gemmetry.reports.tables.writing import check_suffix
+    from gemmetry.dispatches.records import select_columns
+    from gemmetry.dispatches.writers import check_libraries, suffixes
+    from gemmetry.results.emit import check_suffix, check_writable
+    from gemmetry.results.tables import check_append
 
     select_columns(rendering.columns)
     for path in (*rendering.outputs, *((rendering.html,) if rendering.html else ())):
@@ -82,8 +88,8 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         RequestError: a column does not exist or a library is missing.
         StorageError: a file cannot be written.
     """
-    from gemmetry.reports.dispatches.records import to_json_document
-    from gemmetry.reports.dispatches.writers import with_columns, write
+    from gemmetry.dispatches.records import to_json_document
+    from gemmetry.dispatches.writers import with_columns, write
 
     if rendering.json:
         document = {**to_json_document(result_set), "command": result_set.command}
@@ -113,18 +119,76 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
 def _print(result_set: ResultSet, rendering: Rendering) -> None:
     columns = rendering.columns or None
     if rendering.format == "block":
-        from gemmetry.reports.dispatches.console import format_block
+        from gemmetry.dispatches.records import format_block
 
         typer.echo(format_block(result_set.records))
     elif rendering.format == "csv":
-        from gemmetry.reports.dispatches.writers import to_csv
+        from gemmetry.dispatches.writers import to_csv
 
         typer.echo(to_csv(result_set, columns), nl=False)
     elif rendering.format == "md":
-        from gemmetry.reports.dispatches.writers import to_markdown
+        from gemmetry.dispatches.writers import to_markdown
 
         typer.echo(to_markdown(result_set, columns), nl=False)
     elif rendering.format == "table":
-        from gemmetry.reports.dispatches.console import print_table
+        from gemmetry.dispatches.console import print_table
 
         print_table(result_set, stdout_console(), columns=columns, baseline=rendering.baseline)
+
+
+_SHOWN = 20
+
+
+def print_plan(prepared: Prepared, *, as_json: bool) -> None:
+    """Print the counts of a plan and its first dispatches; nothing is run or written."""
+    from gemmetry.cli.run import warn_of_idle_patterns
+    from gemmetry.engine.catalogue import list_dispatches
+
+    counts: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    operations: Counter[str] = Counter()
+    first: list[str] = []
+    for dispatch in list_dispatches(prepared.plan):
+        lane = (dispatch.provider, dispatch.target.name)
+        counts[lane] += 1
+        operations[dispatch.operation] += 1
+        refused[lane] += bool(dispatch.refusal)
+        if len(first) < _SHOWN:
+            text = f"  unsupported: {dispatch.refusal}" if dispatch.refusal else ""
+            first.append(f"{dispatch.provider}:{dispatch.name}{text}")
+    warn_of_idle_patterns(prepared)
+    total = sum(counts.values())
+    if as_json:
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "plan_hash": prepared.plan.hash,
+            "experiment": str(prepared.experiment),
+            "dispatches": total,
+            "operations": len(operations),
+            "providers": [
+                {"provider": provider, "target": target, "dispatches": count,
+                 "unsupported": refused[provider, target]}
+                for (provider, target), count in counts.items()
+            ],
+            "plan": prepared.plan.document,
+        }  # fmt: skip
+        print_json(document)
+        return
+    dispatches = "dispatch" if total == 1 else "dispatches"
+    kinds = "operation" if len(operations) == 1 else "operations"
+    say(f"{total} {dispatches} of {len(operations)} {kinds} would run:")
+    for (provider, target), count in counts.items():
+        missing = refused[provider, target]
+        text = f" ({missing} unsupported)" if missing else ""
+        say(f"  {provider} on {target}: {count}{text}")
+    executor = prepared.plan.settings.executor
+    if executor != LOCAL:
+        say(
+            f"  The agents of the executor {executor} decide whether they have the devices and "
+            "libraries for this."
+        )
+    for line in first:
+        say(f"    {line}")
+    if total > len(first):
+        say(f"    ... and {total - len(first)} more")
+    say(f"experiment: {prepared.experiment}")

@@ -8,17 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from gemmetry.domain.errors import GemmetryError, RequestError
+from gemmetry.domain.opening import open_decompressed
+from gemmetry.formats.counters.amd import (
+    read_rocprof_compute,
+    read_rocprofv3_file,
+    read_rocprofv3_folder,
+)
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.ncu.export import read_by_export
-from gemmetry.formats.counters.ncu.installation import report_library
-from gemmetry.formats.counters.ncu.pages import read_ncu_csv
-from gemmetry.formats.counters.ncu.report import MAGIC, read_ncu_rep
-from gemmetry.formats.counters.rocprof_compute import read_rocprof_compute
-from gemmetry.formats.counters.rocprofv3 import read_rocprofv3_file, read_rocprofv3_folder
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.counters.ncu_pages import read_ncu_csv
+from gemmetry.formats.counters.ncu_report import MAGIC, read_by_export, read_ncu_rep, report_library
 from gemmetry.formats.readers import TraceFormat
 from gemmetry.formats.sniffing import format_of
-from gemmetry.hardware.profilers import tool_path
+from gemmetry.hardware.doctor import tool_path
 
 _PRINTED = re.compile(rb"^ +Section: .+\r?\n(?:.+\n)? +Metric Name +Metric Unit", re.MULTILINE)
 _PRINTED_HINT = (

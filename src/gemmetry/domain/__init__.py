@@ -1,4 +1,4 @@
 """The nouns of gemmetry as frozen dataclasses; operation names and their inverse.
 
-Start at ``operation.py``, then ``contracts.py``.
+Start at ``operation.py``, then ``dispatch.py``.
 """

@@ -13,9 +13,9 @@ from operator import attrgetter
 from typing import Any
 
 from gemmetry.domain import units
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record
 from gemmetry.domain.tables import Column, ColumnType, Direction
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target
 from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.target import Target
 
 Buffer: TypeAlias = Any
 HostArray: TypeAlias = Any
@@ -141,7 +140,7 @@ class DigestingDevice(Protocol):
 @runtime_checkable
 class EditableDevice(Protocol):
     """A device that can write to parts of a buffer, ordered with its launches. For other devices,
-    whole buffers are written instead (:mod:`gemmetry.numerics.editing`)."""
+    whole buffers are written instead (:mod:`gemmetry.numerics.inputs`)."""
 
     def prepared_edit(
         self, buffer: Buffer, index: tuple[slice, ...], array: HostArray

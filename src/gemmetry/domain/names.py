@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gemmetry.domain.block_scaling import SCALE_FORMATS
-from gemmetry.domain.dtypes import DTYPES, DType
 from gemmetry.domain.errors import NameSyntaxError, RequestError
 from gemmetry.domain.operation import (
+    DTYPES,
+    SCALE_FORMATS,
     Conv2dShape,
+    DType,
     EpilogueStep,
     Layout,
     MatmulShape,
@@ -23,9 +24,6 @@ from gemmetry.domain.operation import (
     check_shape,
     parse_scaling,
 )
-from gemmetry.domain.operation import operation_name as operation_name
-from gemmetry.domain.operation import operation_namer as operation_namer
-from gemmetry.domain.operation import print_number as print_number
 
 _DTYPE_PATTERN = "|".join(sorted(DTYPES, key=len, reverse=True))
 _OPERAND = re.compile(rf"({_DTYPE_PATTERN})(nhwc|hwcf|t|n)")

@@ -1,5 +1,8 @@
 """Stored results: the record of a dispatch, which is the one row that store, reports and the JSON
-contract share; the environment it was measured in; and the set of an experiment's records."""
+contract share; the environment it was measured in; and the set of an experiment's records.
+
+Events that the engine sends to its listeners (progress bars, logs, tests) during a run.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.units import format_ns
 
 
@@ -432,3 +435,54 @@ class ResultSet:
     def created_second(self) -> str:
         """`created` for readers: its fraction of a second only distinguishes experiments."""
         return re.sub(r"\.\d+", "", self.created)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """The plan is stored: `total` dispatches, of which `kept` are done from an earlier run."""
+
+    total: int
+    kept: int
+    samples_kept: int
+    experiment: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """`done` of `total` dispatches of the current batch have completed `stage`."""
+
+    stage: Stage
+    done: int
+    total: int
+    current: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The run begins something that may take long; `text` says what: ``verifying torch:matmul_…``.
+    It ends with the next event."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchFinished:
+    """A dispatch has its outcome; the record is durable when this is sent."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to display; `level` is info or warning."""
+
+    text: str
+    level: str = "info"
+
+
+Event: TypeAlias = PlanReady | StageProgress | Doing | DispatchFinished | Message
+Listener: TypeAlias = Callable[[Event], None]
+
+
+def ignore_events(_event: Event) -> None:
+    """A listener for callers that need no progress reports."""

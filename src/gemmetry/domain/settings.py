@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from gemmetry.domain.errors import alternatives
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.errors import Stage, alternatives
 
 LOCAL = "local"
 """The executor that runs workers on this machine, without agents."""

@@ -1,5 +1,6 @@
 """Formats SI values for display, and parses quantities that users type. Stored values stay in SI
-units."""
+units.
+"""
 
 from __future__ import annotations
 

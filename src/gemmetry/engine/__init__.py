@@ -1,9 +1,9 @@
 """Plan -> isolated workers -> journal -> resume.
 
 ``session.py`` is an overview of a run, and ``jobs.py`` defines what it does with each dispatch.
-``device/session.py`` processes the dispatches of one device in ``workers/process.py``, which an
-executor (``workers/executor.py``) starts. ``workers/main.py`` and ``dispatches/bench.py`` run
-inside the workers, and ``workers/protocol.py`` defines the messages between them.
+``device.py`` processes the dispatches of one device in ``workers/process.py``, which an executor
+(``workers/local.py``) starts. ``workers/main.py`` and ``bench.py`` run inside the workers, and
+``workers/protocol.py`` defines the messages between them.
 
 The functions load when they are first used, so that a worker imports only what it needs.
 """
@@ -14,12 +14,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gemmetry.engine.session import run
+    from gemmetry.engine.session import RunSummary, run
     from gemmetry.engine.stages import compile_plan, generate, trace_plan
-    from gemmetry.engine.summary import RunSummary
+
 
 _EXPORTS = {
-    "RunSummary": "gemmetry.engine.summary",
+    "RunSummary": "gemmetry.engine.session",
     "compile_plan": "gemmetry.engine.stages",
     "generate": "gemmetry.engine.stages",
     "run": "gemmetry.engine.session",

@@ -5,24 +5,45 @@ one lane, of one large operation or of several small ones, because a provider ma
 starting its compiler. After a crash, the rest of a batch is halved until the culprit is isolated.
 After a deadline, the rest is compiled one by one, so that a configuration that hangs is awaited
 only twice. Either way only the culprit's own row fails.
+
+Which small shapes verification will build, so that they are compiled before it needs them.
+
+Compiles what a device is to measure next, and ends what does not compile.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from gemmetry.domain.errors import DeviceLostError
-from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.engine.dispatches.candidate import Candidate
+from gemmetry.domain.contracts import Provider
+from gemmetry.domain.dispatch import Target
+from gemmetry.domain.errors import DeviceLostError, Outcome, Stage
+from gemmetry.domain.operation import Operation, operation_name
+from gemmetry.domain.record import Record, StageProgress
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine.bench import shapes_of, stages_of
+from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.jobs import Job
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.planning import LaneProvider
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import Answered, Compile, CompileDone
-from gemmetry.engine.workers.replies import out_of_turn
+from gemmetry.engine.workers.protocol import Answered, Compile, CompileDone, out_of_turn
+from gemmetry.verification.checks.contents import contents_sizes
+from gemmetry.verification.checks.shapes import long_sizes
+from gemmetry.verification.context import (
+    DEFAULT_TILE,
+    Companions,
+    covering_operations,
+    rounded_options,
+    tail_operations,
+    whole_tile,
+)
 
 MAX_BATCH = 24
 """The most dispatches compiled in one request. That many amortise a compiler's start: on two cores,
@@ -172,3 +193,165 @@ def collect(futures: Sequence[Future[list[Failed]]]) -> list[Failed]:
 
 
 _NO_ANSWER = Ending(Outcome.CRASH, "the provider's compile method returned no result for it")
+
+
+class CompanionsAhead:
+    """Lists the shapes with which level standard tests a configuration, once for each.
+
+    They are compiled in parallel while the first dispatches are built and verified; a shape that is
+    not ready, or that does not compile, is built where it is tested.
+    """
+
+    def __init__(self, providers: Mapping[int, Provider], settings: RunSettings) -> None:
+        """`providers`: by the number of their lanes."""
+        self._providers = providers
+        self._is_needed = settings.verify and settings.verification_level != "quick"
+        self._seed, self._level = settings.seed, settings.verification_level
+        self._known: set[tuple[object, ...]] = set()
+        self._number = 0
+
+    def of(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The shapes that verifying `candidates` needs, other than for earlier ones, as candidates
+        whose numbers are those of no dispatch."""
+        found: list[Candidate] = []
+        for candidate in candidates if self._is_needed else ():
+            lane, configuration = candidate.lane, candidate.configuration
+            provider = self._providers[lane.id]
+            key = (
+                lane.id, configuration.name, candidate.operation.signature, configuration.tile,
+            )  # fmt: skip
+            if key in self._known or not provider.rebuilds_quickly:
+                continue
+            self._known.add(key)
+            for operation in _shapes(candidate, provider, self._seed, self._level):
+                self._number -= 1
+                own = provider.parse_configuration(configuration.name, operation, lane.target)
+                if own is not None:
+                    name = operation_name(operation)
+                    found.append(Candidate(self._number, lane, operation, name, own))
+        return found
+
+
+def _shapes(candidate: Candidate, provider: Provider, seed: int, level: str) -> Iterator[Operation]:
+    operation, configuration = candidate.operation, candidate.configuration
+    companions = Companions(
+        lambda _: None,
+        configuration.tile,
+        stages_of(configuration),
+        most_shapes=shapes_of(provider, operation, candidate.lane.target, level),
+    )
+    whole = whole_tile(operation, companions)
+    choices = chain(
+        () if whole is None else ((whole,),),
+        tail_operations(operation, companions, thorough=False),
+        (
+            rounded_options(operation, sizes)
+            for sizes in long_sizes(configuration.tile or DEFAULT_TILE)
+        ),
+        (
+            rounded_options(operation, sizes, as_batch=True)
+            for sizes in chain(*contents_sizes(companions, seed))
+        ),
+        covering_operations(operation, companions, seed),
+    )
+    listed = set()
+    for options in choices:
+        supported = [
+            one for one in options if provider.supports(one, candidate.lane.target) is None
+        ]
+        if supported and supported[0] not in listed:
+            listed.add(supported[0])
+            yield supported[0]
+
+
+class CompilingAhead:
+    """Hands candidates to a compile pool, and records what becomes of them there."""
+
+    def __init__(
+        self,
+        job: Job,
+        lanes: Mapping[int, LaneProvider],
+        journal: Journal,
+        records: RecordMaker,
+    ) -> None:
+        """`lanes` by their numbers."""
+        self._job = job
+        self._lanes = lanes
+        self._journal = journal
+        self._records = records
+        self._companions = CompanionsAhead(
+            {key: item.provider for key, item in lanes.items()}, job.settings
+        )
+
+    def chunks(
+        self, chunks: Iterable[list[Candidate]], target: Target, pool: CompilePool
+    ) -> Iterator[list[Candidate]]:
+        """Yield those of each chunk that are ready to be built.
+
+        On a GPU the next chunk compiles while one is measured; on a CPU that would disturb the
+        measurement. If nothing is run, the pool also continues without a pause at the end of a
+        chunk.
+        """
+        waiting: tuple[list[Candidate], list[Future[list[Failed]]]] | None = None
+        for chunk in chunks:
+            started = (chunk, self.start(chunk, pool))
+            if self._job.uses_device and not target.is_gpu:
+                yield self.ready(*started)
+                continue
+            if self._job.uses_device and target.index is not None:
+                self.start_companions(chunk, pool)
+            if waiting is not None:
+                yield self.ready(*waiting)
+            waiting = started
+        if waiting is not None:
+            yield self.ready(*waiting)
+
+    def start_companions(self, chunk: Sequence[Candidate], pool: CompilePool) -> None:
+        """Start compiling what the verification of `chunk` builds in addition."""
+        ahead = filter(self.compiles, chunk)
+        pool.submit(self._companions.of(ahead), lambda _count, _current: None)
+
+    def start(self, chunk: Sequence[Candidate], pool: CompilePool) -> list[Future[list[Failed]]]:
+        """Start compiling those of `chunk` that are compiled ahead."""
+        wanted = [c for c in chunk if not self._job.uses_device or self.compiles(c)]
+        done = 0
+
+        def progress(count: int, current: str) -> None:
+            nonlocal done
+            done += count
+            self._journal.publish(StageProgress(Stage.COMPILE, done, len(wanted), current))
+
+        return pool.submit(wanted, progress)
+
+    def ready(
+        self, chunk: Sequence[Candidate], futures: Sequence[Future[list[Failed]]]
+    ) -> list[Candidate]:
+        """Wait for a chunk's compilers. Returns the candidates to build."""
+        failed = {item.candidate.id: item for item in collect(futures)}
+        records = {
+            key: self._records.ended(item.candidate, item.ending) for key, item in failed.items()
+        }
+        ready: list[Candidate] = []
+        for candidate in chunk:
+            if candidate.id in failed:
+                continue
+            if not self._job.uses_device or candidate.lane.target.index is None:
+                records[candidate.id] = self._compile_only_record(candidate)
+            else:
+                ready.append(candidate)
+        self._journal.finish(records)
+        return ready
+
+    def _compile_only_record(self, candidate: Candidate) -> Record:
+        target = candidate.lane.target
+        if target.index is None and not self.compiles(candidate):
+            reason = (
+                f"{candidate.lane.provider} compiles nothing for {target.name} without the device"
+            )
+            return self._records.ended(candidate, Ending(Outcome.UNSUPPORTED, reason))
+        return self._records.done(candidate, None)
+
+    def compiles(self, candidate: Candidate) -> bool:
+        """Whether the candidate's provider compiles ahead."""
+        lane = candidate.lane
+        return self._lanes[lane.id].provider.compiles_ahead(lane.target)

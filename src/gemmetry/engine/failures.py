@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gemmetry.domain import errors
-from gemmetry.domain.errors import GemmetryError
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.errors import GemmetryError, Outcome, Stage
 from gemmetry.engine.workers.protocol import Failure
 
 TAIL_BYTES = 4000

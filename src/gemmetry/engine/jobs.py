@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from gemmetry.domain.events import Listener
-from gemmetry.domain.outcome import Stage
-from gemmetry.domain.record import Record, TraceFacts
+from gemmetry.domain.dispatch import Target
+from gemmetry.domain.errors import Stage
+from gemmetry.domain.record import Listener, Record, TraceFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target
 
-if TYPE_CHECKING:  # Workers import this module, without what only the parent needs.
+if TYPE_CHECKING:
     from gemmetry.domain.contracts import Executable, HostArray
     from gemmetry.domain.dispatch import Dispatch
     from gemmetry.domain.operation import Operation
-    from gemmetry.engine.device.grouping import Budget
-    from gemmetry.engine.dispatches.candidate import Candidate
+    from gemmetry.engine.candidates import Candidate
+    from gemmetry.engine.device import Budget
+    from gemmetry.engine.store.experiment import Experiment
     from gemmetry.engine.workers.protocol import Opened, WireDispatch
     from gemmetry.measurement.sampler import Sampler
-    from gemmetry.store.experiment import Experiment
+
 
 Lacking = Callable[[int, Record], bool]
 """Whether a finished dispatch, given by its number in the plan and its record, lacks results that
@@ -109,7 +109,7 @@ class Job:
 
     def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
         """`candidates` in groups that are open at the same time."""
-        from gemmetry.engine.device.grouping import groups
+        from gemmetry.engine.device import groups
 
         return groups(candidates, budget)
 
@@ -199,7 +199,7 @@ class Measuring(Job):
         """Dispatches measured in the environment of this run that need more samples."""
         if not other_amounts:
             return None
-        from gemmetry.engine.dispatches.candidate import restored
+        from gemmetry.engine.candidates import restored
         from gemmetry.measurement.stopping import StopPolicy
 
         targets = {lane.place[:2]: lane.target for lane in store.lanes()}
@@ -225,7 +225,7 @@ class Measuring(Job):
 def job_of(settings: RunSettings) -> Job:
     """The job that the settings of a plan describe."""
     if settings.trace is not None:
-        from gemmetry.engine.recording.job import Recording
+        from gemmetry.engine.recording import Recording
 
         return Recording(settings, settings.trace)
     if settings.measure:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gemmetry.domain.errors import NameSyntaxError
-from gemmetry.domain.names import operation_name, split_dispatch_name
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.errors import NameSyntaxError, Stage
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import operation_name
 from gemmetry.domain.settings import Effect, Form, Key, RunSettings, TraceSchedule
-from gemmetry.specs.keys import SETTINGS
-from gemmetry.store.rows import Lane
+from gemmetry.domain.specs.keys import SETTINGS
+from gemmetry.engine.store.rows import Lane
 
 _DEFAULTS = RunSettings()
 

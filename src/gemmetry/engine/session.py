@@ -1,44 +1,105 @@
-"""A run: plan -> journal -> compile pool and device sessions -> summary."""
+"""The summary of a run.
+
+A run: plan -> journal -> compile pool and device sessions -> summary.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gemmetry.domain.dispatch import Plan
-from gemmetry.domain.errors import listed
-from gemmetry.domain.events import (
-    DispatchFinished,
-    Listener,
-    PlanReady,
-    ignore_events,
-)
-from gemmetry.domain.record import Environment
+from gemmetry.domain.dispatch import Plan, TargetKind
+from gemmetry.domain.errors import EnvironmentFailure, Outcome, listed
+from gemmetry.domain.files import remove
+from gemmetry.domain.record import DispatchFinished, Environment, Listener, PlanReady, ignore_events
 from gemmetry.domain.settings import LOCAL
-from gemmetry.domain.target import TargetKind
 from gemmetry.engine.agents.starting import check_settings
-from gemmetry.engine.dispatches.candidate import RecordMaker
-from gemmetry.engine.dispatches.evidence_folders import FAILURES
-from gemmetry.engine.growth import obstacles, wanted_again, with_known_configurations
+from gemmetry.engine.candidates import RecordMaker
 from gemmetry.engine.jobs import Job, job_of
-from gemmetry.engine.journal import Journal
-from gemmetry.engine.planning import LaneProvider, enumerate_plan, make_lanes
-from gemmetry.engine.slots.agents import plan_for_agents
-from gemmetry.engine.slots.local import serving_devices
-from gemmetry.engine.slots.serving import Serving
-from gemmetry.engine.summary import RunSummary, summarize_run
+from gemmetry.engine.journal import FAILURES, Journal
+from gemmetry.engine.planning import (
+    LaneProvider,
+    enumerate_plan,
+    make_lanes,
+    obstacles,
+    wanted_again,
+    with_known_configurations,
+)
+from gemmetry.engine.serving import Serving
+from gemmetry.engine.slots import plan_for_agents, serving_devices
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.rows import Lane, PlanBatch
+from gemmetry.engine.store.schema import os_failure
+from gemmetry.engine.workers.local import thread_variables
 from gemmetry.engine.workers.process import WorkerContext
-from gemmetry.engine.workers.variables import thread_variables
-from gemmetry.formats.files import remove
 from gemmetry.hardware.bandwidth import measure_host_bandwidth
-from gemmetry.hardware.environment import capture_environment
+from gemmetry.hardware.detect import capture_environment
 from gemmetry.providers.registry import load_provider
-from gemmetry.store.experiment import Experiment
-from gemmetry.store.rows import Lane, PlanBatch
-from gemmetry.store.schema import os_failure
+
+_LEFT_OUT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Counts over the whole experiment, including earlier runs."""
+
+    experiment: Path
+    total: int
+    """The dispatches of the plan."""
+    kept: int = 0
+    """The dispatches that were done before this run."""
+    samples_kept: int = 0
+    outcomes: Mapping[Outcome, int] = field(default_factory=dict)
+    operations_without_ok: int = 0
+    """The operations of which no dispatch is ok."""
+    failure: str = ""
+    """Why the run ended before its plan did; the same command resumes it."""
+
+    @property
+    def finished(self) -> int:
+        """The dispatches with an outcome."""
+        return sum(self.outcomes.values())
+
+    @property
+    def exit_status(self) -> int:
+        """0: done. 1: something was wrong, crashed, timed out or ran out of memory, or an operation
+        has no ok dispatch. 3: the environment failed. (2, an invalid request, is raised; 130, an
+        interrupt, is KeyboardInterrupt.)"""
+        if self.failure:
+            return EnvironmentFailure.exit_status
+        failed = any(outcome.is_failure and count for outcome, count in self.outcomes.items())
+        return 1 if failed or self.operations_without_ok else 0
+
+
+def summarize_run(
+    experiment: Experiment,
+    *,
+    kept: int,
+    samples_kept: int,
+    failure: str = "",
+    may_leave_out: bool = False,
+) -> RunSummary:
+    """Count the results in the journal.
+
+    `may_leave_out`: operations that the device does not support are no failure, as long as others
+        are ok.
+    """
+    outcomes = {Outcome(name): count for name, count in experiment.outcome_counts().items()}
+    leaves_out = may_leave_out and Outcome.OK in outcomes
+    return RunSummary(
+        experiment=experiment.path,
+        total=experiment.total(),
+        kept=kept,
+        samples_kept=samples_kept,
+        outcomes=outcomes,
+        operations_without_ok=experiment.operations_without_ok(_LEFT_OUT if leaves_out else ()),
+        failure=failure,
+    )
+
 
 TEMPORARY = "temporary"
 """The folder in the experiment for files that last as long as a worker."""
@@ -69,7 +130,7 @@ def run(
     """
     check_settings(plan.settings)
     if counters is not None:
-        from gemmetry.engine.dispatches.counting import check_counters
+        from gemmetry.engine.counting import check_counters
 
         check_counters(plan)
     job = job_of(plan.settings)
@@ -140,7 +201,7 @@ def run(
 def _count(
     counters: str, context: WorkerContext, journal: Journal, lanes: Sequence[LaneProvider]
 ) -> str:
-    from gemmetry.engine.dispatches.counting import Counting
+    from gemmetry.engine.counting import Counting
 
     return Counting(counters, context, journal, {item.lane.id: item for item in lanes}).work()
 

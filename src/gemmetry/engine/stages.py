@@ -9,17 +9,14 @@ from pathlib import Path
 
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch, Plan
-from gemmetry.domain.errors import DispatchError
-from gemmetry.domain.events import Listener, Message, StageProgress, ignore_events
-from gemmetry.domain.outcome import Stage
-from gemmetry.domain.record import Record
+from gemmetry.domain.errors import DispatchError, Stage
+from gemmetry.domain.record import Listener, Message, Record, StageProgress, ignore_events
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.engine.dispatches.candidate import RecordMaker
-from gemmetry.engine.dispatches.candidates import Resolver
-from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.domain.specs.generated import Generated, add_generated
+from gemmetry.engine.candidates import RecordMaker
+from gemmetry.engine.planning import Resolver, enumerate_plan, make_lanes
+from gemmetry.engine.store.rows import PlannedDispatch
 from gemmetry.providers.registry import load_provider
-from gemmetry.specs.generated import Generated, add_generated
-from gemmetry.store.rows import PlannedDispatch
 
 
 def compile_plan(plan: Plan) -> Plan:

@@ -3,18 +3,46 @@
 Every reader of traces returns one :class:`TraceRows`. Times count from ``base_ns``; repeated texts
 (kernel names, operator names) are stored once and referenced by index; -1 means that the file does
 not specify the value.
+
+Columns mapped from a file instead of held in memory: only the columns in use take memory.
+
+Stores rows that arrive in pieces: in memory while there are few, beyond that in a temporary
+file.
+
+Finds the calls and operators of a trace that led to work on GPUs.
+
+Converts decimal microseconds, as written in trace files, to whole nanoseconds without rounding.
+
+Times in current traces are near 4.4e12 µs with three decimals: more digits than a float64 holds
+(2⁴² µs have a spacing of 0.001 µs), so the decimal digits themselves are parsed.
+
+Removes impossible values from rows, so that figures computed from the rest are correct.
+
+Readers accept every number that fits a column. In addition, sums and differences of times must fit
+64 bits, a number of ranks must not exhaust memory when ranks are counted, and texts must be
+encodable.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
-from collections.abc import Sequence
+import mmap
+import re
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from enum import IntEnum, StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Raw
+
+from gemmetry.domain.files import encodable, short_name
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Int8: TypeAlias = npt.NDArray[np.int8]
@@ -256,3 +284,410 @@ def concatenate(kind: type[Rows], parts: Sequence[Rows]) -> Rows:
         empty = np.zeros((0, *width), _DTYPES[str(column.type)])
         columns[name] = np.concatenate([empty, *(getattr(part, name) for part in parts)])
     return kind(**columns)
+
+
+KEPT_MAPPED_BYTES = 64 << 20
+"""Least size of columns in files for which releasing memory is worth the time."""
+
+_ALIGNMENT = 64
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def mapped(kind: type[Rows], rows: int, pieces: Iterable[Rows]) -> Rows:
+    """The rows of all `pieces`, read-only, in a temporary file that is deleted with them.
+
+    Args:
+        rows: total number of rows, at least 1.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import tempfile
+
+    layout: dict[str, tuple[int, Array]] = {}
+    begin = 0
+    with tempfile.TemporaryFile() as file:
+        for piece in pieces:
+            columns: dict[str, Array] = {
+                column.name: getattr(piece, column.name) for column in dataclasses.fields(kind)
+            }
+            layout = layout or _layout(columns, rows)
+            for name, array in columns.items():
+                offset, one_row = layout[name]
+                file.seek(offset + begin * one_row.nbytes)
+                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            begin += len(array)
+        file.flush()
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    found: dict[str, Any] = {
+        name: np.frombuffer(content, one_row.dtype, rows * one_row.size, offset).reshape(
+            rows, *one_row.shape
+        )
+        for name, (offset, one_row) in layout.items()
+    }
+    return kind(**found)
+
+
+def _layout(columns: dict[str, Array], rows: int) -> dict[str, tuple[int, Array]]:
+    """Where each column begins, and the size of a row of it."""
+    found = {}
+    offset = 0
+    for name, array in columns.items():
+        one_row = np.empty(array.shape[1:], array.dtype)
+        found[name] = (offset, one_row)
+        offset += rows * one_row.nbytes
+        offset += -offset % _ALIGNMENT
+    return found
+
+
+def let_go(rows: TraceRows) -> None:
+    """Release the memory of columns mapped from files, until they are accessed again, and other
+    freed memory. Called between two steps of the work, so that a step does not hold the memory that
+    the previous one needed. Does nothing for small files."""
+    files = _files(rows)
+    if sum(map(len, files)) < KEPT_MAPPED_BYTES:
+        return
+    for content in files:
+        content.madvise(mmap.MADV_DONTNEED)
+    # glibc keeps arrays of up to 32 MB for later use.
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _files(rows: TraceRows) -> set[mmap.mmap]:
+    found = set()
+    for table in (rows.gpu, rows.calls, rows.operators, rows.annotations):
+        for column in dataclasses.fields(table):
+            holder = getattr(table, column.name)
+            while isinstance(holder, np.ndarray):
+                holder = holder.base
+            if isinstance(holder, memoryview):
+                holder = holder.obj
+            if isinstance(holder, mmap.mmap):
+                found.add(holder)
+    return found
+
+
+SPOOLED_BYTES = 16 << 20
+"""Bytes of a table's rows that are kept in memory before they are written to a temporary file."""
+
+
+class Spool(Generic[Rows]):
+    """Rows of one kind, in the order in which they were added."""
+
+    def __init__(self, kind: type[Rows], *, most_bytes: int = SPOOLED_BYTES) -> None:
+        self._kind: type[Any] = kind
+        self._most_bytes = most_bytes
+        self._parts: list[Rows] = []
+        self._part_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._written: list[list[tuple[str, np.dtype[Any], tuple[int, ...]]]] = []
+        self.bytes = self.rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Add one piece.
+
+        Raises:
+            OSError: the temporary file cannot be written.
+        """
+        size = sum(getattr(rows, c.name).nbytes for c in dataclasses.fields(self._kind))
+        self.rows += len(getattr(rows, dataclasses.fields(self._kind)[0].name))
+        self._parts.append(rows)
+        self._part_bytes += size
+        self.bytes += size
+        if self._part_bytes > self._most_bytes:
+            self._spill()
+
+    def pieces(self) -> Iterator[Rows]:
+        """The rows, piece by piece."""
+        if self._file is not None:
+            self._file.seek(0)
+            for columns in self._written:
+                yield self._kind(**{name: self._read(dtype, s) for name, dtype, s in columns})
+        yield from self._parts
+
+    def all(self, wanted: Sequence[Bools] | None = None) -> Rows:
+        """All rows, or those that are `wanted` (one array per piece). Rows in a temporary file are
+        not read into memory: their columns are read-only and mapped from a file.
+
+        Raises:
+            OSError: the temporary file cannot be written.
+        """
+        pieces: Iterator[Rows] = self.pieces()
+        rows = self.rows
+        if wanted is not None:
+            pieces = map(chosen, pieces, wanted)
+            rows = sum(int(part.sum()) for part in wanted)
+        is_small = self._file is None or not rows
+        found: Rows = (
+            concatenate(self._kind, list(pieces)) if is_small else mapped(self._kind, rows, pieces)
+        )
+        return found
+
+    def _read(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+        assert self._file is not None
+        array = np.empty(shape, dtype)
+        self._file.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
+        return array
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when this object goes
+            weakref.finalize(self, self._file.close)
+        self._file.seek(0, 2)
+        merged = concatenate(self._kind, self._parts)
+        self._parts, self._part_bytes = [], 0
+        columns = []
+        for column in dataclasses.fields(self._kind):
+            array = getattr(merged, column.name)
+            columns.append((column.name, array.dtype, array.shape))
+            self._file.write(array.reshape(-1).view(np.uint8).data)
+        self._written.append(columns)
+
+
+KEPT_BYTES = 128 << 20
+"""Number of calls and operators up to which all are kept: about 2.5 million rows, as in a 4 GB
+file. Beyond it, only those that led to work on a GPU are kept."""
+
+
+_LAUNCH = re.compile(r"Launch(?!Host|Attr|Config)")
+"""Names of CUDA, HIP and their drivers: ``cudaLaunchKernel``, ``hipExtModuleLaunchKernel``,
+``cudaGraphLaunch`` ..."""
+
+
+def host_rows(
+    gpu: GpuRows, calls: Spool[CallRows], operators: Spool[OperatorRows], names: Sequence[str] = ()
+) -> tuple[CallRows, OperatorRows, int]:
+    """The calls and operators to keep: all unless there are too many, else those that led to work
+    on a GPU.
+
+    Args:
+        gpu: all work on GPUs; where there is none, everything is kept.
+        calls: all calls.
+        operators: all operators.
+        names: of calls: launches are kept although their work may not be in the file.
+
+    Returns:
+        Calls, operators, and how many rows of both kinds were left out.
+    """
+    if calls.bytes + operators.bytes <= KEPT_BYTES or len(gpu.start_ns) == 0:
+        return calls.all(), operators.all(), 0
+    kept_calls, some = _launching(gpu, calls, np.array([is_launch(name) for name in names], bool))
+    wanted_ids = np.unique(np.concatenate([gpu.external_id, kept_calls.external_id]))
+    kept_operators, more = _enclosing(kept_calls, operators, wanted_ids[wanted_ids > 0])
+    return kept_calls, kept_operators, some + more
+
+
+def is_launch(name: str) -> bool:
+    """Whether a call of this name launches kernels or a graph."""
+    return _LAUNCH.search(name) is not None
+
+
+def _launching(gpu: GpuRows, calls: Spool[CallRows], launches: Bools) -> tuple[CallRows, int]:
+    launched = np.unique(gpu.correlation)
+    launched = launched[launched != MISSING]
+    wanted = []
+    for piece in calls.pieces():
+        wanted.append(among(piece.correlation, launched))
+        if len(launches):
+            wanted[-1] |= launches[piece.name]
+    kept = calls.all(wanted)
+    return kept, calls.rows - len(kept.start_ns)
+
+
+def _enclosing(
+    calls: CallRows, operators: Spool[OperatorRows], wanted_ids: Int64
+) -> tuple[OperatorRows, int]:
+    """The operators linked to a call by time or by number, collectives, and the forward operators
+    of backward operators that are kept."""
+    starts = {
+        int(thread): np.sort(calls.start_ns[calls.thread == thread])
+        for thread in np.unique(calls.thread)
+    }
+    masks: list[Bools] = []
+    sequences = np.zeros(0, np.int64)
+    for piece in operators.pieces():
+        wanted = (piece.collective >= 0) | among(piece.external_id, wanted_ids)
+        for thread, start in starts.items():
+            here = np.flatnonzero((piece.thread == thread) & ~wanted)
+            begin = piece.start_ns[here]
+            end = begin + piece.duration_ns[here]
+            before, after = np.searchsorted(start, begin), np.searchsorted(start, end, "right")
+            wanted[here] = before < after
+        masks.append(wanted)
+        sequences = np.union1d(sequences, piece.sequence[wanted])
+    sequences = sequences[sequences >= 0]
+    for piece, wanted in zip(operators.pieces(), masks, strict=True):
+        wanted |= among(piece.sequence, sequences)
+    kept = operators.all(masks)
+    return kept, operators.rows - len(kept.start_ns)
+
+
+def among(values: Int64, sorted_set: Int64) -> Bools:
+    """``np.isin`` with a sorted right-hand side, without importing numpy's masked arrays."""
+    if not len(sorted_set):
+        return np.zeros(len(values), bool)
+    place = np.minimum(np.searchsorted(sorted_set, values), len(sorted_set) - 1)
+    found: Bools = sorted_set[place] == values
+    return found
+
+
+EXACT_US = 2.0**42
+"""Below it, neighbouring float64 numbers are at most 2⁻¹¹ µs apart, so that the nearest one to a
+decimal with three places is within 0.25 ns of it and rounds to the right nanosecond."""
+
+LARGEST_NS = 2**62
+"""Times beyond this (146 years) are treated as damage; sums of two still fit 64 bits."""
+
+_POINT, _SPACE = b". "
+_MOST_DIGITS = 15
+_UP_TO_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,13}(?:\.\d{1,3})? )*")
+_WHOLE = re.compile(rb"(?:-?\d{1,15} )*")
+
+
+def texts(raws: Sequence[Raw]) -> list[bytes]:
+    """Convert each to ``bytes``, all at once, which is several times faster."""
+    found = b"\0".join(raws).split(b"\0")
+    return found if len(found) == len(raws) else [bytes(raw) for raw in raws]
+
+
+def nanoseconds(raws: Sequence[Raw | bytes]) -> tuple[Int64, list[int]]:
+    """Convert JSON numbers from µs to ns. Also returns the indices of those that are not times,
+    whose ns are 0.
+
+    Args:
+        raws: as written in the file; an empty text is not a time. Quoted numbers are accepted.
+    """
+    joined = b" ".join(raws) + b" "
+    if _have_three_decimals(joined, len(raws)):
+        return np.fromstring(joined.replace(b".", b""), np.int64, sep=" "), []
+    if raws and _WHOLE.fullmatch(joined):
+        return np.fromstring(joined, np.int64, sep=" ") * 1000, []
+    if raws and _UP_TO_THREE_DECIMALS.fullmatch(joined):
+        microseconds = np.fromstring(joined, np.float64, sep=" ")
+        if np.abs(microseconds).max() < EXACT_US:
+            return np.rint(microseconds * 1000).astype(np.int64), []
+    values = np.zeros(len(raws), np.int64)
+    bad = []
+    for index, text in enumerate(raws):
+        found = _one(bytes(text))
+        if found is None:
+            bad.append(index)
+        else:
+            values[index] = found
+    return values, bad
+
+
+def _have_three_decimals(joined: bytes, count: int) -> bool:
+    """Whether all numbers have 1 to 15 digits, a point and three decimals, and are not negative;
+    five times faster than a regular expression."""
+    if joined.translate(None, b"0123456789. ") or not count:
+        return False
+    characters = np.frombuffer(joined, np.uint8)
+    points, ends = np.flatnonzero(characters == _POINT), np.flatnonzero(characters == _SPACE)
+    if len(points) != count or len(ends) != count or (ends - points != 4).any():
+        return False
+    begins = np.append(0, ends[:-1] + 1)
+    digits = points - begins
+    return bool(digits.min() >= 1 and digits.max() <= _MOST_DIGITS)
+
+
+def _one(text: bytes) -> int | None:
+    try:
+        number = Decimal(text.strip(b'" ').decode("ascii")) * 1000
+        if not number.is_finite() or abs(number) > LARGEST_NS:
+            return None
+        return round(number)
+    except (InvalidOperation, UnicodeDecodeError, ValueError):
+        return None
+
+
+LONGEST_NS = 2**50
+"""13 days: no kernel or operator takes that long."""
+
+LARGEST_SUM_NS = 2**62
+"""Limit for the sum of all durations of a table."""
+
+EARLIEST_NS, LATEST_NS = -(2**61), 2**62
+"""Valid times lie between these two (the latter is in 2116 for times since 1970), so that the
+difference of any two fits 64 bits."""
+
+MOST_DEVICES = 1 << 16
+
+_TABLES = {
+    "gpu": "work on a GPU", "calls": "call", "operators": "operator", "annotations": "annotation",
+}  # fmt: skip
+
+
+def plausible(rows: TraceRows) -> TraceRows:
+    """`rows` without impossible values, which are listed in its ``problems``."""
+    changed = _texts(rows)
+    problems: list[TraceProblem] = []
+    if not 0 <= rows.base_ns <= LATEST_NS:
+        what = f"baseTimeNanoseconds {rows.base_ns} is not a valid time: times count from 0"
+        problems.append(TraceProblem("file", what))
+        changed["base_ns"] = 0
+    for key in ("rank", "world_size"):
+        value = getattr(rows, key)
+        if value is not None and value > MOST_RANKS:
+            problems.append(
+                TraceProblem("file", f"{key} {value} is impossible and is treated as not recorded")
+            )
+            changed[key] = None
+    names, base = changed.get("names", rows.names), changed.get("base_ns", rows.base_ns)
+    for table, what in _TABLES.items():
+        columns = getattr(rows, table)
+        bad = _impossible(columns.start_ns, columns.duration_ns, base)
+        if bad is not None and table == "gpu":
+            # Left out and counted later, as work of every kind without a usable time is.
+            changed[table] = dataclasses.replace(
+                columns,
+                start_ns=np.where(bad, 0, columns.start_ns),
+                duration_ns=np.where(bad, 0, columns.duration_ns),
+            )
+        elif bad is not None:
+            name = short_name(names[columns.name[int(bad.argmax())]], 60)
+            more = f" (so do {count - 1} more)" if (count := int(bad.sum())) > 1 else ""
+            reason = f"has an impossible start or duration: left out{more}"
+            problems.append(TraceProblem(f"{what} {name!r}", reason, count=count))
+            changed[table] = chosen(columns, ~bad)
+    if problems:
+        changed["problems"] = (*rows.problems, *problems)
+    return dataclasses.replace(rows, **changed) if changed else rows
+
+
+def _texts(rows: TraceRows) -> dict[str, Any]:
+    """The texts with invalid characters replaced, and the devices with valid numbers."""
+    changed: dict[str, Any] = {}
+    for key in ("names", "threads"):
+        texts = getattr(rows, key)
+        if encodable(whole := "".join(texts)) is not whole:
+            changed[key] = tuple(map(encodable, texts))
+    for key in ("host", "job"):
+        text = getattr(rows, key)
+        if text and encodable(text) is not text:
+            changed[key] = encodable(text)
+    devices = {n: encodable(text) for n, text in rows.devices.items() if 0 <= n < MOST_DEVICES}
+    versions = {key: encodable(text) for key, text in rows.versions.items()}
+    if devices != rows.devices:
+        changed["devices"] = devices
+    if versions != rows.versions:
+        changed["versions"] = versions
+    return changed
+
+
+def _impossible(start: Int64, duration: Int64, base_ns: int) -> Bools | None:
+    """Which rows have impossible times; None if none has."""
+    if not len(start):
+        return None
+    longest = LONGEST_NS
+    if int(duration.max()) * len(duration) > LARGEST_SUM_NS and (
+        float(duration.sum(dtype=np.float64)) > LARGEST_SUM_NS
+    ):
+        longest = min(longest, LARGEST_SUM_NS // len(duration))
+    earliest, latest = EARLIEST_NS, LATEST_NS - base_ns
+    if duration.max() <= longest and start.min() >= earliest and start.max() <= latest:
+        return None
+    bad: Bools = (duration > longest) | (start < earliest) | (start > latest)
+    return bad

@@ -6,8 +6,8 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from gemmetry.formats.json.array import key_pattern
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.domain.opening import open_decompressed
+from gemmetry.formats.json import key_pattern
 from gemmetry.formats.readers import TraceFormat, trace_formats
 
 FIRST_BYTES = 64 << 10

@@ -1,2 +1,1 @@
-"""Peak rates of processors (``devices.py``, ``cpu.py``, ``roofline.py``) and what this machine has
-(``detect.py``, ``doctor.py``, ``environment.py``)."""
+"""What this machine is: peak rates, topology, counters; memory and time of its devices."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemmetry.domain.dtypes import DType
-from gemmetry.hardware.clocks import highest_clock
+from gemmetry.domain.operation import DType
 from gemmetry.hardware.detect import CpuFacts
+from gemmetry.hardware.devices import highest_clock
 
 
 @dataclass(frozen=True, slots=True)

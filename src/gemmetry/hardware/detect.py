@@ -1,24 +1,35 @@
 """What this machine has: the CPU from the kernel's files, GPUs from NVML and amdsmi.
 
 Nothing here raises when something is missing: it is reported as missing, with the reason.
+
+Captures the environment that two results must share to be comparable.
+
+What the vendors' tools show of GPUs, their clocks and the links between them.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
+from gemmetry.domain.record import Environment
 from gemmetry.hardware.host import (
     ROOT,
     cpu_folder,
     last_level_caches,
     physical_cores,
     read_text,
+    total_memory_bytes,
     usable_cores,
     usable_cpus,
 )
@@ -240,3 +251,210 @@ def _clock(fields: dict[str, str], root: Path) -> tuple[float | None, str, bool]
 
 def _integer(text: str | None) -> int:
     return int(text) if text is not None and text.isdigit() else 0
+
+
+_VARIABLES = re.compile(
+    r"(OMP|MKL|OPENBLAS|BLIS|NUMEXPR|VECLIB|KMP|GOMP)_.*"  # threads and kernels of CPU libraries
+    r"|(CUDA|NCCL|CUBLAS|CUBLASLT|NVTE|CUDNN)_.*|NVIDIA_(TF32_OVERRIDE|VISIBLE_DEVICES)"
+    r"|(HIP|ROCR|HSA|AMD|ROCBLAS|HIPBLASLT|TENSILE|RCCL|GPU_MAX_HW_QUEUES).*"
+    r"|(TORCH|PYTORCH|TRITON|(GEMMETRY_)?IREE|TORCHINDUCTOR)_.*"
+    r"|ATEN_CPU_CAPABILITY|NPY_(DISABLE|ENABLE)_CPU_FEATURES|DNNL_.*|ONEDNN_.*|LD_PRELOAD|MALLOC_.*|PYTHONMALLOC"
+)
+"""Variables that choose threads, devices, kernels or allocators of the libraries providers use."""
+
+_MATTERS = re.compile(
+    r"(?:.*_)?(?:"
+    r"ADJUST|AFFINITY|ALGO|ALGORITHM|ALLOC|ALLOCATOR|ARCH|ASYNC|ATTN|AUTOTUNE|BATCH|BIND|BLAS"
+    r"|BLOCK|BLOCKING|BLOCKTIME|BUFFER|BUFFSIZE|CACHE|CBWR|CGA|CHANNELS|CHECKS|CLOCK|CLUSTER"
+    r"|COMM|COMPILE|CONF|CONFIG|CONNECTIONS|COPY|CORETYPE|CPU|CROSS|CTAS|CUMEM|DEBUG|DEVICES?"
+    r"|DIR|DISABLE|DMABUF|DYNAMIC|EAGER|ENABLE|ENGINE|ERROR|FEATURES|FLAGS|FLASH|FORCE|FP16"
+    r"|FP32|FUSED|FUSION|GDR|GPUS?|GRAPH|HEAP|HEURISTIC|HOME|HOST|IB|IFNAME|INIT|INST"
+    r"|INTERPRET|IR|ISA|JIT|KERNEL|LAUNCH|LAYER|LAZY|LEVEL|LIB|LIBPATH|LIBRARY|LIMIT|LOAD"
+    r"|LOADING|LOGS?|MAX|MEM|MEMORY|MIN|MODE|MODULE|MPS|NCHANNELS|NET|NETWORK|NICS?|NTHREADS"
+    r"|NUM|NUMA|NVLS|OFFLOAD|OPT|OVERRIDE|P2P|PATHS?|PLACES|PLUGIN|POLICY|PRECISION|PRELOAD"
+    r"|PROC|PROFILER?|PROTO|PROTOCOL|PTXAS|QUEUES?|RDMA|REDUCED|ROCM|SCHEDULE|SCRATCH|SDMA"
+    r"|SERIALIZE|SHM|SIZE|SLICE|SOCKET|SPLIT|STACKSIZE|STREAMS?|SYNC|TARGET|TF32|THREADS?|TILE"
+    r"|TIMEOUT|TOPO|TOPOLOGY|TRACE|TRACING|TREE|TUNABLEOP|TUNER?|TUNING|UNIFIED|VERBOSE"
+    r"|VERSION|VISIBLE|WAIT|WARP|WORKSPACE|XNACK|ZERO"
+    r")(?:_.*)?"
+)
+"""Words of names that choose something of that kind; one of them is in each name that is stored."""
+
+_SECRET_WORDS = (
+    r"(?:auth|bearer|cert|cookie|credential|key|passphrase|passwd|password|private|pwd|secret"
+    r"|session|signature|token)s?"
+)
+_SECRET_NAME = re.compile(
+    rf"(?i)(?!.*(?:file|path|dir)\Z)(?:.*[_-])?(?:api|access)?{_SECRET_WORDS}(?:[_-].*)?"
+)
+_SECRETS = (
+    # The user and password of a URL, and known forms of tokens.
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@'\"]+@"), r"\1***@"),
+    (re.compile(r"\b(?:gh[a-z]_|github_pat_|hf_|sk-|xox[a-z]-|glpat-|AKIA|ASIA|eyJ)[\w.-]{12,}"),
+     "***"),
+    (re.compile(r"-----BEGIN [\s\S]*"), "***"),
+    # NAME=value and --name value, unless the value is a file.
+    (re.compile(rf"(?i)((?<![\w-])(?:[\w-]*[_-])?(?:api|access)?{_SECRET_WORDS}=)[^\s'\"]+"),
+     r"\1***"),
+    (re.compile(rf"(?i)(--(?:[\w-]*-)?(?:api|access)?{_SECRET_WORDS} )[^\s-][^\s]*"), r"\1***"),
+)  # fmt: skip
+"""Expressions, and what replaces them."""
+
+_GIT_SECONDS = 5
+_Value = TypeVar("_Value")
+
+
+def capture_environment(packages: Mapping[str, str]) -> Environment:
+    """The machine, software and devices of this process.
+
+    Whatever cannot be determined is left empty; nothing raises.
+
+    Args:
+        packages: library -> version, from the providers; gemmetry's own is added.
+    """
+    gpus = (*nvidia_gpus().gpus, *amd_gpus().gpus)
+    drivers = sorted({gpu.driver for gpu in gpus if gpu.driver})
+    return Environment(
+        hostname=socket.gethostname(),
+        operating_system=platform.platform(),
+        python=platform.python_version(),
+        cpu=cpu_facts().name,
+        cpu_count=usable_cores(),
+        memory_bytes=total_memory_bytes(),
+        devices=tuple(gpu.name for gpu in gpus),
+        device_ids=tuple(gpu.uuid for gpu in gpus if gpu.uuid),
+        device_memory_bytes=_known([gpu.memory_bytes for gpu in gpus]),
+        power_limits_w=_known([gpu.power_limit_w for gpu in gpus]),
+        driver=", ".join(drivers),
+        packages={
+            "gemmetry": own_version(),
+            **{name: str(text) for name, text in packages.items()},  # torch's has its own class
+        },
+        git_revision=git_revision(Path.cwd()),
+        variables=_variables(os.environ),
+    )
+
+
+def _known(values: Sequence[_Value | None]) -> tuple[_Value | None, ...]:
+    """The values, or none where no GPU reports one."""
+    return tuple(values) if any(value is not None for value in values) else ()
+
+
+def git_revision(folder: Path) -> str:
+    """Commit of the repository that contains `folder`, with ``-dirty`` appended where files differ
+    from it; "" if there is no repository or git is not installed."""
+    try:
+        result = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def own_version() -> str:
+    """The version of gemmetry."""
+    # Not a plain import: the annotations of the root package name the api, which is a higher layer.
+    # Not the installed metadata: a checkout on PYTHONPATH has none.
+    return str(importlib.import_module("gemmetry").__version__)
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: masked(value)
+        for name, value in sorted(environ.items())
+        if _VARIABLES.fullmatch(name)
+        and _MATTERS.fullmatch(name)
+        and not _SECRET_NAME.fullmatch(name)
+    }
+
+
+def masked(text: str) -> str:
+    """`text`, such as a command line, without passwords and tokens."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """The words of a command without passwords and tokens."""
+    found = [masked(word) for word in words]
+    for place, word in enumerate(words[:-1]):
+        if word.startswith("--") and _SECRET_NAME.fullmatch(word.lstrip("-")):
+            found[place + 1] = "***"
+    return found
+
+
+def masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables of the environment whose values are no secrets any more."""
+    return {
+        name: "***" if _SECRET_NAME.fullmatch(name) else masked(value)
+        for name, value in variables.items()
+    }
+
+
+_SECONDS = 20
+"""nvidia-smi takes some seconds where the driver is not kept loaded."""
+
+TOPOLOGY: tuple[tuple[str, ...], ...] = (
+    ("nvidia-smi", "topo", "-m"),
+    ("rocm-smi", "--showtopo"),
+)
+CLOCKS: tuple[tuple[str, ...], ...] = (
+    (
+        "nvidia-smi",
+        "--query-gpu=index,name,clocks.sm,clocks.mem,clocks.max.sm,power.limit,temperature.gpu",
+        "--format=csv",
+    ),
+    ("rocm-smi", "--showclocks", "--showpower", "--showtemp"),
+)
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+_DEVICE_FILES = ("dev/nvidia0", "dev/nvidiactl", "dev/kfd", "dev/dxg")
+"""Of NVIDIA's and AMD's drivers, and of Windows' GPUs under WSL."""
+
+
+def printed_by_tools(commands: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Command line -> what it printed, for those of `commands` that are installed and succeed."""
+    found: dict[str, str] = {}
+    for command in commands:
+        if shutil.which(command[0]) is None:
+            continue
+        try:
+            result = subprocess.run(
+                command, capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+            continue
+        if result.returncode == 0:
+            found[" ".join(command)] = result.stdout.strip()
+    return found
+
+
+def has_gpu_driver(root: Path = Path("/")) -> bool:
+    """Whether a driver of GPUs that torch can use is loaded, in this container too."""
+    return any((root / name).exists() for name in _DEVICE_FILES)
+
+
+def has_amd_driver(root: Path = Path("/")) -> bool:
+    """Whether AMD's driver is loaded, and NVIDIA's is not."""
+    return (root / "dev/kfd").exists() and not (root / "dev/nvidiactl").exists()
+
+
+def gpu_count(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> int:
+    """How many GPUs a process that starts now can use, as far as drivers and variables show it."""
+    for name in _VISIBLE:
+        if name in environ:
+            return len([part for part in environ[name].split(",") if part.strip()])
+    nvidia = [path for path in (root / "dev").glob("nvidia*") if path.name[6:].isdecimal()]
+    if nvidia:
+        return len(nvidia)
+    nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
+    simds = (re.search(r"^simd_count (\d+)$", read_text(path), re.MULTILINE) for path in nodes)
+    return sum(found is not None and int(found[1]) > 0 for found in simds)

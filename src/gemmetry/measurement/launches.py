@@ -1,12 +1,253 @@
-"""The timed launches: on rotating buffers, grouped into calls of one sample each."""
+"""Input and output buffers that launches rotate through, so that caches stay cold.
+
+The timed launches: on rotating buffers, grouped into calls of one sample each.
+
+Checks that the clock covers all of the work, and that the work is done: events against the wall
+clock, threads that continue, and inputs that the executable has never seen.
+
+Overhead of the harness: the duration that timing an empty call reports.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from gemmetry.domain.contracts import Executable, StreamDevice
-from gemmetry.measurement.buffers import BufferSet
+import numpy as np
+
+from gemmetry.domain.contracts import (
+    Buffer,
+    Device,
+    Executable,
+    HostArray,
+    RedZoneDevice,
+    StreamDevice,
+)
+from gemmetry.domain.errors import LaunchError
+from gemmetry.domain.operation import Conv2dShape, Operation, TensorSpec
+from gemmetry.domain.units import format_ns
+from gemmetry.numerics.inputs import ChangeKind, InputChange, changed_inputs, draw_change, negative
+
+MAX_SETS = 1024
+"""Tiny operations would need tens of thousands of copies to exceed the cache; beyond this number,
+creating them takes longer than sampling. Inputs that stay in the cache are marked."""
+
+CLONE_BUDGET_S = 1.0
+"""Time after which no further copies are created; the first two sets are always created."""
+
+CACHE_FACTOR = 2
+"""The sets together are this many times the last-level cache, as NVIDIA's "GEMM performance
+measurement methodology" (CUTLASS documentation) requires."""
+
+FEWEST_SETS = 2
+"""Number of sets of inputs and outputs where a single set exceeds the cache. More would add no
+information: times vary hardly more between sets than within one
+(``benchmarks/process_times.py``)."""
+
+KEPT_PART = 16
+"""Inputs are kept on the device where the operation uses at most this share of free memory."""
+
+ZONE_BYTES = 4096
+"""Bytes on each side of a timed buffer that a kernel must not write to; the smallest zone that
+verification uses too, so that no kernel can distinguish the two by how they are allocated."""
+
+SENTINEL = 0xFF
+"""Bytes of an output before its first launch: NaN in every float format, -1 in integers."""
+
+
+@dataclass(slots=True, eq=False)
+class BufferSet:
+    """Buffers that one launch reads and writes."""
+
+    inputs: tuple[Buffer, ...]
+    output: Buffer
+    launched: bool = False
+    """Launches since the output was last poisoned."""
+    poisoned: bool = False
+    """Whether the output is wrong until a launch writes it: it holds a sentinel, or the result of
+    other inputs."""
+    change: InputChange | None = None
+    """The changes that :class:`gemmetry.measurement.renewal.Renewal` made to the inputs."""
+
+
+class Uploads:
+    """Keeps the inputs of the last measured operation on the device: its next dispatch copies them
+    there instead of uploading them again (the 256 MB of an 8192³ product take 0.2 s)."""
+
+    def __init__(self) -> None:
+        self._device: Device | None = None
+        self._inputs: Sequence[HostArray] = ()
+        self._buffers: tuple[Buffer, ...] = ()
+
+    def clones(
+        self, device: Device, operation: Operation, inputs: Sequence[HostArray]
+    ) -> tuple[Buffer, ...]:
+        """New buffers holding `inputs`; the kept buffers are never returned."""
+        if self._device is not device or self._inputs is not inputs:
+            self.clear()
+            uploaded = _upload(device, operation, inputs)
+            if operation.bytes > device.free_memory_bytes() // KEPT_PART:
+                return uploaded
+            self._device, self._inputs, self._buffers = device, inputs, uploaded
+        return tuple(device.clone(buffer) for buffer in self._buffers)
+
+    def clear(self) -> None:
+        """Drop the kept inputs."""
+        self._device, self._inputs, self._buffers = None, (), ()
+
+
+def wanted_sets(operation: Operation, device: Device, *, cold_cache: bool) -> int:
+    """The number of sets that keeps caches cold, as far as memory and :data:`MAX_SETS` allow (>=
+    1).
+
+    Half of the free memory is left for the workspace of this and other executables.
+    """
+    if not cold_cache:
+        return 1
+    bytes_per_set = max(1, operation.bytes)
+    for_cache = CACHE_FACTOR * device.last_level_cache_bytes // bytes_per_set + 1
+    in_memory = device.free_memory_bytes() // 2 // bytes_per_set
+    return max(1, min(max(FEWEST_SETS, for_cache), in_memory, MAX_SETS))
+
+
+def make_sets(
+    device: Device,
+    operation: Operation,
+    inputs: Sequence[HostArray],
+    count: int,
+    *,
+    rotate_outputs: bool,
+    uploads: Uploads | None = None,
+) -> list[BufferSet]:
+    """Upload `inputs` once, or reuse them from `uploads`, and clone them `count` - 1 times.
+
+    Outputs are filled with a sentinel, which also touches their pages before anything is timed.
+    Where the executable allocates its own output (`rotate_outputs` false), all sets share one.
+    """
+    began = time.perf_counter()
+    if uploads is None:
+        uploaded = _upload(device, operation, inputs)
+    else:
+        uploaded = uploads.clones(device, operation, inputs)
+    sets = [BufferSet(uploaded, _new_output(device, operation))]
+    while len(sets) < count:
+        if len(sets) >= FEWEST_SETS and time.perf_counter() - began > CLONE_BUDGET_S:
+            break
+        output = _new_output(device, operation) if rotate_outputs else sets[0].output
+        sets.append(BufferSet(_copies(device, operation, inputs, uploaded, uploads), output))
+    device.synchronize()
+    return sets
+
+
+def _copies(
+    device: Device,
+    operation: Operation,
+    inputs: Sequence[HostArray],
+    uploaded: tuple[Buffer, ...],
+    uploads: Uploads | None,
+) -> tuple[Buffer, ...]:
+    """New buffers with the same contents. On the host a copy costs as much as an upload."""
+    if uploads is None and isinstance(device, RedZoneDevice):
+        return _upload(device, operation, inputs)
+    return tuple(device.clone(buffer) for buffer in uploaded)
+
+
+def fit_sets(
+    device: Device,
+    operation: Operation,
+    sets: list[BufferSet],
+    per_sample: int,
+    *,
+    rotate_outputs: bool,
+) -> int:
+    """Add or drop sets so that `sets` is a whole number of graphs of about `per_sample` launches.
+    Returns the number of launches per graph.
+
+    With more launches than sets, every graph cycles through all sets several times. Otherwise
+    copies are added if they fit into a quarter of the free memory, else sets are dropped.
+    """
+    count = len(sets)
+    if per_sample >= count:
+        return -(-per_sample // count) * count
+    missing = -count % per_sample
+    if missing * operation.bytes <= device.free_memory_bytes() // 4:
+        for _ in range(missing):
+            copies = tuple(device.clone(buffer) for buffer in sets[0].inputs)
+            output = _new_output(device, operation) if rotate_outputs else sets[0].output
+            sets.append(BufferSet(copies, output))
+        device.synchronize()
+    else:
+        del sets[count - count % per_sample :]
+    return per_sample
+
+
+def poison(
+    device: Device,
+    all_sets: Sequence[BufferSet],
+    chosen: Sequence[BufferSet],
+    *,
+    wait: bool = True,
+) -> None:
+    """Overwrite the outputs of `chosen` and reset which of `all_sets` were launched, so that any
+    result read later was written by a later launch. `wait` for it, unless the following work is
+    queued behind it anyway."""
+    for buffers in all_sets:
+        buffers.launched = buffers.poisoned = False
+    for buffers in chosen:
+        buffers.poisoned = True
+    overwrite(device, chosen, wait=wait)
+
+
+def overwrite(device: Device, sets: Sequence[BufferSet], *, wait: bool = True) -> None:
+    """Fill the outputs of `sets` with the sentinel, and wait for the device."""
+    for buffers in sets:
+        device.fill_bytes(buffers.output, SENTINEL)
+    if wait:
+        device.synchronize()
+
+
+def _upload(
+    device: Device, operation: Operation, inputs: Sequence[HostArray]
+) -> tuple[Buffer, ...]:
+    pairs = zip(inputs, operation.inputs, strict=True)
+    if not isinstance(device, RedZoneDevice):
+        return tuple(device.upload(array, spec) for array, spec in pairs)
+    uploaded = []
+    for array, spec in pairs:
+        uploaded.append(_allocate(device, spec))
+        device.write(uploaded[-1], array, spec)
+    return tuple(uploaded)
+
+
+def _new_output(device: Device, operation: Operation) -> Buffer:
+    output = _allocate(device, operation.output)
+    device.fill_bytes(output, SENTINEL)
+    return output
+
+
+def _allocate(device: Device, spec: TensorSpec) -> Buffer:
+    """A buffer that is allocated as verification's are."""
+    if isinstance(device, RedZoneDevice):
+        return device.allocate_with_red_zones(spec, zone_bytes=ZONE_BYTES)
+    return device.allocate(spec)
+
+
+def damaged(device: Device, operation: Operation, sets: Sequence[BufferSet]) -> tuple[str, ...]:
+    """Roles of the tensors of `sets` with memory next to them that was written to."""
+    if not isinstance(device, RedZoneDevice):
+        return ()
+    specs = (*operation.inputs, operation.output)
+    found = {
+        spec.role: None
+        for one in sets
+        for spec, buffer in zip(specs, (*one.inputs, one.output), strict=True)
+        if not device.red_zones_intact(buffer)
+    }
+    return tuple(found)
+
 
 Call = Callable[[], object]
 
@@ -139,3 +380,190 @@ def back_to_back(launches: Sequence[Call]) -> Call:
         return result
 
     return sample
+
+
+UNSEEN_SHARE = 0.1
+UNSEEN_NS = 500_000.0
+"""Wall-clock time that the stream's events may miss: starting and waiting for the device take tens
+of microseconds, or hundreds on a virtual machine."""
+
+_SPAN_NS = 2e6
+_MOST_LAUNCHES = 200
+"""Duration of a check's launches, or their number: unseen work of 3 µs per launch then exceeds
+:data:`UNSEEN_NS`."""
+
+_TRIES = 3
+"""Number of tries, of which the smallest value counts: another program may preempt one of them."""
+
+_TRIES_OF_CHANGES = 32
+
+REMEMBERED_RATIO = 1.5
+"""Largest ratio between the time of launches on new inputs and that of others. Both follow a write,
+and the shortest of three counts, so only cached results make them differ by more."""
+
+PAIRS = 3
+"""Number of launches on new inputs at a time."""
+
+_ROUNDS_OF_PAIRS = 6
+"""Number of tries after which a slow launch can no longer be a disturbance; a launch that is not
+slow ends the tries after the first."""
+
+_POLL_S = 0.002
+_LONGEST_WAIT_S = 0.3
+_RUNNING_SHARE = 0.2
+
+
+def check_stream(device: StreamDevice, launches: Launches, launch_ns: float) -> float:
+    """Compare the time of some launches by the stream's events with the wall-clock time until the
+    whole device is idle. Returns the wall-clock time of one launch in ns, including its submission.
+
+    Raises:
+        LaunchError: the device is still busy when the timed stream is done, so that times by events
+            would be too short.
+    """
+    count = int(min(_MOST_LAUNCHES, max(1.0, _SPAN_NS / max(launch_ns, 1.0))))
+    unseen_ns = stream_ns = wall_ns = 0.0
+    for attempt in range(_TRIES):
+        stream_ns, tried_ns = device.stream_and_wall_ns(launches.single(count))
+        wall_ns = tried_ns if attempt == 0 else min(wall_ns, tried_ns)
+        unseen_ns = tried_ns - stream_ns
+        if unseen_ns <= max(UNSEEN_NS, UNSEEN_SHARE * stream_ns):
+            return wall_ns / count
+    raise LaunchError(
+        f"the device was still busy when the timed stream had finished: {count} launches took "
+        f"{format_ns(stream_ns)} there and {format_ns(stream_ns + unseen_ns)} in all",
+        hint="Launch on the current stream, or make it wait for the others "
+        "(torch.cuda.Stream.wait_stream), so that the time includes all of the work.",
+    )
+
+
+def seconds_running_on(
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> float:
+    """How long other threads of this process remain busy after a launch on the CPU has returned, in
+    seconds, at most :data:`_LONGEST_WAIT_S`. Thread pools that spin while they wait do so for a
+    millisecond or two; anything longer is work that the wall clock missed."""
+    began = clock()
+    while True:
+        before, cpu_before = clock(), cpu_clock()
+        sleep(_POLL_S)
+        now = clock()
+        if cpu_clock() - cpu_before < _RUNNING_SHARE * (now - before):
+            return before - began
+        if now - began > _LONGEST_WAIT_S:
+            return now - began
+
+
+class NewInputs:
+    """Launches on inputs that differ in one element, away from the edges, from all earlier ones. A
+    launch that takes far longer than on known inputs shows that an executable recognises inputs by
+    their content and returns a stored result. Places are drawn at random.
+
+    Before each launch the smaller operand is rewritten in place; afterwards it is restored.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        operation: Operation,
+        inputs: Sequence[HostArray],
+        seen: Callable[[BufferSet, Buffer], None] = lambda one, result: None,
+    ) -> None:
+        """
+        Args:
+            executable: has already been launched on `inputs`.
+            inputs: host arrays, of which all sets hold copies.
+            seen: called with the result of a launch on new inputs, and the set with the change.
+        """
+        self._executable = executable
+        self._operation = operation
+        self._inputs = inputs
+        self._seen = seen
+        self._chance = np.random.default_rng()
+        # A line of a convolution's A is a whole image, whose reference takes long to compute.
+        is_image = isinstance(operation.shape, Conv2dShape)
+        self._place = 1 if is_image else min((0, 1), key=lambda i: inputs[i].nbytes)
+        self._past = {hash(inputs[self._place].tobytes())}
+        self.ratio: float | None = None
+        """Largest ratio found so far between the times of launches on new and on known inputs."""
+
+    def try_on(self, one: BufferSet, *, pairs: int = PAIRS) -> None:
+        """Time launches on known and on new inputs in turns, in the buffers of `one`; again where
+        new ones seem slow, as another program may have delayed them."""
+        ratio, array = 1.0, self._inputs[self._place]
+        for attempt in range(_ROUNDS_OF_PAIRS):
+            seen_ns, new_ns = [], []
+            for pair in range(pairs):
+                seen_ns.append(self._launch_ns(one, self._inputs[self._place], None))
+                shown = self._one_change() if attempt == pair == 0 else None
+                if shown is None:
+                    array = self._changed_again(array)
+                else:
+                    array = changed_inputs(self._operation, self._inputs, shown)[self._place]
+                    self._past.add(hash(array.tobytes()))
+                new_ns.append(self._launch_ns(one, array, shown))
+            found = min(new_ns) / max(min(seen_ns), 1.0)
+            ratio = found if attempt == 0 else min(ratio, found)
+            if ratio <= REMEMBERED_RATIO:
+                break
+            pairs = PAIRS
+        self._write(one, self._inputs[self._place])
+        one.launched = False
+        self.ratio = max(ratio, self.ratio or 0.0)
+
+    def _one_change(self) -> InputChange:
+        return draw_change(
+            self._operation, self._inputs, ChangeKind.ONE_ELEMENT, self._place, self._chance
+        )
+
+    def _changed_again(self, array: HostArray) -> HostArray:
+        """`array` with the sign of one more inner element changed, so that it was never seen
+        before."""
+        for _ in range(_TRIES_OF_CHANGES):
+            changed = np.array(array)
+            flat = changed.reshape(-1)
+            at = flat.size // 4 + int(self._chance.integers(flat.size // 2 + 1))
+            flat[at : at + 1] = negative(flat[at : at + 1])
+            key = hash(changed.tobytes())
+            if key not in self._past:
+                break
+        self._past.add(key)
+        return changed
+
+    def _launch_ns(self, one: BufferSet, array: HostArray, change: InputChange | None) -> float:
+        self._write(one, array)
+        device, results = self._executable.device, []
+
+        def launch() -> None:
+            results.append(self._executable.run(one.inputs, one.output))
+
+        durations, _ = device.time_calls([launch])
+        if change is not None:
+            one.change = change
+            self._seen(one, results[0])
+            one.change = None
+        return durations[0]
+
+    def _write(self, one: BufferSet, array: HostArray) -> None:
+        device = self._executable.device
+        device.write(one.inputs[self._place], array, self._operation.inputs[self._place])
+        device.synchronize()
+
+
+_REPEATS = 50
+
+
+def measure_overhead(device: Device) -> float:
+    """Median duration in ns that ``device.time_calls`` reports for an empty call.
+
+    It is an upper bound of the time that reading the clock and calling through Python add to every
+    sample; ``marks.py`` marks measurements where it exceeds 1 %.
+    """
+    durations, _ = device.time_calls([_nothing] * _REPEATS)
+    return statistics.median(durations)
+
+
+def _nothing() -> None:
+    return None

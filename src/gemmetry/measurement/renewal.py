@@ -1,5 +1,6 @@
 """Changes inputs between rounds, and returns what launches left behind: a timed launch must compute
-on the current contents of its buffers."""
+on the current contents of its buffers.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmetry.domain.contracts import (
-    Buffer,
-    Device,
-    DigestingDevice,
-    EditableDevice,
-    HostArray,
-)
+from gemmetry.domain.contracts import Buffer, Device, DigestingDevice, EditableDevice, HostArray
 from gemmetry.domain.operation import Conv2dShape, Operation
-from gemmetry.measurement.buffers import SENTINEL, BufferSet
-from gemmetry.numerics.changes import (
+from gemmetry.measurement.launches import SENTINEL, BufferSet
+from gemmetry.numerics.inputs import (
     ChangeKind,
     InputChange,
+    draw_change,
     edits,
     negates_result,
     negative,
+    prepared_edits,
     result_edits,
     take_lines,
     undoing,
 )
-from gemmetry.numerics.drawing import draw_change
-from gemmetry.numerics.editing import prepared_edits
 from gemmetry.numerics.references import to_logical
 
 WATCHED = 2

@@ -14,30 +14,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gemmetry.domain.contracts import (
-    Buffer,
-    Executable,
-    HostArray,
-    Observer,
-    StreamDevice,
-)
+from gemmetry.domain.contracts import Buffer, Executable, HostArray, Observer, StreamDevice
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.hardware.pinning import running_times, spread_threads
-from gemmetry.measurement import buffers, integrity, overhead, settling
-from gemmetry.measurement.energy import EnergyMeter, EnergyTaken
-from gemmetry.measurement.launches import Call, Launches, back_to_back
-from gemmetry.measurement.load import RELOAD_S, Load, Loader, Surroundings
-from gemmetry.measurement.quiet import WAIT_SHARE, QuietGate
-from gemmetry.measurement.renewal import (
-    KeptResults,
-    LeftOutput,
-    Renewal,
-    is_known,
-    left_outputs,
+from gemmetry.hardware.host import running_times, spread_threads
+from gemmetry.measurement import launches as buffers
+from gemmetry.measurement import launches as integrity
+from gemmetry.measurement import launches as overhead
+from gemmetry.measurement import settling
+from gemmetry.measurement.energy import (
+    RELOAD_S,
+    EnergyMeter,
+    EnergyTaken,
+    Load,
+    Loader,
+    Surroundings,
 )
-from gemmetry.measurement.rounds import Round
+from gemmetry.measurement.launches import Call, Launches, back_to_back
+from gemmetry.measurement.renewal import KeptResults, LeftOutput, Renewal, is_known, left_outputs
+from gemmetry.measurement.settling import WAIT_SHARE, QuietGate
+from gemmetry.measurement.stopping import Round
 from gemmetry.numerics.storage import same_bytes
 
 MIN_SAMPLE_NS = 100_000

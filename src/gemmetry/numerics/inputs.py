@@ -18,31 +18,66 @@ distribution        floating-point                              integers (s8; s3
 q is 127, or less where K products would overflow s32; r is :func:`exact_integer_limit`. The
 default, ``offset_uniform``, is the one that the grid tracing document requires. Values are drawn in
 float32 (float64 for f64) and rounded to the format, so bf16's largest of [0.1, 1.1) is 1.1015625.
+
+Changes of inputs in a few places, and their effect on the result.
+
+A line of A (a row, or an image of a convolution) affects one line of the result only, and so does a
+column of B (a filter). If one line changes, the new reference therefore differs from the old one in
+one line, which is a product with a single row or column and costs 1/M or 1/N of the whole. A result
+can thus be checked on inputs that the kernel has never seen, at almost no cost.
+
+Draws random changes of inputs: their positions and new contents.
+
+Writes changes of inputs to a device's buffers, and plausible numbers to its outputs.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from gemmetry.domain.dtypes import E2M1, F64, DType
+from gemmetry.domain.contracts import Buffer, Device, EditableDevice
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.operation import Operation, TensorSpec
+from gemmetry.domain.operation import (
+    E2M1,
+    E8M0,
+    F64,
+    Conv2dShape,
+    DType,
+    Layout,
+    MatmulShape,
+    Operation,
+    TensorSpec,
+)
 from gemmetry.domain.settings import DISTRIBUTIONS
+from gemmetry.numerics.references import (
+    Matmul,
+    Reference,
+    Scalar,
+    compute_reference,
+    in_order,
+    to_logical,
+    to_storage,
+)
 from gemmetry.numerics.storage import (
     Array,
     Floats,
     count_zeros,
     numpy_dtype,
     quantize,
+    same_bytes,
     smallest_normal,
     smallest_subnormal,
+    to_float64,
 )
-from gemmetry.numerics.threads import in_order
 
 GENERATOR_VERSION = 1
 """Incremented whenever the same arguments give other bits; part of a cached reference's key."""
@@ -251,3 +286,512 @@ def _scales(rng: np.random.Generator, operation: Operation, spec: TensorSpec) ->
         # Sums of K products of size one must fit into a format whose maximum is 240 or 448.
         exponents -= max(0, math.ceil(math.log2(operation.matmul_shape.k)) - 7)
     return quantize(np.ldexp(np.float32(1), exponents).astype(np.float32), spec.dtype)
+
+
+Index = tuple[slice, ...]
+"""Index of the part of an array that is written."""
+
+_BY_ROW = frozenset({"lhs", "addend", "residual", "scale_a"})
+_BY_COLUMN = frozenset({"rhs", "addend", "residual", "scale_b", "bias"})
+"""Operands that have one line per row, and per column, of the result, unless they are scalars."""
+
+_NAMES = {
+    "lhs": "row {} of A",
+    "rhs": "column {} of B",
+    "addend": "row {} of C",
+    "residual": "row {} of the residual",
+    "scale_a": "scale {} of A",
+    "scale_b": "scale {} of B",
+    "bias": "element {} of the bias",
+}
+
+_SINGLE = {"scale_a": "the scale of A", "scale_b": "the scale of B"}
+
+
+class ChangeKind(StrEnum):
+    """How one or two lines change. Each kind preserves a property that a cache might compare."""
+
+    ONE_ELEMENT = "changed in one element"
+    """One number changes its sign; all other numbers and all magnitudes stay the same."""
+    LAST_ELEMENT = "changed in its last element"
+    """The same for the last number in memory, which a checksum with a stride may leave out."""
+    CROSSED = "prepared for an exchange where it crosses another"
+    """Two lines hold a, b and b, a at two places, where b is -a: the starting point of the next
+    kind."""
+    EXCHANGED = "changed where it crosses another, by exchanging a, b and b, a"
+    """Both lines, and both lines that cross them, hold the same numbers as before in another order.
+    This preserves sums, sums of powers and magnitudes of every row and column, sums weighted by
+    position (Fletcher's and Adler's checksums) and all sums that ignore order."""
+    SWAPPED = "swapped with another"
+    """Two lines are swapped, which preserves all statistics of each line, and sums over the other
+    axis."""
+    NEGATED = "negated"
+    """Every number changes, but no magnitude does."""
+    ELEMENTS_SWAPPED = "changed by swapping two elements"
+    """The sum over the line and everything outside the line stay the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class InputChange:
+    """New contents of some lines of an operand."""
+
+    kind: ChangeKind
+    place: int
+    """In ``operation.inputs``: 0 for A, 1 for B."""
+    role: str
+    lines: tuple[int, ...]
+    """Rows of A (images of a convolution) or columns of B (filters), and the matching lines of
+    other operands, in every matrix of a batch. None for a scalar scale factor, which affects the
+    whole result."""
+    contents: Array
+    """The new contents: the operand's logical shape, with only the lines that change."""
+
+    def __str__(self) -> str:
+        if not self.lines:
+            return f"{_SINGLE[self.role]} {self.kind}"
+        return f"{_NAMES[self.role].format(self.lines[0])} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A line to write: the operand, the index into its stored array, and the contents."""
+
+    place: int
+    index: Index
+    contents: Array
+
+
+def negative(array: Array) -> Array:
+    """``-array``; for integers ``-array - 1``, as -128 has no counterpart in 8 bits; a
+    neighbouring power of two for e8m0, which has no sign."""
+    if array.dtype == numpy_dtype(E8M0):
+        return np.asarray((array.view(np.uint8) ^ np.uint8(1)).view(array.dtype))
+    is_integer = np.issubdtype(array.dtype, np.integer)
+    return np.asarray(np.invert(array) if is_integer else np.negative(array))
+
+
+def negates_result(operation: Operation, change: InputChange) -> bool:
+    """Whether the exact result changes only by the sign of the lines of `change`. Integers are
+    complemented, not negated."""
+    s = operation.signature
+    is_linear = s.beta == 0 and not s.epilogue
+    is_float = not (s.lhs.is_integer or s.rhs.is_integer or s.result.is_integer)
+    roles = ("lhs", "rhs")
+    return is_linear and is_float and change.kind is ChangeKind.NEGATED and change.role in roles
+
+
+def changeable(operation: Operation) -> tuple[int, ...]:
+    """Positions of the operands that have lines: all except scalar scale factors."""
+    return tuple(
+        place
+        for place, spec in enumerate(operation.inputs)
+        if _has_lines(spec, operation.output, line_axis(operation, place))
+    )
+
+
+def line_axis(operation: Operation, place: int) -> int:
+    """The axis, of an operand and of the result, along which lines are counted."""
+    role = operation.inputs[place].role
+    is_convolution = isinstance(operation.shape, Conv2dShape)
+    if role not in _BY_ROW or (is_convolution and role != "lhs"):
+        return -1
+    return -4 if is_convolution else -2
+
+
+def edits(operation: Operation, change: InputChange) -> list[Edit]:
+    """The edits that make `change`, one per line."""
+    if not change.lines:
+        return [Edit(change.place, (slice(None),), change.contents)]
+    spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
+    return _line_edits(spec, axis, change.place, change.lines, change.contents)
+
+
+def undoing(operation: Operation, inputs: Sequence[Array], change: InputChange) -> list[Edit]:
+    """The edits that restore `inputs`."""
+    if not change.lines:
+        return [Edit(change.place, (slice(None),), inputs[change.place])]
+    spec, axis = operation.inputs[change.place], line_axis(operation, change.place)
+    before = lines_of(to_logical(inputs[change.place], spec), change.lines, axis)
+    return _line_edits(spec, axis, change.place, change.lines, before)
+
+
+def result_edits(operation: Operation, change: InputChange, lines: Array) -> list[Edit]:
+    """The edits that write `lines`, the result's lines of `change` in logical shape, into a stored
+    result, which has place 0."""
+    axis = line_axis(operation, change.place)
+    return _line_edits(operation.output, axis, 0, change.lines, lines)
+
+
+def changed_inputs(
+    operation: Operation, inputs: Sequence[Array], change: InputChange
+) -> tuple[Array, ...]:
+    """`inputs` with the change applied to a copy of its operand."""
+    changed = list(inputs)
+    changed[change.place] = np.array(inputs[change.place])
+    for edit in edits(operation, change):
+        changed[change.place][edit.index] = edit.contents
+    return tuple(changed)
+
+
+def part_with_lines(
+    operation: Operation, inputs: Sequence[Array], changes: Sequence[InputChange]
+) -> tuple[Operation, tuple[Array, ...]]:
+    """The operation that computes only the result's lines of `changes`, one after the other, and
+    the inputs of that operation.
+
+    Args:
+        changes: at least one; all are changes of the same operand.
+    """
+    place, axis = changes[0].place, line_axis(operation, changes[0].place)
+    lines = [line for change in changes for line in change.lines]
+    shape = operation.shape
+    if isinstance(shape, Conv2dShape):
+        shape = shape._replace(f=len(lines)) if axis == -1 else shape._replace(n=len(lines))
+    else:
+        assert isinstance(shape, MatmulShape)
+        shape = shape._replace(n=len(lines)) if axis == -1 else shape._replace(m=len(lines))
+    followers = _BY_COLUMN if axis == -1 else _BY_ROW
+    signature, per_factor = operation.signature, 1
+    if signature.blocks is not None:
+        # A factor that several lines share becomes one of each line.
+        blocks = signature.blocks
+        per_factor = blocks.columns if axis == -1 else blocks.rows
+        blocks = replace(blocks, columns=1) if axis == -1 else replace(blocks, rows=1)
+        signature = replace(signature, scaling=blocks)
+    part = Operation(signature, shape)
+    taken = []
+    for i, (spec, small, array) in enumerate(
+        zip(operation.inputs, part.inputs, inputs, strict=True)
+    ):
+        if i == place:
+            contents = np.concatenate([change.contents for change in changes], axis)
+            taken.append(to_storage(contents, small))
+        elif spec.role in followers and spec.role in _SINGLE and per_factor > 1:
+            shared = [line // per_factor for line in lines]
+            taken.append(to_storage(lines_of(to_logical(array, spec), shared, axis), small))
+        elif spec.role in followers and _has_lines(spec, operation.output, axis):
+            taken.append(to_storage(lines_of(to_logical(array, spec), lines, axis), small))
+        else:
+            taken.append(array)
+    return part, tuple(taken)
+
+
+def changed_reference(
+    operation: Operation,
+    inputs: Sequence[Array],
+    reference: Reference,
+    change: InputChange,
+    *,
+    matmul: Matmul | None = None,
+) -> Reference:
+    """The reference of `inputs` with `change` applied, derived from the `reference` without it.
+
+    Args:
+        matmul: as of :func:`gemmetry.numerics.references.compute_reference`.
+    """
+    part, taken = part_with_lines(operation, inputs, [change])
+    found = compute_reference(part, taken, matmul=matmul)
+    return reference_with_lines(operation, reference, change, found)
+
+
+def reference_with_lines(
+    operation: Operation, reference: Reference, change: InputChange, lines: Reference
+) -> Reference:
+    """A copy of `reference` with `lines` where `change` affects it."""
+    extra = reference.extra_rounding
+    if extra is not None and lines.extra_rounding is not None:
+        extra = with_lines(operation, extra, change, lines.extra_rounding)
+    return replace(
+        reference,
+        value=with_lines(operation, reference.value, change, lines.value),
+        magnitude=with_lines(operation, reference.magnitude, change, lines.magnitude),
+        extra_rounding=extra,
+    )
+
+
+def with_lines(
+    operation: Operation,
+    whole: npt.NDArray[Scalar],
+    change: InputChange,
+    lines: npt.NDArray[Scalar],
+) -> npt.NDArray[Scalar]:
+    """A copy of `whole`, a result in logical shape, in which `lines` replace the rows or columns
+    that `change` affects."""
+    axis = line_axis(operation, change.place)
+    copy = np.array(whole)
+    np.moveaxis(copy, axis, 0)[list(change.lines)] = np.moveaxis(lines, axis, 0)
+    return copy
+
+
+def take_lines(operation: Operation, whole: Array, change: InputChange) -> Array:
+    """The part of a result in logical shape that `change` affects."""
+    return lines_of(whole, change.lines, line_axis(operation, change.place))
+
+
+def lines_of(array: Array, lines: Sequence[int], axis: int) -> Array:
+    """A copy of some lines along `axis`. ``np.take`` would first copy the whole array where it is
+    not C-contiguous, as for a transposed matrix."""
+    taken: Array = array[_along(axis, list(lines))]
+    return taken
+
+
+def _along(axis: int, part: list[int] | slice) -> tuple[Any, ...]:
+    """The index of a part along `axis`, which counts from the end. ``np.moveaxis`` would take
+    several times as long for the small arrays of most checks."""
+    return (..., part, *(slice(None),) * (-1 - axis))
+
+
+def split_lines(
+    operation: Operation, changes: Sequence[InputChange], result: Array
+) -> Iterator[tuple[InputChange, Array]]:
+    """Each change with its part of `result`, a result of :func:`part_with_lines`."""
+    start, axis = 0, line_axis(operation, changes[0].place)
+    for change in changes:
+        stop = start + len(change.lines)
+        yield change, result[_along(axis, slice(start, stop))]
+        start = stop
+
+
+def _has_lines(spec: TensorSpec, output: TensorSpec, axis: int) -> bool:
+    return len(spec.shape) >= -axis and spec.shape[axis] == output.shape[axis]
+
+
+def _line_edits(
+    spec: TensorSpec, axis: int, place: int, lines: Sequence[int], contents: Array
+) -> list[Edit]:
+    stored_axis = axis
+    if spec.layout is Layout.COLUMN and axis in (-1, -2):
+        stored_axis = -3 - axis
+    found = []
+    for number, line in enumerate(lines):
+        index = [slice(None)] * len(spec.shape)
+        index[stored_axis] = slice(line, line + 1)
+        part = contents[_along(axis, slice(number, number + 1))]
+        found.append(Edit(place, tuple(index), to_storage(part, spec)))
+    return found
+
+
+_TRIES = 8
+"""Number of places examined to find one whose change is visible, such as a large number."""
+
+_TRIES_OF_ONE = 32
+"""The same for a place at a suitable distance: one in five distances has no factor in common with
+:data:`_STRIDES`."""
+
+_STRIDES = 2 * 3 * 5 * 7 * 11 * 13
+"""A sample of every second to sixteenth element never includes both of two places whose distance
+has no factor in common with this number: a cache keyed by such a sample misses at least one of
+them."""
+
+
+def draw_change(
+    operation: Operation,
+    inputs: Sequence[Array],
+    kind: ChangeKind,
+    place: int,
+    rng: np.random.Generator,
+) -> InputChange:
+    """A change of `kind` at a place drawn from `rng`; NEGATED where there are too few lines to
+    swap.
+
+    Args:
+        inputs: host arrays of ``operation.inputs``, in storage shapes; not modified.
+        kind: any but the two of :func:`draw_exchange`.
+        place: of the operand, one of :func:`changeable`.
+    """
+    lines = _lines(operation, inputs, place)
+    if kind is ChangeKind.SWAPPED and lines.shape[0] > 1:
+        pair = _unlike_lines(lines, rng)
+        return _change(operation, kind, place, pair, lines[[pair[1], pair[0]]])
+    if kind in (ChangeKind.ONE_ELEMENT, ChangeKind.LAST_ELEMENT):
+        is_last = kind is ChangeKind.LAST_ELEMENT
+        first, *at = [size - 1 for size in lines.shape] if is_last else _far_element(lines, rng)
+        line = np.array(lines[first])
+        index = tuple(slice(i, i + 1) for i in at)
+        line[index] = negative(line[index])
+        return _change(operation, kind, place, (first,), line[np.newaxis])
+    first = int(rng.integers(lines.shape[0]))
+    line = np.array(lines[first])
+    flat = line.reshape(-1)
+    if kind is ChangeKind.ELEMENTS_SWAPPED and flat.size > 1:
+        one, other = _unequal_pair(flat, rng)
+        flat[[one, other]] = flat[[other, one]]
+    else:
+        kind = ChangeKind.NEGATED
+        line = negative(line)
+    return _change(operation, kind, place, (first,), line[np.newaxis])
+
+
+def negated_factor(operation: Operation, inputs: Sequence[Array], place: int) -> InputChange:
+    """A scalar scale factor with its sign flipped."""
+    role = operation.inputs[place].role
+    return InputChange(ChangeKind.NEGATED, place, role, (), negative(inputs[place]))
+
+
+def unchanged_line(
+    operation: Operation, inputs: Sequence[Array], place: int, rng: np.random.Generator
+) -> InputChange:
+    """A line that keeps its contents, to check the result where something else changed."""
+    lines = _lines(operation, inputs, place)
+    line = int(rng.integers(lines.shape[0]))
+    return _change(operation, ChangeKind.NEGATED, place, (line,), lines[[line]])
+
+
+def has_crossings(operation: Operation, place: int) -> bool:
+    """Whether the operand has two lines of two elements, which :func:`draw_exchange` needs."""
+    sizes = list(operation.inputs[place].shape)
+    lines = sizes.pop(line_axis(operation, place))
+    return lines > 1 and bool(sizes) and sizes[-1] > 1
+
+
+def draw_exchange(
+    operation: Operation,
+    inputs: Sequence[Array],
+    place: int,
+    rng: np.random.Generator,
+    *,
+    everywhere: bool = False,
+) -> tuple[InputChange, InputChange]:
+    """A CROSSED change, the necessary starting point, and an EXCHANGED change at the same place,
+    which preserves every sum over a row or a column that CROSSED produced.
+
+    Args:
+        place: of an operand that :func:`has_crossings`.
+        everywhere: exchange all elements of the two lines, half with half, so that the change is
+            visible even where the result's format rounds a few away or relu leaves only a few.
+    """
+    lines = _lines(operation, inputs, place)
+    pair = _unlike_lines(lines, rng)
+    both = lines[list(pair)]
+    # Along the last axis, so that in a batch both elements belong to the same matrix.
+    crossing = both.reshape(2, -1, both.shape[-1])
+    size = crossing.shape[2]
+    if everywhere:
+        at = slice(None)
+        ones, others = np.arange(size // 2), np.arange(size // 2, size // 2 * 2)
+    else:
+        row = int(rng.integers(crossing.shape[1]))
+        at = slice(row, row + 1)
+        ones = np.array([_largest_of_a_few(crossing[0, row], rng)])
+        others = (ones + rng.integers(1, size)) % size
+    values = crossing[0, at][:, ones]
+    made = []
+    for a, b in ((values, negative(values)), (negative(values), values)):
+        contents = np.array(crossing)
+        for line, (one, other) in zip(contents, ((a, b), (b, a)), strict=True):
+            line[at][:, ones], line[at][:, others] = one, other
+        made.append(contents.reshape(both.shape))
+    return (
+        _change(operation, ChangeKind.CROSSED, place, pair, made[0]),
+        _change(operation, ChangeKind.EXCHANGED, place, pair, made[1]),
+    )
+
+
+def _lines(operation: Operation, inputs: Sequence[Array], place: int) -> Array:
+    """A view of an operand with its lines along the first axis."""
+    logical = to_logical(inputs[place], operation.inputs[place])
+    return np.moveaxis(logical, line_axis(operation, place), 0)
+
+
+def _change(
+    operation: Operation, kind: ChangeKind, place: int, lines: tuple[int, ...], contents: Array
+) -> InputChange:
+    """`contents` has the lines along the first axis."""
+    own = np.ascontiguousarray(np.moveaxis(contents, 0, line_axis(operation, place)))
+    return InputChange(kind, place, operation.inputs[place].role, lines, own)
+
+
+def _unlike_lines(lines: Array, rng: np.random.Generator) -> tuple[int, int]:
+    """Two lines, with different contents if a few tries find such lines."""
+    first = int(rng.integers(lines.shape[0]))
+    others = (first + rng.integers(1, lines.shape[0], size=_TRIES)) % lines.shape[0]
+    unlike = (int(i) for i in others if not same_bytes(lines[i], lines[first]))
+    return first, next(unlike, int(others[0]))
+
+
+def _far_element(lines: Array, rng: np.random.Generator) -> list[int]:
+    """Position of one of the larger numbers, away from the edges, and at a distance in memory from
+    the last one that has no factor in common with :data:`_STRIDES`, if a few tries find such a
+    position."""
+    sizes = np.array(lines.shape)
+    places = sizes // 4 + rng.integers((sizes + 1) // 2, size=(_TRIES_OF_ONE, lines.ndim))
+    numbers = np.abs(to_float64(lines[tuple(places.T)]))
+    distances = (sizes - 1 - places) @ (np.array(lines.strides) // lines.itemsize)
+    is_far = np.gcd(distances, _STRIDES) == 1
+    return [int(i) for i in places[np.lexsort((numbers, is_far))[-1]]]
+
+
+def _largest_of_a_few(flat: Array, rng: np.random.Generator) -> int:
+    places = rng.integers(flat.size, size=_TRIES)
+    return int(places[int(np.argmax(np.abs(to_float64(flat[places]))))])
+
+
+def _unequal_pair(flat: Array, rng: np.random.Generator) -> tuple[int, int]:
+    one = int(rng.integers(flat.size))
+    others = (one + rng.integers(1, flat.size, size=_TRIES)) % flat.size
+    apart = np.abs(to_float64(flat[others]) - to_float64(flat[one : one + 1]))
+    return one, int(others[int(np.argmax(apart))])
+
+
+PERIOD = 16381
+"""Elements after which a fill repeats: a prime, so that no row of a result equals the previous one,
+and few enough to be copied to a device quickly."""
+
+_PLAUSIBLE_SIZE = 24.0
+"""Largest number in a fill: every format has it, and results of small products are of that size."""
+
+
+def prepared_edits(
+    device: Device, specs: Sequence[TensorSpec], buffers: Sequence[Buffer], edits: Sequence[Edit]
+) -> list[Callable[[], None]]:
+    """A function that applies `edits` to `buffers` (in the order of `specs`), one after the other:
+    see :class:`gemmetry.domain.contracts.EditableDevice`. For other devices it reads the whole
+    buffer, changes it and writes it back."""
+    return [_prepared(device, specs[e.place], buffers[e.place], e) for e in edits]
+
+
+def _prepared(device: Device, spec: TensorSpec, buffer: Buffer, edit: Edit) -> Callable[[], None]:
+    if _is_editable(device):
+        return device.prepared_edit(buffer, edit.index, edit.contents)
+
+    def rewrite() -> None:
+        whole = np.array(device.download(buffer, spec))
+        whole[edit.index] = edit.contents
+        device.write(buffer, whole, spec)
+
+    return rewrite
+
+
+def _is_editable(device: Device) -> TypeGuard[EditableDevice]:
+    return _has_edits(type(device))
+
+
+@cache
+def _has_edits(kind: type) -> bool:
+    # Tested once per class: a test against a protocol checks every attribute.
+    return issubclass(kind, EditableDevice)
+
+
+def fill_plausibly(device: Device, buffer: Buffer, spec: TensorSpec, number: int) -> None:
+    """Fill a buffer with plausible result values that differ between neighbouring elements and
+    between calls with different `number`."""
+    start = -101 * number % PERIOD
+    values = _plausible_values(spec.dtype)[start : start + PERIOD]
+    if _is_editable(device):
+        device.fill_repeating(buffer, values)
+    else:
+        device.write(buffer, np.resize(values, spec.storage_shape), spec)
+
+
+@cache
+def _plausible_values(dtype: DType) -> Array:
+    """Two periods, so that a period may begin at any element of the first."""
+    return np.tile(_one_period(dtype), 2)
+
+
+def _one_period(dtype: DType) -> Array:
+    rng = np.random.default_rng(PERIOD)
+    if dtype.is_integer:
+        return rng.integers(-100, 100, PERIOD).astype(numpy_dtype(dtype))
+    values: Floats = rng.uniform(-_PLAUSIBLE_SIZE, _PLAUSIBLE_SIZE, PERIOD)
+    return quantize(values, dtype)

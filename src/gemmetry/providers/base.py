@@ -1,20 +1,32 @@
 """Base class with defaults for everything that a provider need not decide.
 
 A provider sets ``name`` and writes ``available``, ``supports``, ``configurations``, ``build``.
+
+What the providers of this package declare of themselves, known without loading any.
+
+Paths of the files that providers generate, and writing them.
 """
 
 from __future__ import annotations
 
+import fcntl
+import importlib
+import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, cast
 
-from gemmetry.domain.contracts import Compiled, Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.operation import Operation
+from gemmetry import providers
+from gemmetry.domain.contracts import Compiled, Executable, ProviderTraits, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.errors import StorageError
+from gemmetry.domain.files import write_whole
+from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.target import Target, TargetKind
 
 
 class BaseProvider(ABC):
@@ -77,3 +89,113 @@ class BaseProvider(ABC):
 
     def doctor_notes(self) -> Sequence[str]:
         return ()
+
+
+_SUFFIX = "_provider"
+
+
+@cache
+def builtin_names() -> tuple[str, ...]:
+    """Names of the providers that come with gemmetry."""
+    return tuple(
+        module.name.removesuffix(_SUFFIX)
+        for module in pkgutil.iter_modules(providers.__path__)
+        if module.name.endswith(_SUFFIX)
+    )
+
+
+def builtin_module(name: str) -> ModuleType:
+    """The module or package of a provider that comes with gemmetry."""
+    return importlib.import_module(f"{providers.__name__}.{name}{_SUFFIX}")
+
+
+@cache
+def traits_of(name: str) -> ProviderTraits:
+    """The traits of a provider, without loading it; providers of other packages, and unknown ones,
+    have the default traits."""
+    if name not in builtin_names():
+        return ProviderTraits()
+    return cast(ProviderTraits, getattr(builtin_module(name), "TRAITS", ProviderTraits()))
+
+
+def baseline_names(names: Iterable[str]) -> list[str]:
+    """Those of `names` that are vendor libraries, the best baseline first."""
+    ranks = {name: traits_of(name).baseline_rank for name in names}
+    ranked = [(rank, name) for name, rank in ranks.items() if rank is not None]
+    return [name for _, name in sorted(ranked)]
+
+
+def best_baseline() -> str:
+    """``provider:configuration`` of the fastest of a vendor library's algorithms."""
+    return next(
+        f"{name}:{best}" for name in builtin_names() if (best := traits_of(name).best_configuration)
+    )
+
+
+def kernel_provider() -> str:
+    """The provider that runs the functions of ``--kernel``."""
+    return next(name for name in builtin_names() if traits_of(name).takes_kernels)
+
+
+def recording_provider() -> str:
+    """The provider whose dispatches ``trace record`` records where none is named."""
+    return next(name for name in builtin_names() if traits_of(name).records_traces)
+
+
+def legacy_provider() -> str:
+    """The provider that the dispatch profiler's own set of dispatches is for."""
+    return next(name for name in builtin_names() if traits_of(name).is_dispatch_profilers)
+
+
+def support_places() -> list[tuple[str, str]]:
+    """The (provider, target) pairs that the support matrix shows: by kind of device, vendor
+    libraries first."""
+    libraries = baseline_names(builtin_names())
+    names = [*libraries, *(name for name in builtin_names() if name not in libraries)]
+    places = [(name, target) for name in names for target in traits_of(name).support_targets]
+    kinds = list(TargetKind)
+    return sorted(places, key=lambda place: kinds.index(parse_target(place[1]).kind))
+
+
+def output_folder(generated: Path, dispatch: Dispatch) -> Path:
+    """``<generated>/<provider>/<kind>/<operation>``."""
+    operation = dispatch.operation
+    return generated / dispatch.provider / str(operation.kind) / operation_name(operation)
+
+
+def write_atomically(path: Path, data: bytes) -> Path:
+    """Write `data` to `path`, creating its folder.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Exclusive access among the processes that change files in `folder`, which is created.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="Free some space or choose another folder with --generated-dir.",
+    )

@@ -1,1 +1,1 @@
-"""Quantiles, intervals, comparison of two samples."""
+"""Intervals, comparisons and change points."""

@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 import msgspec
 import numpy as np
 
+from gemmetry.domain.files import completed, remove, user_cache
 from gemmetry.formats.events import (
     MISSING,
     AnnotationRows,
@@ -28,9 +29,8 @@ from gemmetry.formats.events import (
     OperatorRows,
     TraceRows,
     concatenate,
+    plausible,
 )
-from gemmetry.formats.files import completed, remove, user_cache
-from gemmetry.formats.plausible import plausible
 
 READER_VERSION = 6
 """Incremented whenever a reader returns different rows for the same file."""

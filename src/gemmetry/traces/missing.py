@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gemmetry.domain.files import short_name
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.formats.events import (
     MISSING,
@@ -26,12 +27,12 @@ from gemmetry.formats.events import (
     TracePart,
     TraceProblem,
     TraceRows,
+    among,
     chosen,
+    is_launch,
 )
-from gemmetry.formats.host_rows import among, is_launch
-from gemmetry.formats.naming import short_name
-from gemmetry.kernel_names import is_communication
-from gemmetry.traces.gemms.joins import NONE, calls_of
+from gemmetry.traces.joins import NONE, calls_of
+from gemmetry.traces.names import is_communication
 
 APART_NS = 3600 * 10**9
 """Gap between pieces of work, and time between a launch and its work, above which they are assumed
@@ -133,7 +134,7 @@ def launches_without_work(rows: TraceRows, call: Int64) -> Int64:
     the tool does not link to its launches at all.
 
     Args:
-        call: of each row of ``rows.gpu``, as :func:`~gemmetry.traces.gemms.joins.calls_of`.
+        call: of each row of ``rows.gpu``, as :func:`~gemmetry.traces.joins.calls_of`.
     """
     calls, gpu = rows.calls, rows.gpu
     launching = np.array([is_launch(name) for name in rows.names], bool)

@@ -1,24 +1,27 @@
 """A trace with the data that its tables use: which kernels are GEMMs, which communicate, and when.
 
 Everything is computed once, when it is first needed.
+
+Measures the duration of each stage of a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, ProblemKind, TraceRows
-from gemmetry.formats.mapping import let_go
-from gemmetry.kernel_names import KernelName, classify, is_communication, is_gemm
-from gemmetry.traces.gemms.joins import JoinedLaunches, join_launches
+from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, ProblemKind, TraceRows, let_go
 from gemmetry.traces.intervals import Intervals, union
+from gemmetry.traces.joins import JoinedLaunches, join_launches
 from gemmetry.traces.missing import launches_without_work
-from gemmetry.traces.operators.convolutions import is_convolution_operator, launched_by_convolution
+from gemmetry.traces.names import KernelName, classify, is_communication, is_gemm
+from gemmetry.traces.operators.gemms import is_convolution_operator, launched_by_convolution
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Trace:
 
     def let_go(self) -> None:
         """Release the memory of columns mapped from files: called after each step of the work
-        (:func:`~gemmetry.formats.mapping.let_go`)."""
+        (:func:`~gemmetry.formats.events.let_go`)."""
         let_go(self.rows)
 
     def device_name(self, device: int) -> str:
@@ -141,3 +144,14 @@ class Trace:
         name: Int32 = self.rows.gpu.name
         result: Bools = wanted[name] & self.is_kernel
         return result
+
+
+@contextmanager
+def stage(times: dict[str, float], name: str) -> Iterator[None]:
+    """Add the duration of a block in seconds to `times`, less that of the stages within it."""
+    counted, begin = sum(times.values()), time.perf_counter()
+    try:
+        yield
+    finally:
+        counted = sum(times.values()) - counted
+        times[name] = times.get(name, 0.0) + time.perf_counter() - begin - counted

@@ -1,6 +1,8 @@
 """Reads trace files of every kind into :class:`TraceRows`; the content identifies the format.
 
 Readers are imported when a file needs them: a cached trace needs none.
+
+Reads several trace files one after the other; unreadable files do not stop the others.
 """
 
 from __future__ import annotations
@@ -8,19 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.events import TraceRows
-from gemmetry.formats.mapping import let_go
+from gemmetry.domain.opening import XLSX_MAGIC
+from gemmetry.formats.events import TraceRows, let_go
 from gemmetry.traces.cache import CACHE_SUFFIX, SMALLEST_CACHED_BYTES, cache_key, load, save
-from gemmetry.traces.stages import stage
+from gemmetry.traces.missing import split
+from gemmetry.traces.model import Trace, stage
 
 if TYPE_CHECKING:
     from gemmetry.formats.readers import TraceFormat
     from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.xlsx import TraceLensReport
+
 
 _PACKED = re.compile(r"\.(?:gz|zst)\Z")
 _MOST_SEARCHED = 8 << 20
@@ -194,7 +199,7 @@ def _read(path: Path) -> TraceRows:
     if rows is None:
         reason, hint = _reason(path, found)
         raise RequestError(f"{path} is not a trace: {reason}", hint=hint)
-    from gemmetry.formats.plausible import plausible
+    from gemmetry.formats.events import plausible
     from gemmetry.traces.missing import checked
 
     return checked(plausible(rows))
@@ -202,7 +207,7 @@ def _read(path: Path) -> TraceRows:
 
 def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
     """Why the file is not a trace, and what to do."""
-    from gemmetry.formats.opening import open_decompressed
+    from gemmetry.domain.opening import open_decompressed
     from gemmetry.formats.readers import supported, trace_formats
     from gemmetry.formats.sniffing import Content
 
@@ -253,3 +258,71 @@ def _read_as(path: Path, found: TraceFormat | Content) -> TraceRows | None:
             if rows is not None and (rows.events or found is not Content.CUT):
                 return rows
     return None
+
+
+def read_all(
+    paths: Iterable[Path],
+    errors: dict[str, RequestError],
+    *,
+    use_cache: bool = True,
+    timings: dict[str, float] | None = None,
+) -> Iterator[Trace]:
+    """The traces of `paths` one by one, folders searched; those of several processes in one file
+    one after the other. Unreadable ones are listed in `errors`, by file. `timings` receives the
+    seconds of each stage of reading."""
+    for path in paths:
+        try:
+            files = find_traces([path])
+        except RequestError as error:
+            errors[str(path)] = error
+            continue
+        for file in files:
+            try:
+                rows = read_trace(file, use_cache=use_cache, timings=timings)
+            except RequestError as error:
+                errors[str(file)] = error
+                continue
+            # A part is named as if the file were a folder of them, like a trace of a workbook.
+            for name, part in split(rows):
+                yield Trace(Path(f"{file}: {name}"), part, of=file) if name else Trace(file, part)
+
+
+def read_any(
+    paths: Iterable[Path],
+    errors: dict[str, RequestError],
+    *,
+    use_cache: bool = True,
+    timings: dict[str, float] | None = None,
+) -> Iterator[Trace | TraceLensReport]:
+    """Like :func:`read_all`, but also reads TraceLens workbooks."""
+    for path in paths:
+        if not _is_workbook(path):
+            yield from read_all([path], errors, use_cache=use_cache, timings=timings)
+            continue
+        from gemmetry.formats.xlsx import read_tracelens_report
+
+        try:
+            yield read_tracelens_report(path)
+        except RequestError as error:
+            errors[str(path)] = error
+
+
+def _is_workbook(path: Path) -> bool:
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(XLSX_MAGIC)) == XLSX_MAGIC
+    except OSError:
+        return False
+
+
+def all_failed(errors: Mapping[str, RequestError]) -> RequestError:
+    """The error for a request none of whose files could be read."""
+    if len(errors) == 1:
+        return next(iter(errors.values()))
+    texts = "".join(f"\n  {error.message}" for error in errors.values())
+    return RequestError(
+        f"none of {len(errors)} traces can be read{texts}" if errors else "no trace was given",
+        hint="Give paths of Kineto or rocprofv3 traces, or folders that contain some.",
+    )

@@ -1,5 +1,6 @@
 """Data for drawing a trace: one lane per stream, with the work on it; without GPU work, one lane
-per thread of the host, with the innermost operator at each moment."""
+per thread of the host, with the innermost operator at each moment.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmetry.formats.events import MISSING, GpuKind, Int64
-from gemmetry.kernel_names import GEMM_KINDS, KernelKind
-from gemmetry.traces.gemms.joins import NONE
-from gemmetry.traces.gemms.links import link_gemms, operator_shapes
+from gemmetry.traces.joins import NONE
+from gemmetry.traces.links import link_gemms, operator_category, operator_shapes
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.gemms import GemmShape, is_gemm_operator
-from gemmetry.traces.operators.grouped import distinct_rows
+from gemmetry.traces.names import GEMM_KINDS, KernelKind
+from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, is_gemm_operator
 from gemmetry.traces.operators.host import find_nesting, innermost_pieces
-from gemmetry.traces.operators.launchers import operator_category
 
 KINDS = ("gemm", "attention", "other", "communication", "copy")
 """Kinds of work; a kind's number is its index here."""
@@ -43,7 +42,7 @@ class Work(NamedTuple):
     shape: GemmShape | None = None
     """The shape of a product; None for other work."""
     inferred: bool = False
-    """The shape comes from other instances (:mod:`~gemmetry.traces.gemms.links`)."""
+    """The shape comes from other instances (:mod:`~gemmetry.traces.links`)."""
     is_alone: bool = False
     """All FLOPs of the shape belong to this piece."""
 

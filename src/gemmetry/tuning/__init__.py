@@ -1,4 +1,1 @@
-"""Search for fast configurations of a provider: strategies, what they search, and simulations.
-
-A strategy only decides what is measured next; the engine verifies and measures it.
-"""
+"""Searches for fast configurations, and the dispatcher that uses what they found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gemmetry.analysis.dispatches.baseline import geometric_mean
+from gemmetry.dispatches.analysis import geometric_mean
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.domain.units import counted, format_ns, format_percent
 from gemmetry.statistics.comparison import Difference

@@ -18,13 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.domain.dtypes import BF16, E4M3, E5M2, F16, F32, TF32
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.domain.operation import Layout, Operation, OperationKind
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.operation import (
+    BF16,
+    E4M3,
+    E5M2,
+    F16,
+    F32,
+    TF32,
+    Layout,
+    Operation,
+    OperationKind,
+)
 from gemmetry.hardware.devices import device_or_like
-from gemmetry.providers.traits import traits_of
-from gemmetry.tuning.space import SearchSpace
+from gemmetry.providers.base import traits_of
+from gemmetry.tuning.search import SearchSpace
 
 NAME = "heuristics"
 _MODULE = "nvMatmulHeuristics"

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gemmetry.analysis.dispatches.baseline import fastest, is_of_baseline, record_id
-from gemmetry.analysis.dispatches.within import compare_with_baseline
+from gemmetry.dispatches.analysis import fastest, is_of_baseline, record_id
+from gemmetry.dispatches.comparison import compare_with_baseline
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record, ResultSet
 from gemmetry.statistics.comparison import Comparison, Difference
-from gemmetry.tuning.search import SearchHistory
-from gemmetry.tuning.space import SearchSpace
-from gemmetry.tuning.stored import median_of
+from gemmetry.tuning.search import SearchHistory, SearchSpace
+from gemmetry.tuning.simulation import median_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

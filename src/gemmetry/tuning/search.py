@@ -1,11 +1,277 @@
-"""The loop of a search: what the strategy asks for is measured, and it learns the times."""
+"""What is searched: for each operation, the configurations of one provider with what is known of
+them before anything is measured.
+
+The protocol of strategies: they ``ask`` for trials and ``learn`` their times.
+
+The loop of a search: what the strategy asks for is measured, and it learns the times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Protocol
 
-from gemmetry.tuning.strategy import SearchTrial, TuningStrategy
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmetry.domain.contracts import Provider
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter, Target
+from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.operation import Operation
+from gemmetry.hardware.devices import device_or_like
+from gemmetry.providers.launch_model import filled_shares, pipelined_ns
+
+Matrix = NDArray[np.float64]
+
+_ALIKE = 1e-9
+"""Standard deviation up to which the values of a feature are the same, but for rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchSpace:
+    """The configurations of one operation among which a search chooses."""
+
+    operation: Operation
+    configurations: tuple[Configuration, ...]
+    predicted: Matrix
+    """Logarithm of the predicted time of each, shape (configurations,); equal where no model
+    knows the device or the tiles."""
+    filled: Matrix
+    """Logarithms of :func:`filled_shares`, shape (configurations, 2): what a time may owe to the
+    sizes of the operation, and not to the configuration. 0 where no model knows the device."""
+    seeds: tuple[int, ...] = field(default=())
+    """Configurations to try first, the most promising one first."""
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    @property
+    def order(self) -> list[int]:
+        """All configurations, the seeds first, then by predicted time, then as they are listed."""
+        known = set(self.seeds)
+        ranked = np.argsort(self.predicted, kind="stable").tolist()
+        return [*self.seeds, *(one for one in ranked if one not in known)]
+
+
+def space_of(provider: Provider, operation: Operation, target: Target) -> SearchSpace:
+    """The space of `operation`, empty where the provider does not support it."""
+    if provider.supports(operation, target) is not None:
+        return make_space(operation, (), target)
+    return make_space(operation, provider.search_space(operation, target), target)
+
+
+def make_space(
+    operation: Operation, configurations: Iterable[Configuration], target: Target
+) -> SearchSpace:
+    """The space with these configurations, without a ``default`` that only names another one."""
+    found = list(dict.fromkeys(configurations))
+    others = [one.parameters for one in found if one.name != DEFAULT_CONFIGURATION]
+    kept = tuple(
+        one
+        for one in found
+        if one.name != DEFAULT_CONFIGURATION or dict(one.parameters) not in map(dict, others)
+    )
+    device = device_or_like(target.product, target.architecture) if target.is_gpu else None
+    # Without a tile the model's time is that of the best tiles, which says nothing about this one.
+    times = [
+        math.log(pipelined_ns(operation, one, device)) if device and one.tile else math.nan
+        for one in kept
+    ]
+    predicted = np.array(times, dtype=np.float64)
+    usual = np.nanmedian(predicted) if np.isfinite(predicted).any() else 0.0
+    shares = [filled_shares(operation, one) if device else (1.0, 1.0) for one in kept]
+    return SearchSpace(
+        operation,
+        kept,
+        np.where(np.isnan(predicted), usual, predicted),
+        np.log(np.array(shares, dtype=np.float64).reshape(len(kept), 2)),
+    )
+
+
+def features(spaces: Sequence[SearchSpace]) -> list[Matrix]:
+    """What distinguishes the configurations of each space, as numbers with a standard deviation of
+    about one over all spaces: logarithms of positive parameters, one column for each other value,
+    and the logarithms of the predicted time and of the filled shares, where they differ. Each array
+    has the shape (configurations, columns)."""
+    tables = [[dict(one.parameters) for one in space.configurations] for space in spaces]
+    names: dict[str, None] = {}
+    values: dict[tuple[str, Parameter], None] = {}
+    for table in tables:
+        for row in table:
+            for name, value in row.items():
+                if _is_size(value):
+                    names.setdefault(name)
+                else:
+                    values.setdefault((name, value))
+    known = [
+        np.array(
+            [
+                [*(_log2(row.get(name)) for name in names),
+                 *(float(row.get(name) == value) for name, value in values)]
+                for row in table
+            ],
+            dtype=np.float64,
+        ).reshape(len(table), len(names) + len(values))
+        for table in tables
+    ]  # fmt: skip
+    joined = [
+        np.column_stack([own, space.predicted - _mean(space.predicted), space.filled])
+        for own, space in zip(known, spaces, strict=True)
+    ]
+    every = np.concatenate(joined) if joined else np.empty((0, 0))
+    if not len(every):
+        return joined
+    scale, center = every.std(axis=0), every.mean(axis=0)
+    differ = scale > _ALIKE
+    return [((one - center) / np.where(differ, scale, 1.0))[:, differ] for one in joined]
+
+
+def _mean(values: Matrix) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def positions(space: SearchSpace) -> Mapping[str, int]:
+    """Name of each configuration -> its index."""
+    return {one.name: index for index, one in enumerate(space.configurations)}
+
+
+def _is_size(value: Parameter) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _log2(value: Parameter | None) -> float:
+    """The logarithm of a size; of what has none, one step below that of 1."""
+    return math.log2(value) if value is not None and _is_size(value) else -1.0  # type: ignore[arg-type]
+
+
+EFFORTS = (1 / 9, 1 / 3, 1.0)
+"""Shares of the samples of a full trial that short trials take: thirds, as in Hyperband (Li et al.,
+JMLR 18, 2018, which recommends 3 or 4)."""
+FULL = len(EFFORTS) - 1
+
+EXHAUSTIVE = "exhaustive"
+"""The strategy that tries all configurations."""
+
+STRATEGIES = {
+    "model": "model",
+    EXHAUSTIVE: "exhaustive",
+    "random": "random_order",
+    "halving": "halving",
+    "optuna": "optuna_sampler",
+}
+"""Name of each strategy -> its module in :mod:`.strategies`; ``optuna:NAME`` takes a sampler."""
+DEFAULT_STRATEGY = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTrial:
+    """A configuration to measure."""
+
+    space: int
+    """Index of the space."""
+    candidate: int
+    """Index of the configuration in its space."""
+    effort: int = FULL
+    """Index into :data:`EFFORTS`."""
+
+    @property
+    def cost(self) -> float:
+        """In evaluations: the share of a full trial's samples."""
+        return EFFORTS[self.effort]
+
+
+class TuningStrategy(Protocol):
+    """Decides what is measured next. It asks for no trial twice, and for no more evaluations than
+    the limits of all spaces together."""
+
+    def ask(self) -> Sequence[SearchTrial]:
+        """The trials to measure now; empty at the end of the search."""
+
+    def learn(self, trial: SearchTrial, ns: float | None) -> None:
+        """The median of a trial in ns; None where the configuration failed or was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many evaluations of each space a search may make."""
+
+    count: int | None = None
+    share: float | None = None
+    """Of the space, above 0 and up to 1. Without either, all of it."""
+
+    def of(self, space: SearchSpace) -> int:
+        """Evaluations of `space`: at least one where it has a configuration."""
+        if self.share is not None:
+            return min(len(space), max(1, math.ceil(self.share * len(space) - 1e-9)))
+        return len(space) if self.count is None else min(self.count, len(space))
+
+    def __str__(self) -> str:
+        if self.share is not None:
+            return f"{100 * self.share:g} %"
+        return "all" if self.count is None else str(self.count)
+
+
+def parse_limit(text: str) -> Limit:
+    """``40`` -> 40 evaluations of each space; ``5%`` -> a share of it.
+
+    Raises:
+        RequestError: it is neither a positive number nor a share up to 100 %.
+    """
+    number = text.strip().removesuffix("%").strip()
+    is_share = text.strip().endswith("%")
+    try:
+        value = float(number) if is_share else int(number)
+    except ValueError:
+        value = math.nan
+    if not value > 0 or (is_share and value > 100):
+        raise RequestError(
+            f"cannot read the number of evaluations {text!r}",
+            hint="Write a number for each shape, such as 40, or a share of its space, as in 5%.",
+        )
+    return Limit(share=value / 100) if is_share else Limit(count=int(value))
+
+
+def parse_shares(text: str) -> list[float]:
+    """``1%,5%`` -> shares of a space.
+
+    Raises:
+        RequestError: a part is not a share up to 100 %.
+    """
+    limits = [parse_limit(part) for part in text.split(",")]
+    shares = [limit.share for limit in limits if limit.share is not None]
+    if len(shares) < len(limits):
+        raise RequestError(
+            f"a simulation compares shares of a space, not {text!r}", hint="Write 1%,5%,10%."
+        )
+    return shares
+
+
+def make_strategy(
+    name: str, spaces: Sequence[SearchSpace], limit: Limit, seed: int
+) -> TuningStrategy:
+    """The strategy called `name`.
+
+    Args:
+        spaces: what is searched; empty ones are left out.
+        limit: evaluations of each space.
+        seed: of its choices.
+
+    Raises:
+        UnknownNameError: there is no such strategy or sampler.
+        RequestError: a library is missing.
+    """
+    base, _, variant = name.partition(":")
+    if base not in STRATEGIES or (variant and base != "optuna"):
+        raise UnknownNameError("strategy", name, STRATEGIES)
+    module = import_module(f"gemmetry.tuning.strategies.{STRATEGIES[base]}")
+    create: Callable[..., TuningStrategy] = module.create
+    limits = [limit.of(space) for space in spaces]
+    rng = np.random.default_rng(seed)
+    return create(spaces, limits, rng, variant) if base == "optuna" else create(spaces, limits, rng)
+
 
 Measure = Callable[[Sequence[SearchTrial]], Mapping[SearchTrial, float | None]]
 """Measures trials: the median of each in ns, None where it failed or was wrong. Trials for which

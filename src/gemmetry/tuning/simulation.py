@@ -1,17 +1,38 @@
-"""Replays a stored exhaustive run, so that strategies are compared without measuring anything."""
+"""Replays a stored exhaustive run, so that strategies are compared without measuring anything.
+
+Exhaustive runs as they are stored: the records of an experiment, or a compact file of them.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 
-from gemmetry.analysis.dispatches.baseline import geometric_mean
-from gemmetry.tuning.search import search
-from gemmetry.tuning.space import SearchSpace
-from gemmetry.tuning.strategy import EFFORTS, Limit, SearchTrial, make_strategy
+from gemmetry.dispatches.analysis import geometric_mean, group_by_problem
+from gemmetry.domain.dispatch import Configuration, Parameter, Target, parse_target
+from gemmetry.domain.errors import NameSyntaxError, Outcome, RequestError, Verification
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.opening import parsed_json, read_whole
+from gemmetry.domain.record import Record, ResultSet
+from gemmetry.tuning.search import (
+    DEFAULT_STRATEGY,
+    EFFORTS,
+    EXHAUSTIVE,
+    Limit,
+    SearchSpace,
+    SearchTrial,
+    make_space,
+    make_strategy,
+    search,
+)
 
 BUDGETS = (0.01, 0.05, 0.10)
 """Shares of the evaluations of an exhaustive search that are compared."""
@@ -122,3 +143,267 @@ def _observed(
     # The median of n samples varies with 1 / sqrt(n).
     spread = measured.errors[trial.candidate] / math.sqrt(EFFORTS[trial.effort])
     return ns * math.exp(spread * rng.standard_normal())
+
+
+VERSION = 1
+SEARCH_FOLDER = "search"
+"""Folder of a search's experiment within that of its finals."""
+_FEWEST = 20
+"""Configurations of a shape from which a simulation is of use: five per cent of them is one."""
+_NORMAL_95 = 1.96
+_USUAL_ERROR = 0.01
+"""Relative standard error of a median where too few samples were taken for an interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTime:
+    """A configuration of a shape."""
+
+    configuration: str
+    median_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    """95 % interval of the median, where there is one."""
+    outcome: str = str(Outcome.OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSpace:
+    """All configurations of one provider on some shapes of one device."""
+
+    version: int = VERSION
+    provider: str
+    target: str
+    device: str
+    command: str = ""
+    """The command that measured it."""
+    created: str = ""
+    parameters: Mapping[str, Mapping[str, Parameter]]
+    """Configuration -> its parameters."""
+    operations: Mapping[str, tuple[StoredTime, ...]]
+
+    @property
+    def partial_strategy(self) -> str:
+        """The strategy of the search that measured it, where that does not try all configurations;
+        "" of an exhaustive one, and of an experiment that no search made."""
+        words = self.command.split()
+        if "tune" not in words[:2]:
+            return ""
+        named = [after for word, after in pairwise((*words, "")) if word == "--strategy"]
+        named += [word.partition("=")[2] for word in words if word.startswith("--strategy=")]
+        limits = [word for word in words if word.startswith(("--evaluations", "--time"))]
+        strategy = named[-1] if named else DEFAULT_STRATEGY
+        return "" if strategy == EXHAUSTIVE and not limits else strategy
+
+    def measured(self) -> list[MeasuredSpace]:
+        """The spaces to simulate a search in.
+
+        Raises:
+            RequestError: no shape has enough configurations with a time.
+        """
+        parsed = parse_target(self.target)
+        target = Target(parsed.kind, parsed.architecture, parsed.index, self.device)
+        known = [_relative_error(one) for times in self.operations.values() for one in times]
+        errors = [one for one in known if one is not None]
+        usual = float(np.median(errors)) if errors else _USUAL_ERROR
+        found = []
+        for name, times in self.operations.items():
+            if sum(one.median_ns is not None for one in times) < _FEWEST:
+                continue
+            by_name = {one.configuration: one for one in times}
+            configurations = (Configuration(n, self.parameters.get(n, {})) for n in by_name)
+            space = make_space(parse_operation(name), configurations, target)
+            kept = [by_name[one.name] for one in space.configurations]
+            found.append(
+                MeasuredSpace(
+                    space,
+                    tuple(one.median_ns for one in kept),
+                    tuple(_relative_error(one) or usual for one in kept),
+                )
+            )
+        if not found:
+            raise RequestError(
+                f"no shape of {self.provider} has {_FEWEST} configurations with a time",
+                hint="Measure all of a large space: gemmetry tune --strategy exhaustive.",
+            )
+        return found
+
+
+def _relative_error(one: StoredTime) -> float | None:
+    if one.low_ns is None or one.high_ns is None or not one.median_ns:
+        return None
+    return (one.high_ns - one.low_ns) / (2 * _NORMAL_95 * one.median_ns)
+
+
+def stored_space(results: ResultSet) -> StoredSpace:
+    """The space that an experiment measured: of the provider with the most configurations.
+
+    Raises:
+        RequestError: the experiment has no record.
+    """
+    if not results.records:
+        raise RequestError(
+            f"{results.title} has no results",
+            hint="Measure some: gemmetry tune --strategy exhaustive.",
+        )
+    provider = _widest(results.records)
+    own = [record for record in results.records if record.provider == provider]
+    first = own[0]
+    parameters = {record.configuration: dict(record.configuration_parameters) for record in own}
+    return StoredSpace(
+        provider=provider,
+        target=first.target,
+        device=device_of(results),
+        command=results.command,
+        created=results.created,
+        parameters=parameters,
+        operations={
+            group[0].operation: tuple(_time(record) for record in group)
+            for group in group_by_problem(own).values()
+        },
+    )
+
+
+def device_of(results: ResultSet) -> str:
+    """The product of the device of the first result; of a CPU, or where it is not known, its
+    target."""
+    first = results.records[0]
+    environment = results.environments.get(first.environment_id)
+    devices = environment.devices if environment is not None else ()
+    return devices[0] if devices and parse_target(first.target).is_gpu else first.target
+
+
+def _widest(records: Iterable[Record]) -> str:
+    names: dict[str, set[str]] = {}
+    for record in records:
+        names.setdefault(record.provider, set()).add(record.configuration)
+    return max(names, key=lambda name: len(names[name]))
+
+
+def median_of(record: Record) -> float | None:
+    """The median in ns of a configuration that may win; None where it failed, was wrong or was not
+    verified."""
+    passed = record.verdict.status is Verification.PASSED
+    is_right = record.outcome is Outcome.OK and passed
+    return record.measurement.median_ns if is_right and record.measurement else None
+
+
+def _time(record: Record) -> StoredTime:
+    median = median_of(record)
+    if median is None or record.measurement is None:
+        outcome = str(record.outcome) if record.outcome is not Outcome.OK else "not verified"
+        return StoredTime(configuration=record.configuration, outcome=outcome)
+    return StoredTime(
+        configuration=record.configuration,
+        median_ns=median,
+        low_ns=record.measurement.ci_low_ns,
+        high_ns=record.measurement.ci_high_ns,
+    )
+
+
+def open_space(path: Path) -> StoredSpace:
+    """The exhaustive search in a compact file, in the folder of ``gemmetry tune``, or in another
+    experiment. Shapes that are not finished are left out.
+
+    Raises:
+        RequestError: there is none. JournalDamagedError: it cannot be read.
+    """
+    from gemmetry.engine.store.experiment import Experiment
+
+    if path.is_file():
+        return read_compact(path)
+    inner = path / SEARCH_FOLDER
+    with Experiment.open(inner if inner.is_dir() else path) as stored:
+        unfinished = {row.operation for row in stored.remaining()}
+        results = stored.result_set()
+        kept = [record for record in results.records if record.operation not in unfinished]
+        if not kept and results.records:
+            raise RequestError(
+                f"{path} has no shape of which all configurations are measured",
+                hint="Repeat the command that measures it: it continues.",
+            )
+        return stored_space(replace(results, records=kept))
+
+
+def compact(space: StoredSpace) -> bytes:
+    """The space as a small JSON file: a line for each shape, with the number of each configuration
+    and its times in ns to five digits, or its outcome."""
+    names = list(space.parameters)
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def row(one: StoredTime) -> list[Any]:
+        number = numbers[one.configuration]
+        if one.median_ns is None:
+            return [number, one.outcome]
+        return [number, *map(_digits, (one.median_ns, one.low_ns, one.high_ns))]
+
+    head = {
+        "version": space.version, "provider": space.provider, "target": space.target,
+        "device": space.device, "command": space.command, "created": space.created,
+    }  # fmt: skip
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    parameters = [
+        f"  {json.dumps(name)}: {json.dumps(dict(space.parameters[name]))}" for name in names
+    ]
+    shapes = [
+        f"  {json.dumps(name)}: {json.dumps([row(one) for one in times], separators=(',', ':'))}"
+        for name, times in space.operations.items()
+    ]
+    lines.append(' "parameters": {\n' + ",\n".join(parameters) + "\n }")
+    lines.append(' "operations": {\n' + ",\n".join(shapes) + "\n }")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def read_compact(path: Path) -> StoredSpace:
+    """The inverse of :func:`compact`.
+
+    Raises:
+        RequestError: the file cannot be read, is damaged, or is of another version.
+    """
+    hint = "Write one with `gemmetry tune --simulate EXPERIMENT -o FILE.json --format space`."
+    try:
+        content = parsed_json(read_whole(path, "the space", hint=hint))
+        version = content["version"]
+        return _converted(content) if version == VERSION else _refuse(path, version, hint)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, NameSyntaxError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RequestError(f"the space {path} is damaged: {line}", hint=hint) from error
+
+
+def _refuse(path: Path, version: object, hint: str) -> NoReturn:
+    raise RequestError(f"the space {path} has version {version!r}, not {VERSION}", hint=hint)
+
+
+def _converted(content: Mapping[str, Any]) -> StoredSpace:
+    """
+    Raises:
+        ValueError, TypeError, KeyError, IndexError, NameSyntaxError: it is damaged.
+    """
+    names = list(content["parameters"])
+    operations = {
+        name: [msgspec.to_builtins(_decoded(row, names)) for row in rows]
+        for name, rows in content["operations"].items()
+    }
+    for name in operations:
+        parse_operation(name)
+    return msgspec.convert({**content, "operations": operations}, StoredSpace)
+
+
+def _decoded(row: Sequence[Any], names: Sequence[str]) -> StoredTime:
+    """
+    Raises:
+        ValueError, TypeError: it holds no time that a measurement gives.
+    """
+    if type(row[0]) is not int or not 0 <= row[0] < len(names):
+        raise ValueError(f"there is no configuration {row[0]}")
+    name = names[row[0]]
+    if isinstance(row[1], str):
+        return StoredTime(configuration=name, outcome=row[1])
+    median, low, high = row[1:]
+    if not (math.isfinite(median) and median > 0):
+        raise ValueError(f"the time {median} of {name} is not positive")
+    return StoredTime(configuration=name, median_ns=median, low_ns=low, high_ns=high)

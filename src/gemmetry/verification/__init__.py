@@ -1,1 +1,1 @@
-"""Verifies that an executable computes correct results."""
+"""Verifies dispatches: checks, their inputs and references, and the reason for a failure."""

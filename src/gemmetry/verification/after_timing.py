@@ -1,15 +1,30 @@
-"""Verifies the results of timed launches, on unchanged and on changed inputs."""
+"""Verifies the results of timed launches, on unchanged and on changed inputs.
+
+Compares results with references on the device where they are, as far as it can: the same bounds,
+without moving results to the host.
+
+Applies the checks of other harnesses to a result, for comparison with gemmetry's verdict.
+
+Each is implemented from its published definition; none of them affects the verdict.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
-from gemmetry.domain.operation import Operation
+import numpy as np
+
+from gemmetry.domain.contracts import Buffer, Device, DigestingDevice
+from gemmetry.domain.errors import OutOfMemoryError
+from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.changes import (
+from gemmetry.numerics.bounds import BoundRule, ErrorSums
+from gemmetry.numerics.inputs import (
     InputChange,
     changed_inputs,
     negates_result,
@@ -27,6 +42,7 @@ from gemmetry.numerics.references import (
 )
 from gemmetry.numerics.storage import (
     Array,
+    Float64Array,
     as_bits,
     numpy_dtype,
     quantize,
@@ -34,8 +50,9 @@ from gemmetry.numerics.storage import (
     to_float64,
 )
 from gemmetry.verification.checks.results import CheckResult, failed, passed, warned
-from gemmetry.verification.comparison import compare
-from gemmetry.verification.diagnosis.guess import guess_bug
+from gemmetry.verification.comparison import ErrorStatistics, compare
+from gemmetry.verification.guess import guess_bug
+from gemmetry.verification.launching import Launch
 from gemmetry.verification.references.freivalds import freivalds
 
 NAME = "after_timing"
@@ -203,3 +220,144 @@ class _Judge:
             known = quantize(to_float64(known), spec.dtype)
         filled = with_lines(operation, logical, change, known.astype(output.dtype))
         return self._compared(to_storage(filled, spec), reference)
+
+
+@runtime_checkable
+class ComparingDevice(Protocol):
+    """A device that compares results with float64 references."""
+
+    def upload_reference(self, reference: Reference) -> Any | None:
+        """The reference on the device; None where it is of integers, where memory is short, or
+        where the host is just as good."""
+
+    def error_sums(
+        self, result: Buffer, spec: TensorSpec, reference: Any, rule: BoundRule
+    ) -> ErrorSums | None:
+        """Errors of `result`; None unless it has the form of `spec` and all of its elements are
+        numbers within their warn bounds. What is wrong with others the host finds out.
+
+        Args:
+            reference: what :meth:`upload_reference` returned.
+        """
+
+
+def digest_of(launch: Launch) -> str:
+    """The digest of a launch's result, by which timed launches are recognised as right; by the
+    device where it can compute one."""
+    if isinstance(launch.device, DigestingDevice) and not launch.returned_type:
+        found = launch.device.digest(launch.result)
+        if found is not None:
+            return found
+    return digest(launch.output)
+
+
+class ReferenceOnDevice:
+    """The latest reference that results were compared with on a device."""
+
+    def __init__(self) -> None:
+        self._reference: Reference | None = None
+        self._uploaded: Any | None = None
+
+    def statistics(
+        self,
+        device: Device,
+        result: Buffer,
+        spec: TensorSpec,
+        reference: Reference,
+        rule: BoundRule,
+    ) -> ErrorStatistics | None:
+        """What :func:`gemmetry.verification.comparison.compare` finds about a `result` on `device`
+        whose elements are all within their warn bounds; None for others, and where the device
+        compares nothing."""
+        if not isinstance(device, ComparingDevice):
+            return None
+        try:
+            if self._reference is not reference:
+                self.clear()
+                self._uploaded = device.upload_reference(reference)
+                self._reference = reference
+            if self._uploaded is None:
+                return None
+            sums = device.error_sums(result, spec, self._uploaded, rule)
+        except OutOfMemoryError:
+            self.clear()
+            return None
+        if sums is None:
+            return None
+        return ErrorStatistics(elements=reference.value.size, **sums._asdict())
+
+    def clear(self) -> None:
+        """Release the device's memory."""
+        self._reference = self._uploaded = None
+
+
+ALLCLOSE = "allclose(1e-2)"
+NORMALISED_DIFFERENCE = "normalised difference < 1e-3"
+ABSOLUTE_DIFFERENCE = "absolute difference <= 0.1"
+
+RIVALS = (ALLCLOSE, NORMALISED_DIFFERENCE, ABSOLUTE_DIFFERENCE)
+"""Names, as used in ``Verdict.rivals``."""
+
+_ROWS = 256
+"""Rows compared at a time, which bounds the temporaries."""
+
+
+def judge(operation: Operation, output: Array, reference: Reference) -> dict[str, bool]:
+    """Maps each check's name to whether it accepts `output` (host array in storage shape).
+
+    No check accepts a result of another shape or dtype. The other harnesses compare with a
+    reference computed in the result's precision, so gemmetry's reference is rounded to the result's
+    format for them.
+    """
+    spec = operation.output
+    if output.shape != spec.storage_shape or output.dtype != numpy_dtype(spec.dtype):
+        return dict.fromkeys(RIVALS, False)
+    got = to_logical(output, spec)
+    width = got.shape[-1]
+    got = got.reshape(-1, width)
+    wanted = reference.value.reshape(-1, width)
+    sums = np.zeros(2)
+    is_close = is_near = True
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, got.shape[0], _ROWS):
+            x = to_float64(got[start : start + _ROWS])
+            y = _rounded(operation, wanted[start : start + _ROWS])
+            is_close = is_close and allclose(x, y)
+            is_near = is_near and absolute_difference(x, y)
+            sums += [2 * np.vdot(x, y), np.vdot(x, x) + np.vdot(y, y)]
+    return {
+        ALLCLOSE: is_close,
+        NORMALISED_DIFFERENCE: normalised_difference(*sums),
+        ABSOLUTE_DIFFERENCE: is_near,
+    }
+
+
+def allclose(got: Float64Array, wanted: Float64Array) -> bool:
+    """KernelBench (src/eval.py, ``get_tolerance_for_precision`` for bf16 and fp16, passed to
+    ``torch.allclose``): |got - wanted| ≤ 1e-2 + 1e-2·|wanted| everywhere; NaN is close to nothing,
+    infinity only to itself. Applied here to every format."""
+    close = np.abs(got - wanted) <= 1e-2 + 1e-2 * np.abs(wanted)
+    close &= np.isfinite(wanted)
+    close |= got == wanted
+    return bool(close.all())
+
+
+def normalised_difference(twice_product: float, squares: float) -> bool:
+    """DeepGEMM (deep_gemm/testing/numeric.py, ``calc_diff``, and its limit in tests/test_fp8.py):
+    1 - 2⟨x, y⟩ / (‖x‖² + ‖y‖²) < 1e-3 over the whole result; NaN is below nothing, and two results
+    of zeros are equal."""
+    if squares == 0:
+        return True
+    return math.isfinite(squares) and bool(1 - twice_product / squares < 1e-3)
+
+
+def absolute_difference(got: Float64Array, wanted: Float64Array) -> bool:
+    """fast.cu (matmul.cu, ``verify_matrix``): a loop over the elements that fails at the first with
+    |got - wanted| > 0.1. NaN is accepted, as no comparison with NaN is true."""
+    return not bool((np.abs(got - wanted) > 0.1).any())
+
+
+def _rounded(operation: Operation, values: Array) -> Float64Array:
+    if operation.signature.result.is_integer:
+        return to_float64(values)
+    return to_float64(quantize(to_float64(values), operation.signature.result))

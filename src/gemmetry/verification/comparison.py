@@ -1,33 +1,216 @@
-"""Compares a result with its reference, element by element, in pieces that stay in cache.
+"""Statistics of comparing a result with its reference, computed in parts that can be merged.
+
+Distributes work over as many threads as this process may keep busy, and calls functions in
+threads of their own.
+
+Compares a result with its reference, element by element, in pieces that stay in cache.
 
 Pieces are distributed to threads in blocks whose boundaries depend only on the shape, and merged in
 order, so the figures are the same for any number of threads. A bf16 result of 8192² elements takes
 0.6 s of processor time, one of 4096² elements 0.25 s (2 shared cores of an x86 server).
+
+Evidence of a failed verification: the inputs, the output and the expected output.
+
+:func:`save` writes them as ``arrays.npz`` (numpy's format, no pickle), :func:`load` reads them
+back. Formats that numpy does not support (bf16, fp8) are stored as bits, with their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.operation import Operation
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.domain.files import completed
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.bounds import BoundRule, bound_rule, half_ulp
+from gemmetry.hardware.host import usable_cores, usable_cpus
+from gemmetry.numerics import references as threads
+from gemmetry.numerics.bounds import LAMBDA, BoundRule, bound_rule, half_ulp
 from gemmetry.numerics.references import Reference, to_logical
 from gemmetry.numerics.storage import (
     FORMATS_WITHOUT_INFINITY,
     Array,
     Float64Array,
+    as_bits,
     overflow_threshold,
     same_bytes,
     to_float64,
 )
-from gemmetry.verification.error_statistics import ErrorStatistics, Mask, RoundingBias
-from gemmetry.verification.threads import in_order
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass
+class ErrorStatistics:
+    """How far a result is from its reference. ``bad`` marks elements outside the fail bound."""
+
+    elements: int
+    bad: Mask | None = None
+    """Two-dimensional, (-1, last axis); None when every element is within its bound."""
+    bad_count: int = 0
+    warned_count: int = 0
+    """Number of elements outside the warn bound."""
+    nan_count: int = 0
+    infinite_count: int = 0
+    max_ratio: float = 0.0
+    """Largest error / fail bound over the finite elements."""
+    max_warn_ratio: float = 0.0
+    largest_error: float = 0.0
+    """Largest error / magnitude, less the part explained by rounding to the result format."""
+    squared_error: float = 0.0
+    squared_reference: float = 0.0
+    bias_sum: float = 0.0
+    first_bad: str = ""
+    """Index, value and expectation of the first element outside its bound."""
+    rounding: RoundingBias | None = None
+    """Set only where stochastic rounding is declared."""
+
+    @property
+    def has_finite_errors(self) -> bool:
+        """False where the result has no finite element, so that error magnitudes are
+        meaningless."""
+        return self.nan_count + self.infinite_count < self.elements
+
+    @property
+    def relative_frobenius(self) -> float | None:
+        """‖got - reference‖ / ‖reference‖ over the finite elements."""
+        if self.squared_reference > 0:
+            return math.sqrt(self.squared_error / self.squared_reference)
+        return 0.0 if self.squared_error == 0 else None
+
+    @property
+    def signed_bias(self) -> float:
+        """Mean error over the warn bound, counted away from zero: negative where magnitudes are
+        too small, as truncation makes them."""
+        return self.bias_sum / self.elements if self.elements else 0.0
+
+    @property
+    def bias_problem(self) -> str:
+        """Why the errors are inconsistent with the declared stochastic rounding; "" if they are
+        consistent, or if none was declared."""
+        return self.rounding.problem if self.rounding is not None else ""
+
+    def add(self, part: ErrorStatistics) -> None:
+        """Merge the statistics of a later part of the same result; its ``elements`` are already
+        counted here, and its mask is not merged."""
+        self.bad_count += part.bad_count
+        self.warned_count += part.warned_count
+        self.nan_count += part.nan_count
+        self.infinite_count += part.infinite_count
+        self.max_ratio = max(self.max_ratio, part.max_ratio)
+        self.max_warn_ratio = max(self.max_warn_ratio, part.max_warn_ratio)
+        self.largest_error = max(self.largest_error, part.largest_error)
+        self.squared_error += part.squared_error
+        self.squared_reference += part.squared_reference
+        self.bias_sum += part.bias_sum
+        self.first_bad = self.first_bad or part.first_bad
+        if part.rounding is not None:
+            self.rounding = self.rounding or RoundingBias()
+            self.rounding.add(part.rounding)
+
+
+@dataclass
+class RoundingBias:
+    """Sums for the test that stochastic rounding has no bias, in ulps of the result.
+
+    Rounding up with the probability of the fraction above gives errors of mean 0 and a variance of
+    at most 1/4 ulp² each, independent of each other; so their sum over n elements exceeds λ·√n/2
+    with a probability of 2·exp(-λ²/2), 3e-8 for λ = 6 (Hoeffding's inequality). The accumulation's
+    own error is allowed in addition: its drift, relative to the result, and its scatter.
+    """
+
+    count: int = 0
+    upward: float = field(default=0.0)
+    """Sum of the errors."""
+    outward: float = field(default=0.0)
+    """Sum of the errors, counted away from zero."""
+    drift: float = field(default=0.0)
+    squared_scatter: float = field(default=0.0)
+
+    def add(self, other: RoundingBias) -> None:
+        self.count += other.count
+        self.upward += other.upward
+        self.outward += other.outward
+        self.drift += other.drift
+        self.squared_scatter += other.squared_scatter
+
+    @property
+    def problem(self) -> str:
+        """Description of the bias, or ""."""
+        granted = self.drift + math.sqrt(self.squared_scatter) + LAMBDA * math.sqrt(self.count) / 2
+        for total, way in ((self.outward, "away from zero"), (self.upward, "upward")):
+            if abs(total) > granted:
+                mean = total / self.count
+                return (
+                    f"stochastic rounding is declared, but errors average {mean:+.2g} ulp {way}; "
+                    f"without bias it is within ±{granted / self.count:.2g}"
+                )
+        return ""
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """`function` of each item, in order, computed by as many threads as there are items and
+    processors."""
+    # Counting processors reads files; most results are a single block and do not need the count.
+    return threads.in_order(function, items, usable_cores() if len(items) > 1 else 1)
+
+
+class StandingThreads:
+    """Threads that live until the end of the ``with`` block, and run what they are given."""
+
+    def __init__(self, enter: Callable[[], None] = lambda: None) -> None:
+        """`enter` is called first in each thread."""
+        self._enter = enter
+        self._pools: list[ThreadPoolExecutor] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, number: int, call: Callable[[], Result]) -> Result:
+        """Run `call` in the thread with this number, wait for it, and return its result or raise
+        its exception. A thread starts when it is first used."""
+        while len(self._pools) <= number:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="gemmetry-launch")
+            self._pools.append(self._stack.enter_context(pool))
+            pool.submit(self._enter).result()
+        return self._pools[number].submit(call).result()
+
+
+def on_one_processor(call: Callable[[], Result], enter: Callable[[], None]) -> Result:
+    """Run `call` in a new thread that is allowed on one processor only, where the system can
+    restrict a thread; see :class:`StandingThreads` for `enter`."""
+
+    def restricted() -> Result:
+        # Linux restricts only the calling thread, which ends with this call, and what it starts.
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {usable_cpus()[0]})
+        return call()
+
+    with StandingThreads(enter) as threads:
+        return threads.run(0, restricted)
+
 
 __all__ = ["ErrorStatistics", "Mask", "compare", "compare_exactly", "outside_bound"]
 
@@ -337,3 +520,115 @@ def _note_bad(
         block.statistics.first_bad = f"{index}: got {value:.9g}, expected {expected:.9g}{tolerance}"
     block.bad.append((slice(start, start + bad.shape[0]), bad))
     block.statistics.bad_count += int(bad.sum())
+
+
+StoredArray: TypeAlias = Any
+StoredMask: TypeAlias = Any
+
+ARRAYS_NAME = "arrays.npz"
+
+_OUR_DTYPES = ml_dtypes.__name__
+_HEADER = "header"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The failure of one check, as arrays on the host.
+
+    The check may have used a different shape (tail shapes), so the operation is stored too.
+    """
+
+    check: str
+    operation: Operation
+    inputs: tuple[StoredArray, ...]
+    """In the order of ``operation.inputs``, storage shapes, each in its dtype."""
+    output: StoredArray
+    """The dispatch's output, of ``operation.output.storage_shape`` unless the shape itself is
+    wrong."""
+    expected: StoredArray | None
+    """The exact or float64 expectation; None where only its checksums are known (Freivalds)."""
+    bad: StoredMask | None
+    """True where an element is wrong; None where the check does not identify single elements."""
+
+    @property
+    def nbytes(self) -> int:
+        """Total bytes of all arrays."""
+        return sum(int(array.nbytes) for array in self._named().values())
+
+    def _named(self) -> dict[str, StoredArray]:
+        roles = [spec.role for spec in self.operation.inputs]
+        named = {
+            f"input_{role}": np.asarray(array)
+            for role, array in zip(roles, self.inputs, strict=True)
+        }
+        named["output"] = np.asarray(self.output)
+        if self.expected is not None:
+            named["expected"] = np.asarray(self.expected)
+        if self.bad is not None:
+            named["bad"] = np.asarray(self.bad)
+        return named
+
+
+def save(folder: Path, evidence: Evidence) -> Path:
+    """Write the arrays atomically to ``<folder>/arrays.npz``. Returns its path.
+
+    Raises:
+        OSError: the folder or the file cannot be written.
+    """
+    named = evidence._named()
+    header = {
+        "check": evidence.check,
+        "operation": operation_name(evidence.operation),
+        "dtypes": {name: array.dtype.name for name, array in named.items()},
+    }
+    stored = {name: _storable(array) for name, array in named.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ARRAYS_NAME
+    with completed(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **stored)
+    return path
+
+
+def load(folder: Path) -> Evidence:
+    """Load the evidence that :func:`save` wrote into `folder`.
+
+    Raises:
+        RequestError: there is no evidence. StorageError: the file is damaged.
+    """
+    path = folder / ARRAYS_NAME
+    if not path.is_file():
+        raise RequestError(
+            f"{folder} contains no {ARRAYS_NAME}",
+            hint="Give the folder that `gemmetry show` lists as the evidence of a dispatch.",
+        )
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            header = json.loads(str(stored[_HEADER]))
+            arrays = {
+                name: _restored(stored[name], dtype) for name, dtype in header["dtypes"].items()
+            }
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise StorageError(
+            f"{path} cannot be read: {error}", hint="Run the dispatch again to create it."
+        ) from error
+    operation = parse_operation(header["operation"])
+    return Evidence(
+        check=header["check"],
+        operation=operation,
+        inputs=tuple(arrays[f"input_{spec.role}"] for spec in operation.inputs),
+        output=arrays["output"],
+        expected=arrays.get("expected"),
+        bad=arrays.get("bad"),
+    )
+
+
+def _storable(array: StoredArray) -> StoredArray:
+    """`array`, or its bits in the same shape where the file format does not support its dtype."""
+    if array.dtype.type.__module__ == _OUR_DTYPES or array.dtype.kind == "V":
+        return as_bits(array).reshape(array.shape)
+    return array
+
+
+def _restored(array: StoredArray, dtype: str) -> StoredArray:
+    wanted = np.dtype(dtype)
+    return array if array.dtype == wanted else array.view(wanted)

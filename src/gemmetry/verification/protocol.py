@@ -18,46 +18,55 @@ paranoid   ... integer_ladder, zero_mean, same_sign,           37 more launches,
            wide_range, cancellation, many_repeats,             about fifty small shapes, 800 to
            under_load on a CPU too                             1600 launches of one tile
 =========  ==================================================  ==================================
+
+NVIDIA's compute-sanitizer: locates it, builds its command line and parses its output.
+
+The tools instrument a launch and detect errors that no result shows: accesses outside an allocation
+(memcheck), unordered accesses to shared memory (racecheck), misuse of barriers (synccheck), reads
+of uninitialised global memory (initcheck). The manual, "Compute Sanitizer" at
+docs.nvidia.com/compute-sanitizer, defines options and output.
+
+Determines whether a wrong kernel would be correct for an operation with a narrower
+accumulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gemmetry.domain.contracts import Executable
-from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.operation import Operation
-from gemmetry.domain.outcome import Verification
+from gemmetry.domain.errors import DispatchError, UnknownNameError, Verification
+from gemmetry.domain.operation import BF16, F16, Operation
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
-from gemmetry.numerics.accuracy import accuracy_class
+from gemmetry.numerics.bounds import accuracy_class
 from gemmetry.numerics.inputs import zero_share
 from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array
-from gemmetry.verification.checks import (
-    calls,
-    changes,
-    contents,
-    exact,
-    long_axes,
-    memory,
-    repeats,
-    rows,
-    scale,
-    shapes,
-    special,
-    stress,
-    values,
+from gemmetry.verification.after_timing import ReferenceOnDevice, judge
+from gemmetry.verification.checks import calls, changes, contents, exact, memory, shapes, special
+from gemmetry.verification.checks import calls as repeats
+from gemmetry.verification.checks import calls as stress
+from gemmetry.verification.checks import contents as rows
+from gemmetry.verification.checks import exact as scale
+from gemmetry.verification.checks import memory as values
+from gemmetry.verification.checks import shapes as long_axes
+from gemmetry.verification.checks.results import (
+    CheckOutcome,
+    CheckResult,
+    failed,
+    not_applicable,
+    passed,
+    warned,
 )
-from gemmetry.verification.checks.results import CheckOutcome, CheckResult
-from gemmetry.verification.companions import Companions
-from gemmetry.verification.context import Context
-from gemmetry.verification.diagnosis.error_map import error_map
-from gemmetry.verification.evidence import Evidence
+from gemmetry.verification.comparison import Evidence
+from gemmetry.verification.context import Companions, Context
+from gemmetry.verification.error_map import error_map
 from gemmetry.verification.launching import Launcher
-from gemmetry.verification.on_device import ReferenceOnDevice
-from gemmetry.verification.rivals import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +204,7 @@ def verify(
         companions: builds the same configuration for other operations; None: checks that need it
             do not apply.
         on_device: keeps `reference` on the device for the next dispatch of the operation.
-        row_invariance: see :mod:`gemmetry.verification.checks.rows`; ``off``, ``report`` or
+        row_invariance: see :mod:`gemmetry.verification.checks.contents`; ``off``, ``report`` or
             ``demand``.
         judge_rivals: also apply the checks of other harnesses to the first result.
         on_failure: called with the arrays of the first failed check that has any; returns the path
@@ -310,3 +319,202 @@ def _verdict(results: Sequence[CheckResult]) -> Verdict:
 def _reason(result: CheckResult) -> str:
     where = f"; first at {result.first_bad}" if result.first_bad else ""
     return f"{result.name}: {result.detail}{where}"
+
+
+PROGRAM = "compute-sanitizer"
+
+ERROR_EXIT_STATUS = 86
+"""Exit status requested of the tool when it has findings; no other program here uses it."""
+
+PRINTED_ERRORS = 20
+"""Findings that the tool prints; it counts all of them."""
+
+_PREFIX = "========="
+_SUMMARY = re.compile(
+    r"^=+ (?:ERROR|RACECHECK) SUMMARY: (?P<count>\d+) "
+    r"(?:errors?|hazards? displayed(?: \((?P<errors>\d+) errors?, \d+ warnings?\))?)"
+)
+_REFUSED = re.compile(r"device not supported|not supported on this|InitializationError", re.I)
+_NOT_A_FINDING = re.compile(r"^(COMPUTE-SANITIZER|Program hit |Target application returned|$)")
+_DETAILS = ("at ", "and ", "by thread", "Address ", "Access at ")
+_MAX_FINDING = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SanitizedRun:
+    """One launch under a tool, as it ended."""
+
+    tool: str
+    output: str
+    """Standard output and error together."""
+    status: int | None
+    """Exit status; None: the launch was stopped because its time limit was reached."""
+    launched: bool
+    """Whether the program got as far as launching the dispatch."""
+    seconds: float = 0.0
+    """The time limit in seconds, where it was reached."""
+
+
+def find_sanitizer(environment: Mapping[str, str]) -> Path | None:
+    """The program on PATH, or in ``bin`` of CUDA_HOME or CUDA_PATH; None if it is not found."""
+    found = shutil.which(PROGRAM, path=environment.get("PATH"))
+    if found:
+        return Path(found)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        root = environment.get(name)
+        if root and (path := shutil.which(PROGRAM, path=str(Path(root) / "bin"))):
+            return Path(path)
+    return None
+
+
+def sanitizer_command(program: Path, tool: str, command: Sequence[str]) -> list[str]:
+    """`command` under `tool`. Failing calls of the CUDA API are not findings: libraries probe for
+    features by calls that may fail."""
+    return [
+        str(program),
+        "--tool", tool,
+        "--error-exitcode", str(ERROR_EXIT_STATUS),
+        "--print-limit", str(PRINTED_ERRORS),
+        "--report-api-errors", "no",
+        *command,
+    ]  # fmt: skip
+
+
+def sanitizer_result(run: SanitizedRun) -> CheckResult:
+    """The tool's findings as the result of the check with its name.
+
+    Only findings fail the check. If the tool could not do its work (unsupported device, time limit
+    reached, launch failed for another reason), the check does not apply.
+    """
+    name = run.tool
+    if run.status is None:
+        return not_applicable(name, f"it did not end within {run.seconds:g} s")
+    lines = [line.rstrip() for line in run.output.splitlines()]
+    reported = [line for line in lines if line.startswith(_PREFIX)]
+    refusal = next((line for line in reported if _REFUSED.search(line)), "")
+    if refusal:
+        return not_applicable(name, f"the tool failed: {_strip(refusal)}")
+    summary = next((match for line in reported if (match := _SUMMARY.match(line))), None)
+    if summary is None or not run.launched:
+        return not_applicable(
+            name, f"no launch under the tool: {_why(reported, lines, run.status)}"
+        )
+    count = int(summary["count"])
+    if count == 0:
+        if run.status not in (0, ERROR_EXIT_STATUS):
+            return not_applicable(name, f"the launch failed: {_why([], lines, run.status)}")
+        return passed(name)
+    finding = f"{count} found, first: {_first_finding(reported)}"
+    if summary["errors"] is not None and int(summary["errors"]) == 0:
+        return warned(name, finding)
+    return failed(name, finding)
+
+
+def _first_finding(reported: Sequence[str]) -> str:
+    """The first finding's headline and location, on one line."""
+    parts: list[str] = []
+    for line in reported:
+        text = _strip(line)
+        if _SUMMARY.match(line) or _NOT_A_FINDING.match(text):
+            if parts:
+                break
+            continue
+        if not parts or text.startswith(_DETAILS):
+            parts.append(text)
+        else:
+            break
+    return " ".join(parts)[:_MAX_FINDING] or "it printed no details"
+
+
+def _why(reported: Sequence[str], lines: Sequence[str], status: int) -> str:
+    """The most informative line of a run without a summary."""
+    errors = [_strip(line) for line in reported if "Error" in line]
+    if errors:
+        return errors[0][:_MAX_FINDING]
+    own = [line.strip() for line in lines if line.strip() and not line.startswith(_PREFIX)]
+    return own[-1][:_MAX_FINDING] if own else f"the program ended with status {status}"
+
+
+def _strip(line: str) -> str:
+    return line.removeprefix(_PREFIX).strip()
+
+
+_CLASSES = ("fp16-accumulated", "bf16-accumulated")
+"""Accuracy classes whose errors a 16-bit accumulator causes; smaller errors have another cause, and
+no accumulator explains larger ones."""
+
+
+def with_accumulator_hint(
+    verdict: Verdict,
+    operation: Operation,
+    inputs: Sequence[Array],
+    reference: Reference | None,
+    companions: Companions | None,
+    *,
+    level: str,
+    seed: int,
+) -> Verdict:
+    """`verdict`, whose reason names the option ``--accumulator`` where that option makes the kernel
+    correct.
+
+    A kernel that keeps its sums in bf16 or f16 is wrong for an operation that accumulates in f32,
+    and correct for one that accumulates in that format. The bounds of such sums are so wide that
+    many bugs stay within them, so nothing is concluded from the errors alone: the same
+    configuration is built for the operation with the narrower accumulator and verified at the same
+    `level`, and the option is named only if it passes.
+
+    Args:
+        inputs, reference: of `operation`; they are the same whatever the accumulator.
+        companions: builds other operations; None: nothing is tried.
+
+    Raises:
+        DeviceLostError: the device was lost during the attempt.
+    """
+    is_tried = verdict.status is Verification.FAILED and verdict.accuracy_class in _CLASSES
+    if not is_tried or companions is None:
+        return verdict
+    for narrow in _narrower(operation):
+        if _is_right(narrow, inputs, reference, companions, level, seed):
+            accumulator = narrow.signature.accumulator
+            hint = f"it is correct as a kernel that accumulates in {accumulator}: --accumulator"
+            return replace(verdict, reason=f"{verdict.reason}; {hint} {accumulator}")
+    return verdict
+
+
+def _narrower(operation: Operation) -> Iterator[Operation]:
+    """`operation` with each 16-bit format among its tensors as the accumulator, where that is
+    narrower than its own."""
+    s = operation.signature
+    for dtype in dict.fromkeys((s.result, s.lhs, s.rhs)):
+        if dtype in (F16, BF16) and dtype.significand_bits < s.accumulator.significand_bits:
+            yield Operation(replace(s, accumulator=dtype), operation.shape)
+
+
+def _is_right(
+    operation: Operation,
+    inputs: Sequence[Array],
+    reference: Reference | None,
+    companions: Companions,
+    level: str,
+    seed: int,
+) -> bool:
+    executable: Executable | None = None
+    try:
+        executable = companions.build(operation)
+        if executable is None:
+            return False
+        found = verify(
+            executable,
+            operation,
+            inputs,
+            reference,
+            level=level,
+            seed=seed,
+            companions=replace(companions, known={}),
+        )
+    except DispatchError:
+        return False
+    finally:
+        if executable is not None:
+            executable.close()
+    return found.status in (Verification.PASSED, Verification.WARNED)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.analysis.counters.comparison import CounterReport, compare_counters
-from gemmetry.analysis.counters.matching import variants_of
+from gemmetry.counters.comparison import CounterReport, compare_counters, variants_of
 from gemmetry.counters.diagnosis.gates import diagnose
 
 SHIFT = np.linspace(-0.004, 0.004, 40)

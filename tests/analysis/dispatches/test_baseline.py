@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.analysis.dispatches.baseline import (
+from gemmetry.dispatches.analysis import (
     baseline_label,
     default_baseline,
     fastest,
@@ -15,8 +15,7 @@ from gemmetry.analysis.dispatches.baseline import (
     group_by_problem,
     speedups,
 )
-from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome, UnknownNameError
 from gemmetry.domain.record import BuildFacts
 
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.dispatches.comparison import compare
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.dispatches.comparison import compare
+from gemmetry.domain.errors import Outcome, RequestError, Stage
 from gemmetry.domain.record import Environment, ResultSet
 from gemmetry.statistics.comparison import Difference
 

@@ -7,11 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.dispatches.evidence import (
-    MOST_TOGETHER,
-    ComparisonEvidence,
-    judge_together,
-)
+from gemmetry.dispatches.analysis import MOST_TOGETHER, ComparisonEvidence, judge_together
 from gemmetry.statistics.comparison import Difference, verdict_of
 
 SHOWN = (Difference.FASTER, Difference.SLOWER)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.dispatches.kill_matrix import kill_matrix
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.record import Trait, Verdict
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
+from gemmetry.selftest.kill_matrix import kill_matrix
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 

@@ -6,13 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
-from gemmetry.analysis.dispatches.ladder import (
-    Expectation,
-    LadderPhase,
-    LadderStep,
-    build_ladder,
-)
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.dispatches.ladder import Expectation, LadderPhase, LadderStep, build_ladder
+from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, ResultSet
 from gemmetry.statistics.comparison import Difference
 

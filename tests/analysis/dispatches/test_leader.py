@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.dispatches.leader import find_leader
-from gemmetry.analysis.dispatches.marks import find_run_marks
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.dispatches.analysis import find_run_marks
+from gemmetry.dispatches.comparison import find_leader
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.record import ResultSet, Verdict
 
 NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256)]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gemmetry.analysis.dispatches.marks import find_run_marks, mark_kind, relative_half_width
+from gemmetry.dispatches.analysis import find_run_marks, mark_kind, relative_half_width
 from gemmetry.domain.record import Measurement
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.dispatches.within import compare_with_baseline, judged_speedups
-from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.dispatches.comparison import compare_with_baseline, judged_speedups
+from gemmetry.domain.errors import Outcome, Stage, UnknownNameError
 from gemmetry.domain.record import ResultSet
 from gemmetry.statistics.comparison import Difference, Pairing
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.history.causes import CAUSES, MovedShare, judge
-from gemmetry.analysis.history.causes import ChangeCause as Cause
-from gemmetry.analysis.history.causes import ChangeFacts as Facts
-from gemmetry.analysis.history.shifts import LevelShift
+from gemmetry.history.changes import CAUSES, MovedShare, judge
+from gemmetry.history.changes import ChangeCause as Cause
+from gemmetry.history.changes import ChangeFacts as Facts
+from gemmetry.history.series import LevelShift
 from gemmetry.statistics.comparison import verdict_of
 
 

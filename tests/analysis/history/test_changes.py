@@ -6,9 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.analysis.history.causes import ChangeCause
-from gemmetry.analysis.history.changes import TRANSIENT, history_changes
-from gemmetry.analysis.history.series import device_history
+from gemmetry.history.changes import TRANSIENT, ChangeCause, history_changes
+from gemmetry.history.series import device_history
 from gemmetry.statistics.comparison import Difference
 
 

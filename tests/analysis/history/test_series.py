@@ -4,8 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.analysis.history.series import device_history, name_matches, nan_median
 from gemmetry.domain.errors import UnknownNameError
+from gemmetry.history.series import device_history, name_matches, nan_median
 
 
 def history(histories, baseline=None, **changes):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gemmetry.analysis.history.series import device_history
-from gemmetry.analysis.history.surroundings import (
+from gemmetry.history.series import (
     changed_surroundings,
     changed_timing,
     clock_ratio,
+    device_history,
     observed_hints,
 )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.analysis.sweeps.ranks.parallel import analyse_ranks
-from gemmetry.analysis.sweeps.ranks.worker import RankFailure
-from gemmetry.analysis.sweeps.tables import points_table
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
+from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.sweeps.api import points_table
+from gemmetry.sweeps.parallel import analyse_ranks
+from gemmetry.sweeps.rank_worker import RankFailure
+from gemmetry.sweeps.rows import sweep_document
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def failing(monkeypatch):
             return [failure if task.rank in ranks else one
                     for task, one in zip(tasks, found, strict=True)]  # fmt: skip
 
-        monkeypatch.setattr("gemmetry.analysis.sweeps.analysis.analyse_ranks", analyse)
+        monkeypatch.setattr("gemmetry.sweeps.analysis.analyse_ranks", analyse)
 
     return make
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.analysis.sweeps.tables import gemms_table, points_table, pooled_table
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.api import gemms_table, points_table, pooled_table
+from gemmetry.sweeps.rows import sweep_document
 
 POINT = {
     "threads", "channels", "axes", "repeat", "world_size", "outcome", "settings", "step_ms",

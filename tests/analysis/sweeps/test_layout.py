@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gemmetry.analysis.sweeps.layout import analysis_folder, read_sweep
-from gemmetry.analysis.sweeps.model import SweepConfiguration
 from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.folder import analysis_folder, read_sweep
+from gemmetry.sweeps.model import SweepConfiguration
 
 LAYOUTS = (
     "torch_profiler/rank{rank}/a.pt.trace.json.gz",

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.analysis.sweeps.recorded import fresh_document, read_document
 from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.comparison import fresh_document, read_document
+from gemmetry.sweeps.rows import sweep_document
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.rocprof import TraceProcess, read_point_rocprof
+from gemmetry.sweeps.rocprof import TraceProcess, read_point_rocprof
 
 UTILIZATION = ("GRBM_GUI_ACTIVE", "SQ_BUSY_CU_CYCLES", "SQ_VALU_MFMA_BUSY_CYCLES")
 

@@ -5,7 +5,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from gemmetry.analysis.traces.collectives import (
+from gemmetry.traces.collectives.matching import analyse_jobs
+from gemmetry.traces.rows import (
     collectives_document,
     kernel_durations,
     kernels_table,
@@ -13,7 +14,6 @@ from gemmetry.analysis.traces.collectives import (
     matched_table,
     ranks_table,
 )
-from gemmetry.traces.collectives.jobs import analyse_jobs
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.traces.report import build_report
-from gemmetry.analysis.traces.sums import ONLY_ON
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.traces.html import trace_page
-from gemmetry.reports.traces.workbook import OUR_SHEETS
-from gemmetry.traces.loading import read_all
+from gemmetry.traces.files import OUR_SHEETS
+from gemmetry.traces.page import trace_page
+from gemmetry.traces.reading import read_all
+from gemmetry.traces.report import ONLY_ON, build_report
 from gemmetry.traces.summary import KEYS
 from gemmetry.traces.tracelens.sheets import BY_NAME
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.traces.sums import ONLY_ON, kernel_time_by_category, sum_over_files
 from gemmetry.domain.tables import Column, Table
+from gemmetry.traces.report import ONLY_ON, kernel_time_by_category, sum_over_files
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.traces import collectives, tables
-from gemmetry.analysis.traces.columns import number
-from gemmetry.analysis.traces.report import build_report, own_tables
-from gemmetry.analysis.traces.tables import (
+from gemmetry.domain.tables import ColumnType
+from gemmetry.results.emit import write_tables
+from gemmetry.traces import rows as collectives
+from gemmetry.traces import rows as tables
+from gemmetry.traces.collectives.matching import analyse_jobs
+from gemmetry.traces.gemms import gemm_table, workload
+from gemmetry.traces.jobs import rank_trace
+from gemmetry.traces.reading import read_all
+from gemmetry.traces.report import build_report, own_tables
+from gemmetry.traces.rows import (
     gemms_table,
     host_operators_table,
+    number,
     shapes_table,
     step_table,
     summary_table,
 )
-from gemmetry.domain.tables import ColumnType
-from gemmetry.reports.tables.writing import write_tables
-from gemmetry.traces.collectives.jobs import analyse_jobs
-from gemmetry.traces.gemms.shapes import workload
-from gemmetry.traces.gemms.summary import gemm_table
-from gemmetry.traces.jobs import rank_trace
-from gemmetry.traces.loading import read_all
 from gemmetry.traces.summary import TIMES, summarize, summarize_steps
 
 DATA = Path(__file__).parents[2] / "data"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.analysis.traces.timeline import CollectiveMessage, job_lanes
+from gemmetry.traces.report import CollectiveMessage, job_lanes
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gemmetry.analysis.traces.totals import gpu_totals, host_totals, job_times, window_parts
+from gemmetry.traces.report import gpu_totals, host_totals, job_times, window_parts
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmetry.api.counters import diagnosis as counter_diagnosis
-from gemmetry.api.counters.diagnosis import diagnose
+from gemmetry.counters import api as counter_diagnosis
+from gemmetry.counters.api import diagnose
 from gemmetry.domain.errors import EmptySelectionError
 from gemmetry.formats.counters.launches import LaunchTable
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.counters.reports import read_reports
+from gemmetry.counters.api import read_reports
 from gemmetry.domain.errors import RequestError
 
 DATA = Path(__file__).parents[2] / "data" / "counters"

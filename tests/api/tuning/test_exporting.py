@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.tuning.exporting import check_exports, export, export_formats
-from gemmetry.domain.errors import RequestError, UnknownNameError
+from gemmetry.domain.dispatch import parse_target
+from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Measurement, Record, Verdict
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.registry import load_provider
+from gemmetry.tuning.exporting import check_exports, export, export_formats
 from gemmetry.tuning.results import AgainstBaseline, ShapeTuning, TuningResult
 
 OPERATION = "matmul_96x64x128_f32t_f32t_f32t"

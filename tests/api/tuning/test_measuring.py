@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gemmetry import engine
-from gemmetry.api.profile import read_spec
-from gemmetry.api.tuning.measuring import EngineMeasure
-from gemmetry.api.tuning.planning import prepare_tuning
-from gemmetry.domain.events import Message, ignore_events
-from gemmetry.engine.summary import RunSummary
-from gemmetry.store.experiment import Experiment
-from gemmetry.tuning.strategy import FULL, Limit, SearchTrial
+from gemmetry.dispatches.profile import read_spec
+from gemmetry.domain.record import Message, ignore_events
+from gemmetry.engine.session import RunSummary
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.tuning.run import EngineMeasure, prepare_tuning
+from gemmetry.tuning.search import FULL, Limit, SearchTrial
 
 PROVIDERS = [{"name": "null", "options": {"configurations": ["factor_0p7", "wrong", "noisy_3"]}}]
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api.profile import read_spec
-from gemmetry.api.tuning.planning import prepare_tuning
+from gemmetry.dispatches.profile import read_spec
 from gemmetry.domain.errors import RequestError
-from gemmetry.tuning.strategy import FULL, Limit
+from gemmetry.tuning.run import prepare_tuning
+from gemmetry.tuning.search import FULL, Limit
 
 PROVIDERS = [{"name": "null", "options": {"configurations": ["factor_0p7", "factor_0p9"]}}]
 

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api.tuning.seeds import seeded
-from gemmetry.dispatcher.table import DispatchTable, TunedShape, write_table
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.tuning import heuristics
+from gemmetry.tuning.dispatcher.table import DispatchTable, TunedShape, write_table
 from gemmetry.tuning.heuristics import ProposedTile
-from gemmetry.tuning.space import make_space
-from gemmetry.tuning.stored import StoredSpace, StoredTime, compact
+from gemmetry.tuning.run import seeded
+from gemmetry.tuning.search import make_space
+from gemmetry.tuning.simulation import StoredSpace, StoredTime, compact
 
 H200 = parse_target("cuda-sm_90")
 SIGNATURE = "bf16t_bf16n_bf16t"

@@ -13,8 +13,8 @@ from gemmetry.cli.main import run
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.counters.reading import read_counters
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.registry import load_provider
 
 ROOT = Path(__file__).parents[3]

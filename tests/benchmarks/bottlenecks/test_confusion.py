@@ -18,8 +18,8 @@ from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import WorkCheck
 from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.dtypes import BF16
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import BF16
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
 ROOT = Path(__file__).parents[3]

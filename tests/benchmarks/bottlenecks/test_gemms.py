@@ -6,7 +6,8 @@ from pathlib import Path
 import gemms
 import pytest
 
-from gemmetry.domain.names import operation_name, parse_operation
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import operation_name
 from gemmetry.providers.registry import load_provider
 
 

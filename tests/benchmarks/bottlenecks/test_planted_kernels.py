@@ -10,7 +10,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from host_formulas import Work
 from planted_kernels import KERNELS, SOURCES, VARIANTS, Planted
 
-from gemmetry.devices.cuda_compiler import Cubin, compile_file
+from gemmetry.hardware.cuda_compiler import Cubin, compile_file
 
 SPILLED = {"local_memory_mild", "local_memory_severe"}
 

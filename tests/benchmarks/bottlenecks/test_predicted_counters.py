@@ -7,7 +7,7 @@ import pytest
 from planted_kernels import KERNELS
 from predicted_counters import PREDICTED, Range, compare, main
 
-from gemmetry.counters.chips import has_metric
+from gemmetry.counters.catalogue import has_metric
 from gemmetry.formats.counters.launches import LaunchInfo, LaunchTable
 
 CUBLAS = Path(__file__).parents[2] / "data/counters/h200_cublas_bf16_4096_raw.csv.gz"

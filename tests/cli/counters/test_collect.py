@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gemmetry.hardware.detect import GpuFacts, GpuList
-from gemmetry.hardware.profilers import Profiler
+from gemmetry.hardware.doctor import Profiler
 
 H200 = GpuFacts(kind="cuda", index=0, name="NVIDIA H200", architecture="sm_90")
 MI300X = GpuFacts(kind="hip", index=0, name="AMD Instinct MI300X", architecture="gfx942")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.diagnosis.rule import verdicts
+from gemmetry.counters.diagnosis.model import verdicts
 
 DATA = Path(__file__).parents[2] / "data" / "counters"
 RAW = str(DATA / "h200_cublas_bf16_4096_raw.csv.gz")
@@ -204,7 +204,7 @@ def test_rooflines_as_pictures(cli, tmp_path, command):
 def test_a_missing_library_for_plots_is_reported_before_any_work(
     cli, tmp_path, monkeypatch, command, name
 ):
-    monkeypatch.setattr("gemmetry.reports.extras.is_installed", lambda _module: False)
+    monkeypatch.setattr("gemmetry.results.tables.is_installed", lambda _module: False)
     ended = cli("counters", command, "nowhere.csv", "-o", str(tmp_path / name))
     assert (ended.status, ended.stdout) == (2, "")
     assert "which is not installed" in ended.stderr

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gemmetry.dispatcher.table import read_table
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
+from gemmetry.tuning.dispatcher.table import read_table
 from gemmetry.verification.protocol import CHECKS
 
 CHECKED = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
@@ -53,7 +53,7 @@ HELD_OUT = results("held-out", record(60, "torch", 1e6), record(60, "numpy", 0.5
 @pytest.fixture
 def folders(monkeypatch):
     """The folders ``tuning`` and ``held-out`` hold these results."""
-    from gemmetry.store.experiment import Experiment
+    from gemmetry.engine.store.experiment import Experiment
 
     stored = {"tuning": TUNING, "held-out": HELD_OUT}
 

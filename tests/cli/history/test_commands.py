@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from gemmetry.store.history.entries import points_digest
-from gemmetry.store.history.folder import append, file_name
+from gemmetry.history.folder import append, file_name, points_digest
 
 STORE = Path("history")
 KERNEL = "triton:matmul_192x256x256_bf16t_bf16t_f32t_default"

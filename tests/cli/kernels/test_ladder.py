@@ -7,11 +7,10 @@ import json
 
 import pytest
 
-from gemmetry.api.kernels import ladder as api
 from gemmetry.cli.main import run
-from gemmetry.devices.cuda_plans import LaunchPlan
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.dispatches import ladder_run as api
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.hardware.cuda_plans import LaunchPlan
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import CudaProvider

@@ -8,8 +8,8 @@ import pytest
 @pytest.fixture
 def without_plots_and_workbooks(monkeypatch):
     """They take most of the time; ``test_analyze_files.py`` has them written."""
-    from gemmetry.api import sweeps
-    from gemmetry.reports.sweeps import plots
+    from gemmetry.documents import sweep_plots as plots
+    from gemmetry.sweeps import api as sweeps
 
     analyze = sweeps.analyze
     monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b""})

@@ -13,7 +13,7 @@ TOP = "top5_gemm_kernels_time_variance"
 @pytest.fixture
 def without_plots(monkeypatch):
     """They take most of the time."""
-    from gemmetry.reports.sweeps import plots
+    from gemmetry.documents import sweep_plots as plots
 
     monkeypatch.setattr(plots, "sweep_plots", lambda points: {})
 
@@ -21,7 +21,7 @@ def without_plots(monkeypatch):
 @pytest.fixture
 def quick_plots(monkeypatch):
     """Files with the names of the plots; what is drawn is tested with the products."""
-    from gemmetry.reports.sweeps import plots
+    from gemmetry.documents import sweep_plots as plots
 
     names = ("by_threads_boxplot", "by_channels_boxplot", "by_ranks_boxplot", "violin_combined",
              "thread_channel_interaction")  # fmt: skip

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.sweep.arguments import (
-    _joined,
-    parse_axes,
-    parse_counts,
-    parse_numbers,
-    sweep_folders,
-)
+from gemmetry.cli.sweep import _joined, parse_axes, parse_counts, parse_numbers, sweep_folders
 from gemmetry.domain.errors import RequestError
 
 

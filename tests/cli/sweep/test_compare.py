@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.sweeps import analyze
 from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.api import analyze
 
 
 @pytest.fixture(autouse=True)
 def without_plots(monkeypatch):
     """They take most of the time."""
-    from gemmetry.reports.sweeps import plots
+    from gemmetry.documents import sweep_plots as plots
 
     monkeypatch.setattr(plots, "sweep_plots", lambda points: {"plot.png": b"made now"})
 
@@ -192,7 +192,7 @@ def test_the_page_has_the_pictures_of_every_sweep(cli, folders):
 
 def test_without_pictures_the_page_says_why(cli, folders, monkeypatch):
     pytest.importorskip("plotly")
-    from gemmetry.reports.sweeps import plots
+    from gemmetry.documents import sweep_plots as plots
 
     def missing(points):
         raise RequestError("matplotlib is not installed")

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.reports.sweeps import plots
-from gemmetry.training import sweep as sweep_module
-from gemmetry.training.launching import WORKLOAD
+from gemmetry.documents import sweep_plots as plots
+from gemmetry.sweeps.training import run as sweep_module
+from gemmetry.sweeps.training.launching import WORKLOAD
 
 RANK = """
 import json, os, sys
 variables, arguments = map(json.loads, sys.argv[1:])
 os.environ.update(variables)
 import torch
-from gemmetry.training.workload.__main__ import _end, main
+from gemmetry.sweeps.workload.__main__ import _end, main
 torch.set_num_threads(1)
 _end(main(arguments))
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats import opening
+from gemmetry.domain import opening
 
 DATA = Path(__file__).parents[2] / "data"
 GOOD = DATA / "traces" / "h200_matmul.pt.trace.json.gz"

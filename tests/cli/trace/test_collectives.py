@@ -10,8 +10,8 @@ from pathlib import Path
 import polars
 import pytest
 
-from gemmetry.analysis.traces import collectives as tables
-from gemmetry.reports.tables.writing import FORMATS
+from gemmetry.results.emit import FORMATS
+from gemmetry.traces import rows as tables
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 H200 = sorted((SAMPLES / "h200x4").glob("*.json.gz"))

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from gemmetry.cli.main import load_command
-from gemmetry.cli.trace.group import TraceGroup
-from gemmetry.traces.reading import SMALLEST_CACHED_BYTES
+from gemmetry.cli.trace import TraceGroup
+from gemmetry.traces.cache import SMALLEST_CACHED_BYTES
 
 
 def test_every_command_of_the_group_is_there(cli):
@@ -61,8 +61,8 @@ def test_the_summary_of_a_cached_trace_loads_no_reader(tmp_path):
     trace = tmp_path / "trace.json"
     packed = _TRACES / "h200_fsdp_rank0of4_part.pt.trace.json.gz"
     trace.write_bytes(gzip.decompress(packed.read_bytes()).ljust(SMALLEST_CACHED_BYTES))
-    readers = "gemmetry.formats.kineto.reading gemmetry.formats.rocm.rocpd sqlite3"
-    tables = "gemmetry.traces.gemms.summary gemmetry.domain.record numpy.ma"
+    readers = "gemmetry.formats.kineto gemmetry.formats.rocm.rocpd sqlite3"
+    tables = "gemmetry.traces.gemms gemmetry.domain.record numpy.ma"
     command = (f"{_HEAVY} {readers} {tables}", "trace", "summary", str(trace), "--json")
     assert _loaded(*command) != "0 []"
     assert _loaded(*command) == "0 []"

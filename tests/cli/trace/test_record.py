@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 
 pytest.importorskip("torch")
 

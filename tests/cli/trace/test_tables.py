@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.traces.tables import gemms_table, step_table
+from gemmetry.traces.rows import gemms_table, step_table
 from gemmetry.traces.summary import KEYS
 
 DATA = Path(__file__).parents[2] / "data" / "traces"

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.collecting.ncu import NOT_NCCL, export_arguments, plan_ncu, sections_in
-from gemmetry.counters.collecting.request import CollectFiles, CollectRequest
+from gemmetry.counters.collecting.tools import (
+    NOT_NCCL,
+    CollectFiles,
+    CollectRequest,
+    export_arguments,
+    plan_ncu,
+    sections_in,
+)
 from gemmetry.domain.errors import UnknownNameError
 
 FILES = CollectFiles.at(Path("out"))

@@ -5,9 +5,8 @@ import os
 
 import pytest
 
-from gemmetry.counters.collecting.collector import Collected
-from gemmetry.counters.collecting.parts import divide
-from gemmetry.counters.collecting.request import CollectFiles
+from gemmetry.counters.collecting.collector import Collected, divide
+from gemmetry.counters.collecting.tools import CollectFiles
 from gemmetry.domain.errors import StorageError
 
 PUSHED = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"

@@ -9,7 +9,7 @@ import pytest
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.roofline import roofline_of
-from gemmetry.domain.dtypes import BF16
+from gemmetry.domain.operation import BF16
 
 NAME = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB0"
 WORK = GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16, result=BF16)

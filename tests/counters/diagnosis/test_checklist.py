@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.diagnosis.checklist import side_by_side
+from gemmetry.counters.diagnosis.document import side_by_side
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.dtypes import BF16
+from gemmetry.domain.operation import BF16
 from gemmetry.formats.counters.launches import RuleResult
 
 RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"

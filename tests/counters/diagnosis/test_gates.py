@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.counters.diagnosis.document import launch_document
+from gemmetry.counters.diagnosis.facts import MEMORY, SECTION_MARKS, SM, SUFFIX
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import Confidence
 from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
-from gemmetry.counters.diagnosis.units import MEMORY, SECTION_MARKS, SM, SUFFIX
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.dtypes import BF16
+from gemmetry.domain.operation import BF16
 
 DATA = Path(__file__).parents[2] / "data" / "counters"
 H200 = DATA / "h200_cublas_bf16_4096_raw.csv.gz"

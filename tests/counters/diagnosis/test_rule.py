@@ -10,12 +10,11 @@ import pytest
 from gemmetry.counters.catalogue import concept_of
 from gemmetry.counters.diagnosis import rules
 from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.model import Gate
-from gemmetry.counters.diagnosis.rule import all_rules, verdicts
+from gemmetry.counters.diagnosis.model import Gate, all_rules, verdicts
 
 HOT = """
 from gemmetry.counters.diagnosis.model import Claim, Gate
-from gemmetry.counters.diagnosis.rule import Rule
+from gemmetry.counters.diagnosis.model import Rule
 
 
 def _judge(facts):

@@ -9,11 +9,11 @@ import pytest
 
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.rules.limits.work_mismatch import RULE as WORK_MISMATCH
+from gemmetry.counters.diagnosis.rules.work_mismatch import RULE as WORK_MISMATCH
 from gemmetry.counters.diagnosis.work import GemmWork, gemm_work, work_in_name
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.dtypes import BF16, E2M1, E4M3, F32, F64
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import BF16, E2M1, E4M3, F32, F64
 
 RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 REPORTS = RAW.parents[1] / "reports"

@@ -7,11 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.devices.torch_parts import comparing  # noqa: E402
-from gemmetry.devices.torch_parts.comparing import TorchComparer  # noqa: E402
-from gemmetry.devices.torch_parts.storage import to_tensor  # noqa: E402
 from gemmetry.domain.names import parse_operation  # noqa: E402
 from gemmetry.domain.record import Trait  # noqa: E402
+from gemmetry.hardware import torch_device as comparing  # noqa: E402
+from gemmetry.hardware.torch_device import (  # noqa: E402
+    TorchComparer,
+    to_tensor,
+)
 from gemmetry.numerics.bounds import bound_rule  # noqa: E402
 from gemmetry.numerics.inputs import make_inputs  # noqa: E402
 from gemmetry.numerics.references import compute_reference, to_storage  # noqa: E402

@@ -5,10 +5,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.devices.torch_parts import digest as digests  # noqa: E402
-from gemmetry.devices.torch_parts.digest import digest  # noqa: E402
-from gemmetry.devices.torch_parts.storage import to_tensor, torch_dtype  # noqa: E402
-from gemmetry.domain.dtypes import BF16, E4M3, E4M3FNUZ, E5M2, F16, F32, F64  # noqa: E402
+from gemmetry.domain.operation import BF16, E4M3, E4M3FNUZ, E5M2, F16, F32, F64  # noqa: E402
+from gemmetry.hardware import torch_device as digests  # noqa: E402
+from gemmetry.hardware.torch_device import (  # noqa: E402
+    digest,
+    to_tensor,
+    torch_dtype,
+)
 from gemmetry.numerics.storage import quantize  # noqa: E402
 
 VALUES = np.random.default_rng(1).standard_normal((37, 53))
@@ -23,7 +26,7 @@ def test_equal_bytes_have_equal_digests_and_others_do_not(dtype, monkeypatch):
     tensor = _tensor(dtype)
     known = digest(tensor)
     assert digest(tensor.clone()) == known
-    monkeypatch.setattr(digests, "_PIECE", 64)
+    monkeypatch.setattr(digests, "_DIGEST_PIECE", 64)
     assert digest(tensor) == known, "pieces change nothing"
     found = {known}
     bits = tensor.view(torch.uint8).reshape(-1)

@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.devices import late_work  # noqa: E402
-from gemmetry.devices.torch_parts import order as torch_order  # noqa: E402
-from gemmetry.devices.torch_parts.order import same_bits, unordered_on_host  # noqa: E402
+from gemmetry.hardware import opening as late_work  # noqa: E402
+from gemmetry.hardware import torch_timing as torch_order  # noqa: E402
+from gemmetry.hardware.torch_timing import same_bits, unordered_on_host  # noqa: E402
 
 
 def test_a_product_is_done_when_it_returns():

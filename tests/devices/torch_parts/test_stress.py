@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gemmetry.devices.torch_parts import stress as torch_stress
-from gemmetry.devices.torch_parts.stress import GpuStress, StressKernels
 from gemmetry.domain.errors import CompileError
+from gemmetry.hardware import torch_timing as torch_stress
+from gemmetry.hardware.torch_timing import GpuStress, StressKernels
 
 CPU = torch.device("cpu")
 SHARED_BYTES, PROCESSORS = 232_448, 132
@@ -255,15 +255,15 @@ def test_without_kernels_of_our_own_the_rest_works(
 
 
 def test_what_is_missing_is_reported(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gemmetry.devices.cuda_driver", None)
-    monkeypatch.delattr("gemmetry.devices.cuda_driver", raising=False)
+    monkeypatch.setitem(sys.modules, "gemmetry.hardware.cuda_driver", None)
+    monkeypatch.delattr("gemmetry.hardware.cuda_driver", raising=False)
     assert "without cuda-bindings and NVRTC only freed memory" in GpuStress(CPU, cuda).limits
 
 
 def test_a_compiler_that_is_too_old_is_reported(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler = pytest.importorskip("gemmetry.devices.cuda_compiler", exc_type=ImportError)
+    compiler = pytest.importorskip("gemmetry.hardware.cuda_compiler", exc_type=ImportError)
 
     def refuse(name: str, macros: object, architecture: str) -> object:
         raise CompileError(f"NVRTC rejected {name} for {architecture}: unknown")

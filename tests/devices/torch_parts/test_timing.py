@@ -12,9 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.devices.torch_parts import timing as torch_timing  # noqa: E402
-from gemmetry.devices.torch_parts.timing import StreamTimer, time_on_host  # noqa: E402
 from gemmetry.domain.errors import LaunchError  # noqa: E402
+from gemmetry.hardware import torch_timing  # noqa: E402
+from gemmetry.hardware.torch_timing import StreamTimer, time_on_host  # noqa: E402
 
 
 class FakeCuda:

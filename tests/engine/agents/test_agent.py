@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents.agent import AgentOptions, _served, run_agent
 from gemmetry.engine.agents.messages import FRAME_BYTES, Welcome
 from gemmetry.engine.agents.server import AgentServer

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from gemmetry.domain.events import Message
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.record import Message
 from gemmetry.engine.agents import fleet
 from gemmetry.engine.agents.agent import _described, _welcomed
 from gemmetry.engine.agents.link import Link

@@ -6,15 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.events import Message
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Outcome, RequestError, UnknownNameError
+from gemmetry.domain.record import Message
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents import fleet
 from gemmetry.engine.agents.messages import Welcome
 from gemmetry.engine.agents.starters import agents as by_hand
-from gemmetry.engine.device.sampling import RoundRobin
+from gemmetry.engine.device import RoundRobin
 
 
 def test_a_run_over_two_agents_is_the_run_of_one_machine(

@@ -16,13 +16,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.domain.events import DispatchFinished, Message
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.record import DispatchFinished, Message
 from gemmetry.engine import run
 from gemmetry.engine.agents import fleet
 from gemmetry.engine.agents.messages import Welcome
 from gemmetry.engine.agents.starters.loopback import LoopbackStarter
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
 
 PATIENCE_S = 120.0
 SIZES = tuple(range(8, 20))

@@ -6,14 +6,7 @@ import typing
 import msgspec
 import pytest
 
-from gemmetry.engine.agents.messages import (
-    Challenge,
-    Proof,
-    ToAgent,
-    ToDriver,
-    Welcome,
-    with_mac,
-)
+from gemmetry.engine.agents.messages import Challenge, Proof, ToAgent, ToDriver, Welcome, with_mac
 
 _KINDS = [(kind, union) for union in (ToAgent, ToDriver) for kind in typing.get_args(union)]
 

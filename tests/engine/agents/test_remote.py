@@ -25,7 +25,7 @@ from gemmetry.engine.agents.messages import (
     ToDriver,
 )
 from gemmetry.engine.agents.remote import AgentLostError, RemoteAgent
-from gemmetry.engine.workers.executor import WorkerStart
+from gemmetry.engine.workers.local import WorkerStart
 from gemmetry.engine.workers.protocol import BadFrame, Closed
 
 PATIENCE_S = 30

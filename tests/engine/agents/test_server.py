@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents import agent, server
 from gemmetry.engine.agents.agent import AgentOptions, run_agent
 from gemmetry.engine.agents.messages import Welcome

@@ -6,17 +6,15 @@ import threading
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.events import DispatchFinished
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.names import parse_operation
+from gemmetry.domain.record import DispatchFinished
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device.grouping import Budget
-from gemmetry.engine.device.session import DeviceSession
-from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
-from gemmetry.engine.slots.slot import Slot
+from gemmetry.engine.candidates import Candidate, RecordMaker
+from gemmetry.engine.device import Budget, DeviceSession
+from gemmetry.engine.slots import Slot
+from gemmetry.engine.store.rows import Lane
 from gemmetry.engine.workers.process import WorkerContext
-from gemmetry.store.rows import Lane
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)

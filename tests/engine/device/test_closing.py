@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.engine.device.closing import skip_recheck
+from gemmetry.engine.device import skip_recheck
 from gemmetry.engine.workers.protocol import ChannelClosed, Close
 
 

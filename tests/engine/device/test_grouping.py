@@ -1,19 +1,18 @@
 from __future__ import annotations
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device.grouping import (
+from gemmetry.engine.candidates import Candidate
+from gemmetry.engine.device import (
     MAX_GROUP,
     UNKNOWN_GPU_BUDGET_BYTES,
     Budget,
     groups,
     longest_first,
 )
-from gemmetry.engine.dispatches.candidate import Candidate
 from gemmetry.engine.jobs import job_of
-from gemmetry.store.rows import Lane
+from gemmetry.engine.store.rows import Lane
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gemmetry.domain.events import StageProgress
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.errors import Outcome, Stage
+from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.workers.protocol import (
     Answered,

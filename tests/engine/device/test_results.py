@@ -4,19 +4,18 @@ import threading
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device import results
-from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker
+from gemmetry.engine import device as results
+from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.failures import Ending
 from gemmetry.engine.jobs import job_of
+from gemmetry.engine.store.rows import Lane
 from gemmetry.engine.workers.protocol import Closed
 from gemmetry.measurement.stopping import StopPolicy
-from gemmetry.store.rows import Lane
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"

@@ -5,11 +5,10 @@ import random
 import msgspec
 import pytest
 
-from gemmetry.domain.errors import StorageError
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Outcome, StorageError, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device import session as device_session
+from gemmetry.engine import device as device_session
 from gemmetry.engine.workers.local import LocalExecutor
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import (
@@ -54,7 +53,7 @@ def test_rounds_are_interleaved_and_differ_in_order(measure):
 def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypatch):
     """A worker dies while sampling: the dispatch that it sampled is blamed, and the others
     continue."""
-    monkeypatch.setattr("gemmetry.engine.device.results.STORE_EVERY_S", 0.0)
+    monkeypatch.setattr("gemmetry.engine.device.STORE_EVERY_S", 0.0)
     killed = []
 
     class Killing(device_session.StopPolicy):

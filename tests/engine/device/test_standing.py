@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.domain.errors import DeviceLostError, StorageError
-from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.engine.device.standing import Standing
+from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError
+from gemmetry.engine.device import Standing
 from gemmetry.engine.failures import Ending, WorkerLost
 from gemmetry.engine.workers.protocol import Failure
 

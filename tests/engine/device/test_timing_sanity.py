@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Measurement
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device import timing_sanity
-from gemmetry.engine.device.timing_sanity import timing_check
-from gemmetry.hardware.speed_limit import SpeedLimit
-from gemmetry.measurement.rounds import Round
+from gemmetry.engine import device as timing_sanity
+from gemmetry.engine.device import timing_check
+from gemmetry.hardware.roofline import SpeedLimit
+from gemmetry.measurement.stopping import Round
 from gemmetry.verification.checks import CheckOutcome
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")

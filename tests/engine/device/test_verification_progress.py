@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Stage, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.device.verification_progress import VerificationProgress
-from gemmetry.engine.dispatches.candidate import Candidate
-from gemmetry.store.rows import Lane
+from gemmetry.engine.candidates import Candidate
+from gemmetry.engine.device import VerificationProgress
+from gemmetry.engine.store.rows import Lane
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 LANE = Lane(1, "null", {}, Target(TargetKind.NULL))

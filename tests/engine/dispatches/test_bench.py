@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Stage
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Stage
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches.bench import Bench
+from gemmetry.engine.bench import Bench
 from gemmetry.engine.workers.protocol import Hello, Open, Sample, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider

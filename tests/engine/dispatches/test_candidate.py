@@ -4,19 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import BuildFacts, Measurement, Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches.candidate import Candidate, RecordMaker, merge_facts
+from gemmetry.engine.candidates import Candidate, RecordMaker, merge_facts
 from gemmetry.engine.failures import Ending
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.rows import Lane
 from gemmetry.hardware import roofline as roofline_module
 from gemmetry.hardware.detect import CpuFacts
-from gemmetry.measurement.rounds import Round
-from gemmetry.store.experiment import Experiment
-from gemmetry.store.rows import Lane
+from gemmetry.measurement.stopping import Round
 
 NAME = "matmul_4096x4096x4096_bf16t_bf16t_bf16t"
 H200 = Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H200")

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches.candidates import Resolver
-from gemmetry.engine.planning import LaneProvider
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.engine.planning import LaneProvider, Resolver
+from gemmetry.engine.store.rows import Lane, PlannedDispatch
 from gemmetry.providers.registry import load_provider
-from gemmetry.store.rows import Lane, PlannedDispatch
 
 
 def test_rows_become_objects_also_for_configurations_that_are_not_listed():

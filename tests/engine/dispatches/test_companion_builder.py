@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
+from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.providers.null_provider.provider import NullProvider
 
 OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches.candidate import Candidate
-from gemmetry.engine.dispatches.companions_ahead import CompanionsAhead
-from gemmetry.store.rows import Lane
-from gemmetry.verification.companions import Companions, tail_operations
+from gemmetry.engine.candidates import Candidate
+from gemmetry.engine.compiling import CompanionsAhead
+from gemmetry.engine.store.rows import Lane
+from gemmetry.verification.context import Companions, tail_operations
 
 FORMATS = "bf16t_bf16t_bf16t"
 LANE = Lane(3, "stub", {}, Target(TargetKind.CUDA, "sm_90", 0))

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import LaunchError
-from gemmetry.engine.dispatches import copies
-from gemmetry.engine.dispatches.copies import Copies, ReturnsOnce
+from gemmetry.engine import bench as copies
+from gemmetry.engine.bench import Copies, ReturnsOnce
 from gemmetry.engine.workers import guardian
 
 pytestmark = pytest.mark.skipif(

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches import counted
-from gemmetry.engine.dispatches.counted import CountedRequest
-from gemmetry.engine.dispatches.sanitized import CANNOT
+from gemmetry.engine import counting as counted
+from gemmetry.engine.counting import CountedRequest
+from gemmetry.engine.sanitizing import CANNOT
 from gemmetry.engine.workers.protocol import Hello
 from gemmetry.providers.null_provider.provider import NullExecutable
 

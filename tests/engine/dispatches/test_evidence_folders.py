@@ -3,20 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches import evidence_folders
-from gemmetry.engine.dispatches.evidence_folders import (
-    FAILURES,
-    TEXT_NAME,
-    EvidenceFolders,
-    complete_text,
-)
-from gemmetry.verification.evidence import ARRAYS_NAME, Evidence, load
+from gemmetry.engine import journal as evidence_folders
+from gemmetry.engine.journal import FAILURES, TEXT_NAME, EvidenceFolders, complete_text
+from gemmetry.verification.comparison import ARRAYS_NAME, Evidence, load
 
 OPERATION = parse_operation("matmul_4x4x4_f32t_f32t_f32t")
 

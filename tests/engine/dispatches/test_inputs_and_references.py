@@ -5,8 +5,8 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.dispatches import inputs_and_references
-from gemmetry.engine.dispatches.inputs_and_references import InputsAndReferences
+from gemmetry.engine import bench as inputs_and_references
+from gemmetry.engine.bench import InputsAndReferences
 from gemmetry.verification.references import cache as reference_cache
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")

@@ -6,14 +6,9 @@ import signal
 
 import pytest
 
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.engine.dispatches.launch_budget import (
-    LEAST_TRIAL_S,
-    PROBE_DOUBT,
-    HangWatch,
-    LaunchBudget,
-)
+from gemmetry.engine.bench import LEAST_TRIAL_S, PROBE_DOUBT, HangWatch, LaunchBudget
 from gemmetry.engine.jobs import job_of
 from gemmetry.verification.protocol import launches
 

@@ -8,15 +8,14 @@ import textwrap
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Outcome, Stage, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches import sanitizing
-from gemmetry.engine.dispatches.bench import Bench
-from gemmetry.engine.dispatches.sanitizing import sanitize
+from gemmetry.engine import sanitizing
+from gemmetry.engine.bench import Bench
+from gemmetry.engine.sanitizing import sanitize
 from gemmetry.engine.workers.protocol import Entered, Hello, Open, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.verification.checks.results import CheckOutcome, failed, passed, warned

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EnvironmentFailure
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents import fleet
-from gemmetry.engine.opaque.executor import JobLostError
-from gemmetry.engine.opaque.job import OpaqueJob
-from gemmetry.engine.opaque.remote import AgentJobExecutor
+from gemmetry.engine.opaque import JobLostError, OpaqueJob
+from gemmetry.engine.opaque_remote import AgentJobExecutor
 
 PATIENCE_S = 60.0
 

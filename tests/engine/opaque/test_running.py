@@ -16,12 +16,18 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.engine.opaque import journal as journal_module
-from gemmetry.engine.opaque import running
-from gemmetry.engine.opaque.executor import LocalJobExecutor, resolve_program
-from gemmetry.engine.opaque.job import OpaqueJob
-from gemmetry.engine.opaque.journal import JobJournal
-from gemmetry.engine.opaque.running import JobFinished, JobRun, JobsPlanned, JobStarted
+from gemmetry.engine import opaque as journal_module
+from gemmetry.engine import opaque as running
+from gemmetry.engine.opaque import (
+    JobFinished,
+    JobJournal,
+    JobRun,
+    JobsPlanned,
+    JobStarted,
+    LocalJobExecutor,
+    OpaqueJob,
+    resolve_program,
+)
 
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"
@@ -210,10 +216,10 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
 KILLED = """
 import sys
 from pathlib import Path
-from gemmetry.engine.opaque.executor import LocalJobExecutor
-from gemmetry.engine.opaque.job import OpaqueJob
-from gemmetry.engine.opaque.journal import JobJournal
-from gemmetry.engine.opaque.running import JobRun
+from gemmetry.engine.opaque import LocalJobExecutor
+from gemmetry.engine.opaque import OpaqueJob
+from gemmetry.engine.opaque import JobJournal
+from gemmetry.engine.opaque import JobRun
 folder = Path(sys.argv[1])
 scripts = {"a": "touch done-a", "b": "setsid sleep 1005 & echo $! > pid; sleep 1006"}
 jobs = [

@@ -4,16 +4,15 @@ import json
 
 import pytest
 
-from gemmetry.domain.events import DispatchFinished, Message
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.record import DispatchFinished, Message
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine import run
-from gemmetry.engine.dispatches.candidates import Resolver
-from gemmetry.engine.planning import make_lanes
-from gemmetry.engine.recording.folders import TraceFolders
+from gemmetry.engine.planning import Resolver, make_lanes
+from gemmetry.engine.recording import TraceFolders
+from gemmetry.engine.store.experiment import Experiment
 from gemmetry.providers.registry import load_provider
-from gemmetry.store.experiment import Experiment
 
 
 @pytest.fixture

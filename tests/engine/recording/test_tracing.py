@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.recording import tracing
-from gemmetry.engine.recording.job import Recording
-from gemmetry.engine.recording.tracing import digest, record_traces
+from gemmetry.engine import recording as tracing
+from gemmetry.engine.recording import Recording, digest, record_traces
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.torch_provider.provider import TorchProvider
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.planning import LaneProvider
-from gemmetry.engine.slots.local import serving_devices
+from gemmetry.engine.slots import serving_devices
+from gemmetry.engine.store.rows import Lane
 from gemmetry.providers.registry import load_provider
-from gemmetry.store.rows import Lane
 
 
 def _lanes(*targets, devices=3):

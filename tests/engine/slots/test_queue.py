@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gemmetry.engine.slots.queue import Group, GroupQueue
+from gemmetry.engine.slots import Group, GroupQueue
 from gemmetry.engine.workers.process import RunStopped
 
 PATIENCE_S = 60

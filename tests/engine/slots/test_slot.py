@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.record import Environment
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.slots.slot import Slot, device_id
-from gemmetry.store.rows import StoredRound
+from gemmetry.engine.slots import Slot, device_id
+from gemmetry.engine.store.rows import StoredRound
 
 CUDA = Target(TargetKind.CUDA, "sm_90", 1)
 

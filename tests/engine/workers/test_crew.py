@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.failures import WorkerLost
-from gemmetry.engine.workers.crew import Crews
-from gemmetry.engine.workers.process import WorkerContext
+from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.workers.process import Crews, WorkerContext
 from gemmetry.engine.workers.protocol import Failure, Hello, Open, Ready, Shutdown
-from gemmetry.store.rows import Lane
 
 LANES = [Lane(number, "null", {}, Target(TargetKind.NULL)) for number in (1, 2)]
 

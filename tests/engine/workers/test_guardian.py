@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.engine.opaque.executor import start_command
+from gemmetry.engine.opaque import start_command
 from gemmetry.engine.workers import guardian
 
 pytestmark = pytest.mark.skipif(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemmetry.engine.workers import local
-from gemmetry.engine.workers.executor import WorkerStart
+from gemmetry.engine.workers.local import WorkerStart
 from gemmetry.engine.workers.protocol import ChannelClosed, Shutdown
 
 

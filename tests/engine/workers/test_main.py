@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.contracts import Compiled, Workspace
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.workers import main as worker
 from gemmetry.engine.workers.protocol import (
     Answered,
@@ -141,7 +140,7 @@ sys.exit(worker.main(sys.argv[1:]))
 
 def test_a_worker_imports_no_heavy_library():
     code = (
-        "import sys, gemmetry.engine.workers.main, gemmetry.engine.dispatches.bench;"
+        "import sys, gemmetry.engine.workers.main, gemmetry.engine.bench;"
         "print([m for m in ('torch', 'triton', 'iree', 'polars', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

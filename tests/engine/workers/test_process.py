@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.failures import WorkerLost
+from gemmetry.engine.store.rows import Lane
 from gemmetry.engine.workers import local
 from gemmetry.engine.workers import process as worker_process
 from gemmetry.engine.workers.process import RunStopped, WorkerContext, WorkerProcess
@@ -28,7 +28,6 @@ from gemmetry.engine.workers.protocol import (
     Sample,
     WireDispatch,
 )
-from gemmetry.store.rows import Lane
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 
@@ -195,12 +194,12 @@ def test_workers_and_what_they_started_die_with_their_parent(tmp_path):
 import sys
 from pathlib import Path
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.outcome import Stage
+from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine.workers.protocol import Open, WireDispatch
 from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.store.rows import Lane
+from gemmetry.engine.store.rows import Lane
 folder = Path(sys.argv[1])
 context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
                         failures=folder, logs=folder, temporary=folder / "temporary")

@@ -5,11 +5,10 @@ import threading
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.dispatch import Configuration, Target, TargetKind
+from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.workers.protocol import (
     Answered,
     Channel,
@@ -31,7 +30,7 @@ from gemmetry.engine.workers.protocol import (
     Shutdown,
     WireDispatch,
 )
-from gemmetry.measurement.rounds import Round
+from gemmetry.measurement.stopping import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x", {"a": 1, "b": True}))

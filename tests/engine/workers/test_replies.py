@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.outcome import Stage, Verification
+from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine.jobs import job_of
@@ -27,15 +27,13 @@ from gemmetry.engine.workers.protocol import (
     Reply,
     Sampled,
     WireDispatch,
-)
-from gemmetry.engine.workers.replies import (
     flaw_of_closed,
     flaw_of_entered,
     flaw_of_opened,
     flaw_of_sampled,
 )
 from gemmetry.measurement.energy import EnergyTaken, EnergyWindow
-from gemmetry.measurement.rounds import Round
+from gemmetry.measurement.stopping import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
 

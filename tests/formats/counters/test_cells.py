@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.formats.counters.cells import integer, is_missing, number, triple
+from gemmetry.formats.counters.launches import integer, is_missing, number, triple
 
 
 @given(st.one_of(st.integers(-(10**15), 10**15), st.floats(-1e12, 1e12).map(lambda x: round(x, 2))))

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.formats.counters.columns import Columns
-from gemmetry.formats.counters.launches import LaunchInfo
+from gemmetry.formats.counters.launches import Columns, LaunchInfo
 
 
 def test_values_texts_and_what_is_missing():

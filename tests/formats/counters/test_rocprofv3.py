@@ -11,7 +11,7 @@ import pytest
 from gemmetry.counters.catalogue import reading_of
 from gemmetry.counters.reading import read_counters
 from gemmetry.formats.counters.launches import DURATION
-from gemmetry.hardware.amd_metrics import METRICS
+from gemmetry.hardware.amd_counters import METRICS
 
 REPLAYED = Path(__file__).parents[2] / "data" / "reports" / "12"
 COUNTERS = ("SQ_WAVES", "SQ_BUSY_CU_CYCLES", "GRBM_GUI_ACTIVE")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.formats.counters.units import UnknownUnits, base_unit
+from gemmetry.formats.counters.launches import UnknownUnits, base_unit
 
 SIZES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 TIMES = {"ns": -9, "us": -6, "ms": -3, "s": 0}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.formats import json as json_array
 from gemmetry.formats.events import ProblemKind
-from gemmetry.formats.json import array as json_array
-from gemmetry.formats.json.array import ArrayReader, outer_object
+from gemmetry.formats.json import ArrayReader, outer_object
 
 HOSTILE = '}, {"ph": "X", "name": "}]", \\" }]} ] }'
 NAMES = st.one_of(

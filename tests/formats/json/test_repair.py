@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gemmetry.formats.json.repair import repaired
+from gemmetry.formats.json import repaired
 
 
 @pytest.mark.parametrize(

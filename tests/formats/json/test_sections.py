@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.json.sections import SectionReader, closed
+from gemmetry.formats.json import SectionReader, closed
 
 RECORDS = st.lists(st.fixed_dictionaries({"n": st.integers(0, 9), "t": st.text(max_size=9)}))
 

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.json.structure import Structure
+from gemmetry.formats.json import Structure
 
 TEXTS = st.text(alphabet='ab"\\{}[],: \n\té', max_size=12)
 VALUES = st.recursive(

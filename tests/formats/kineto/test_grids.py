@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 
 
 def pair(number: int, call: str, kernel: dict[str, Any], launch: dict[str, Any]) -> list[Any]:

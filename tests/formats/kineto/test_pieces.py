@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats.kineto.reading import read_kineto
-from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
 
 EVENTS = (
     '{"ph":"X","cat":"kernel","name":"}, {\\"ph\\"","ts":1,"dur":2}',

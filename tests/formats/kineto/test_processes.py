@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 
 
 def event(category, pid, correlation, name="k"):

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.formats import host_rows, spool
+from gemmetry.domain.opening import open_decompressed
+from gemmetry.formats import events as host_rows
+from gemmetry.formats import events as spool
 from gemmetry.formats.events import MISSING, GpuKind, TraceRows
-from gemmetry.formats.kineto.reading import read_kineto
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.formats.kineto import read_kineto
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 KINETO = sorted(

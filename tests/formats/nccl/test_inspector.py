@@ -7,11 +7,7 @@ import json
 
 import pytest
 
-from gemmetry.formats.nccl.inspector import (
-    inspector_files,
-    inspector_records,
-    is_inspector_file,
-)
+from gemmetry.formats.nccl import inspector_files, inspector_records, is_inspector_file
 
 HEADER = {"id": "0x7f8c496ae9f661", "rank": 2, "n_ranks": 8, "nnodes": 1}
 METADATA = {

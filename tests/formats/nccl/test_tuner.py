@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.formats.nccl.tuner import (
+from gemmetry.formats.nccl import (
     ALGORITHMS,
     COLLECTIVES,
     PROTOCOLS,

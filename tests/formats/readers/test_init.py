@@ -14,7 +14,7 @@ from gemmetry.formats.readers import supported, trace_formats
 from gemmetry.traces.reading import find_traces, read_trace
 
 LINES = """
-from gemmetry.formats.kineto.reading import read_kineto
+from gemmetry.formats.kineto import read_kineto
 from gemmetry.formats.readers import TraceFormat
 
 

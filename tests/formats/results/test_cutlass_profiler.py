@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.names import operation_name
-from gemmetry.domain.outcome import Outcome
-from gemmetry.formats.foreign_results import StatedOperation
-from gemmetry.formats.results import read_results
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.operation import operation_name
+from gemmetry.formats.benchmarks import StatedOperation, read_results
 
 HEADER = (
     "Problem,Provider,OperationKind,Operation,Disposition,Status,gemm_kind,m,n,k,A,B,C,D,alpha,beta,"

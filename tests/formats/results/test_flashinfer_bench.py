@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from gemmetry.domain.names import operation_name
-from gemmetry.domain.outcome import Outcome
-from gemmetry.formats.foreign_results import StatedOperation
-from gemmetry.formats.results import flashinfer_bench, read_results
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.operation import operation_name
+from gemmetry.formats.benchmarks import StatedOperation, flashinfer_bench, read_results
 
 DEFINITION = {
     "name": "gemm_n512_k128",

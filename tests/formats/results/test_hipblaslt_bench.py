@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.names import operation_name
-from gemmetry.formats.foreign_results import StatedOperation
-from gemmetry.formats.results import read_results
+from gemmetry.domain.operation import operation_name
+from gemmetry.formats.benchmarks import StatedOperation, read_results
 
 TABLE = Path(__file__).parents[2] / "data" / "reports" / "23" / "hipblaslt_bench.csv"
 HEADER, VALUES = (line.strip() for line in TABLE.read_text().splitlines())

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats import results
-from gemmetry.formats.foreign_results import StatedOperation
-from gemmetry.formats.results import read_results, result_formats
+from gemmetry.formats import benchmarks as results
+from gemmetry.formats.benchmarks import StatedOperation, read_results, result_formats
 
 LINES = """
-from gemmetry.formats.foreign_results import ForeignFile, ForeignResult
-from gemmetry.formats.results import ResultFormat
+from gemmetry.formats.benchmarks import ForeignFile, ForeignResult
+from gemmetry.formats.benchmarks import ResultFormat
 
 
 def _read(path, text, stated):
@@ -41,7 +40,7 @@ def test_a_file_in_the_folder_is_a_format(tmp_path, monkeypatch) -> None:
         assert [one.time_ns for one in found.results] == [5, 7]
     finally:
         result_formats.cache_clear()
-        sys.modules.pop("gemmetry.formats.results.lines_of_times", None)
+        sys.modules.pop("gemmetry.formats.benchmarks.lines_of_times", None)
 
 
 @pytest.mark.parametrize("name", ["nvbench.csv", "iree_benchmark.json", "triton_do_bench.csv"])

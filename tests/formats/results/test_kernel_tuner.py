@@ -5,10 +5,9 @@ import math
 
 import pytest
 
-from gemmetry.domain.names import operation_name
-from gemmetry.domain.outcome import Outcome
-from gemmetry.formats.foreign_results import StatedOperation
-from gemmetry.formats.results import read_results
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.operation import operation_name
+from gemmetry.formats.benchmarks import StatedOperation, read_results
 
 WHOLE = "matmul_64x64x64_f32t_f32t_f32t"
 ENTRIES = {

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.domain.names import operation_name
-from gemmetry.domain.outcome import Outcome
-from gemmetry.formats.foreign_results import StatedOperation
-from gemmetry.formats.results import read_results
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.operation import operation_name
+from gemmetry.formats.benchmarks import StatedOperation, read_results
 
 HEADER = "(M, N, K);aten-latency;aten-tflops;triton-latency;triton-speedup"
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocpd_counters import read_rocpd_counters
+from gemmetry.formats.rocm.rocpd import read_rocpd_counters
 
 GPU = {"cu_count": 304, "simd_count": 1216, "num_xcc": 8, "max_waves_per_cu": 32}
 

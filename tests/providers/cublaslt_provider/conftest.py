@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0, product="NVIDIA H200")
 
 
 def _host_gpu(library: Any) -> Any:
     """Host memory that takes the time of the stand-in's pretended clock."""
-    from gemmetry.devices.torch import TorchDevice
+    from gemmetry.hardware.torch_device import TorchDevice
 
     class HostGpu(TorchDevice):
         def captured(
@@ -47,8 +47,10 @@ def library(monkeypatch: pytest.MonkeyPatch, cublaslt_stand_in: ModuleType) -> I
     device = _host_gpu(found)
     bindings.handle.cache_clear()
     monkeypatch.setattr(bindings, "library", lambda: found)
-    monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", lambda: [H200])
-    monkeypatch.setattr("gemmetry.devices.torch.open_device", lambda target, threads=0: device)
+    monkeypatch.setattr("gemmetry.hardware.torch_device.gpu_targets", lambda: [H200])
+    monkeypatch.setattr(
+        "gemmetry.hardware.torch_device.open_device", lambda target, threads=0: device
+    )
     stream = SimpleNamespace(cuda_stream=77)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index=None: stream)
     yield found

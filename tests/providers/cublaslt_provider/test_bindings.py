@@ -9,7 +9,7 @@ pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.cublaslt_provider import bindings
-from gemmetry.providers.cublaslt_provider.problem import problem_of
+from gemmetry.providers.cublaslt_provider.bindings import problem_of
 
 BF16 = parse_operation("matmul_64x48x32_bf16t_bf16n_bf16t")
 

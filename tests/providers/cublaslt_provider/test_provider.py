@@ -11,15 +11,9 @@ pytest.importorskip("nvmath", reason="nvmath-python is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.errors import (
-    LaunchError,
-    OutOfMemoryError,
-    RequestError,
-    UnsupportedError,
-)
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.errors import LaunchError, OutOfMemoryError, RequestError, UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.cublaslt_provider.provider import PROVIDER
 from gemmetry.testing import ProviderConformance
 
@@ -339,9 +333,9 @@ def test_it_is_unavailable_without_its_package(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_is_unavailable_without_a_gpu(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", list)
+    monkeypatch.setattr("gemmetry.hardware.torch_device.gpu_targets", list)
     assert "no NVIDIA GPU" in (PROVIDER({}).available() or "")
-    monkeypatch.setattr("gemmetry.devices.torch.gpu_targets", lambda: [H200])
+    monkeypatch.setattr("gemmetry.hardware.torch_device.gpu_targets", lambda: [H200])
     assert PROVIDER({}).available() is None
 
 
@@ -351,8 +345,8 @@ def test_versions_are_those_of_the_library(library: Any) -> None:
 
 def test_the_dispatcher_builds_a_named_algorithm(library: Any) -> None:
     """As it does for a table that chose one: by its name, without a choice to make."""
-    from gemmetry.dispatcher.problems import problem_of
-    from gemmetry.dispatcher.runtime import Dispatcher
+    from gemmetry.tuning.dispatcher.runtime import Dispatcher
+    from gemmetry.tuning.dispatcher.table import problem_of
 
     dispatcher = Dispatcher(H200, None)
     name = "cublaslt:algo21_tile128x128_stages64x4_splitk2_reducecompute"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.cublaslt_provider.support import capability, reason_against
+from gemmetry.providers.cublaslt_provider.provider import capability, reason_against
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
 BF16 = "matmul_64x64x64_bf16t_bf16n_bf16t"

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmetry.domain.errors import LaunchError  # noqa: E402
 from gemmetry.domain.names import parse_operation  # noqa: E402
-from gemmetry.providers.cublaslt_provider import trial  # noqa: E402
+from gemmetry.providers.cublaslt_provider import choosing as trial  # noqa: E402
 
 OPERATION = parse_operation("matmul_64x48x32_e4m3t_e4m3n_bf16t_scaletensor")
 
@@ -55,7 +55,7 @@ class Stopwatch:
 
 @pytest.fixture
 def device() -> Any:
-    from gemmetry.devices.torch import TorchDevice
+    from gemmetry.hardware.torch_device import TorchDevice
 
     return TorchDevice("cpu")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gemmetry.devices.cuda_plans import Pointer, Tiles
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.cuda_plans import Pointer, Tiles
 from gemmetry.providers.cuda_provider.decode import KERNELS, parse_variant
 from gemmetry.providers.cuda_provider.launching import catalogue
 

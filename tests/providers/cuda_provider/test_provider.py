@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind, parse_target
 from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.providers.cuda_provider.provider import PROVIDER
 
 CROSS = parse_target("cuda-sm_90")
@@ -73,7 +72,7 @@ def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
 def test_a_failure_is_that_dispatchs_alone(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gemmetry.providers.cuda_provider.launching import compiling
+    from gemmetry.providers.cuda_provider.launching import executable as compiling
 
     kept = compiling.compile_kept
 
@@ -118,7 +117,8 @@ def test_a_slow_kernel_announces_its_time() -> None:
 
 @needs_compiler
 def test_doctor_notes_what_cannot_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gemmetry.devices import cuda_compiler, torch
+    from gemmetry.hardware import cuda_compiler
+    from gemmetry.hardware import torch_device as torch
 
     gpus = [Target(TargetKind.CUDA, "sm_80", 0)]
     monkeypatch.setattr(torch, "gpu_targets", lambda: gpus)
@@ -142,7 +142,7 @@ def test_listing_imports_neither_torch_nor_the_bindings() -> None:
     program = (
         "import sys; from gemmetry.providers.cuda_provider.provider import PROVIDER\n"
         "from gemmetry.domain.names import parse_operation\n"
-        "from gemmetry.domain.target import parse_target\n"
+        "from gemmetry.domain.dispatch import parse_target\n"
         f"operation = parse_operation({NAME!r}); target = parse_target('cuda-sm_90')\n"
         "assert PROVIDER().supports(operation, target) is None\n"
         "assert list(PROVIDER().configurations(operation, target))\n"

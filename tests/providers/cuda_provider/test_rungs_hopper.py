@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.devices.cuda_plans import Tiles
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
-from gemmetry.providers.cuda_provider.launching.tiling import SHARED_BYTES, parse_tiling
-from gemmetry.providers.cuda_provider.rungs_hopper import KERNELS
+from gemmetry.hardware.cuda_plans import Tiles
+from gemmetry.providers.cuda_provider.hopper import KERNELS
+from gemmetry.providers.cuda_provider.launching.kernel import SHARED_BYTES, CudaKernel, parse_tiling
 
 RUNGS = {kernel.rung: kernel for kernel in KERNELS}
 BEST = RUNGS[11]

@@ -7,15 +7,15 @@ from importlib import resources
 
 import pytest
 
-from gemmetry.devices.cuda_plans import Pointer
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.cuda_plans import Pointer
 from gemmetry.providers.cuda_provider.launching import catalogue
 
 RUNGS = [catalogue.kernel_of(key) for key in ("r00", "r01", "r02", "r03", "r04")]
 assert None not in RUNGS
 NAIVE, THREADS, SHARED, REGISTERS, MMA = RUNGS
-FOLDER = resources.files("gemmetry.kernels") / "gemm"
+FOLDER = resources.files("gemmetry.providers.kernels") / "gemm"
 
 
 @pytest.mark.parametrize(

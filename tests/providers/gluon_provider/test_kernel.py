@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.errors import CompileError, LaunchError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.gluon_provider import tiles
+from gemmetry.providers.gluon_provider import provider as tiles
 from gemmetry.providers.gluon_provider.provider import GluonProvider
 
 pytestmark = pytest.mark.skipif(
@@ -55,8 +54,8 @@ def test_an_unsuitable_tile_is_refused_before_it_is_compiled(workspace) -> None:
 
 def test_a_launch_describes_the_stored_matrices(monkeypatch) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from gemmetry.devices.torch import open_device
     from gemmetry.domain.record import BuildFacts
+    from gemmetry.hardware.torch_device import open_device
     from gemmetry.providers.gluon_provider.kernel import GluonExecutable
 
     launches = []

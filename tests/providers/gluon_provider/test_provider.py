@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.gluon_provider import tiles
+from gemmetry.providers.gluon_provider import provider as tiles
 from gemmetry.providers.gluon_provider.provider import GluonProvider
 
 HOPPER = Target(TargetKind.CUDA, "sm_90", None)

@@ -6,9 +6,9 @@ from importlib import metadata
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.gluon_provider import tiles
+from gemmetry.providers.gluon_provider import provider as tiles
 from gemmetry.providers.triton_provider.tiles import parse_tile
 
 HOPPER = Target(TargetKind.CUDA, "sm_90", None)

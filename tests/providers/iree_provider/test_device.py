@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import red_zones
 from gemmetry.domain.contracts import RedZoneDevice
-from gemmetry.domain.dtypes import DTYPES
+from gemmetry.domain.dispatch import Target, TargetKind, parse_target
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
-from gemmetry.domain.operation import Layout, TensorSpec
-from gemmetry.domain.target import Target, TargetKind, parse_target
+from gemmetry.domain.operation import DTYPES, Layout, TensorSpec
 from gemmetry.hardware.host import last_level_cache_bytes
+from gemmetry.hardware.host_device import red_zones
 from gemmetry.numerics.storage import numpy_dtype
-from gemmetry.providers.iree_provider.compiling.linalg import MLIR_TYPES
 from gemmetry.providers.iree_provider.device import (
     IreeDevice,
     LoadedModule,
@@ -21,6 +19,7 @@ from gemmetry.providers.iree_provider.device import (
     open_device,
     translate,
 )
+from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,14 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Compiled, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
-from gemmetry.domain.errors import (
-    CompileError,
-    DispatchError,
-    LaunchError,
-    UnsupportedError,
-)
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
+from gemmetry.domain.errors import CompileError, DispatchError, LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import to_float64
-from gemmetry.providers.iree_provider.compiling.compiler import IreeCompiler
-from gemmetry.providers.iree_provider.compiling.nvidia import find_ptxas
+from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_ptxas
 from gemmetry.providers.iree_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.providers.iree_provider import input_files
+from gemmetry.providers.iree_provider import batches as input_files
 from gemmetry.providers.iree_provider.provider import PROVIDER
 
 CPU = Target(TargetKind.CPU)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.iree_provider.support import unsupported_reason
 
 CPU = Target(TargetKind.CPU)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import iree.runtime
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind, parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind, parse_target
-from gemmetry.providers.iree_provider import targets
+from gemmetry.providers.iree_provider import support as targets
 
 HALF = parse_operation("matmul_64x64x64_f16t_f16t_f16t")
 FP8 = parse_operation("matmul_64x64x64_e4m3t_e4m3t_bf16t")

@@ -9,18 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
-from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
-from gemmetry.providers.mutant_provider.host.kernels import HostExecutable
+from gemmetry.providers.mutant_provider.host.emulator import HostExecutable, TiledGemm
 from gemmetry.providers.mutant_provider.mutant import Carrier
 from gemmetry.providers.mutant_provider.provider import MutantProvider
 from gemmetry.verification.comparison import compare

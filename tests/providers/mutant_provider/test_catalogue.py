@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from gemmetry.domain.names import operation_name, parse_operation, split_dispatch_name
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.operation import operation_name
 from gemmetry.providers.mutant_provider.catalogue import (
     WITHOUT_MUTANT,
     all_mutants,

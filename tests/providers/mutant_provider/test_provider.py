@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.blas_threads import blas_threads, set_blas_threads
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host_device import blas_threads, set_blas_threads
+from gemmetry.providers.base import traits_of
 from gemmetry.providers.mutant_provider import provider
 from gemmetry.providers.mutant_provider.catalogue import all_mutants, mutants_by_configuration
 from gemmetry.providers.mutant_provider.mutant import Carrier
 from gemmetry.providers.mutant_provider.provider import MutantProvider, carrier_problem
 from gemmetry.providers.registry import load_provider
-from gemmetry.providers.traits import traits_of
 
 CPU = Target(TargetKind.CPU)
 ITEM = mutants_by_configuration()["m38_tf32_inputs_host"]

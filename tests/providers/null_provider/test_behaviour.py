@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.names import parse_operation, split_dispatch_name
-from gemmetry.providers.null_provider.behaviour import Behaviour, BehaviourKind, parse_behaviour
+from gemmetry.providers.null_provider.provider import Behaviour, BehaviourKind, parse_behaviour
 
 NAME = "matmul_16x12x8_f32t_f32t_f32t"
 OPERATION = parse_operation(NAME)

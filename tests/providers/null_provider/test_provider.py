@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.errors import (
     CompileError,
     DeviceLostError,
@@ -21,10 +21,13 @@ from gemmetry.domain.errors import (
     UnsupportedError,
 )
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.null_provider import provider as null_provider
-from gemmetry.providers.null_provider.behaviour import Behaviour, BehaviourKind
-from gemmetry.providers.null_provider.provider import NullProvider, simulated_ns
+from gemmetry.providers.null_provider.provider import (
+    Behaviour,
+    BehaviourKind,
+    NullProvider,
+    simulated_ns,
+)
 
 NULL = Target(TargetKind.NULL)
 NAME = "matmul_16x12x8_f32t_f32t_f32t"
@@ -254,7 +257,7 @@ from pathlib import Path
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.null_provider.provider import NullProvider
 

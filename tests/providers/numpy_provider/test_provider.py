@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices.blas_threads import blas_threads, set_blas_threads
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host_device import blas_threads, set_blas_threads
 from gemmetry.providers.numpy_provider.provider import NumpyProvider, _launch_on_ones
 
 CPU = Target(TargetKind.CPU)

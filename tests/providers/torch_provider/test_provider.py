@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from gemmetry.domain.contracts import TunedDispatch
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.torch_provider.tunableop import tunable_key, tuned_text
 
 

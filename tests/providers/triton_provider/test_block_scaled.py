@@ -7,12 +7,11 @@ from importlib import metadata
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, parse_target
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.triton_provider import block_scaled
-from gemmetry.providers.triton_provider.architectures import architecture_of
+from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.providers.triton_provider.tiles import TritonTile, parse_tile, valid_tiles

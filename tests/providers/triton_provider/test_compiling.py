@@ -8,10 +8,9 @@ import re
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.providers.triton_provider.provider import PROVIDER
 
 pytestmark = pytest.mark.skipif(

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
-from gemmetry.providers.triton_provider.architectures import architecture_of
-from gemmetry.providers.triton_provider.search_space import search_space
+from gemmetry.providers.triton_provider.block_scaled import architecture_of
+from gemmetry.providers.triton_provider.provider import search_space
 from gemmetry.providers.triton_provider.tiles import parse_tile, valid_tiles, why_invalid
 
 NAMES = (

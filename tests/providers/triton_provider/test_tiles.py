@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.triton_provider.architectures import (
+from gemmetry.providers.triton_provider.block_scaled import (
     CROSS_COMPILED,
     Architecture,
     architecture_of,
     cross_targets,
 )
-from gemmetry.providers.triton_provider.descriptors import PERSISTENT
 from gemmetry.providers.triton_provider.tiles import (
+    PERSISTENT,
     TritonTile,
     choose,
     configurations,

@@ -6,10 +6,9 @@ import json
 import pytest
 
 from gemmetry.domain.contracts import TunedDispatch
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
 from gemmetry.providers.triton_provider.provider import TritonProvider
 from gemmetry.providers.triton_provider.tuned import tuned_text
 

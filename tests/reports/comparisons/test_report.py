@@ -11,16 +11,15 @@ import numpy as np
 import polars
 import pytest
 
-from gemmetry.analysis.dispatches.comparison import compare
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.record import Environment, ResultSet
-from gemmetry.reports.comparisons.junit import comparison_junit
-from gemmetry.reports.comparisons.report import (
+from gemmetry.dispatches.comparison import compare
+from gemmetry.dispatches.comparison_report import (
     comparison_document,
+    comparison_junit,
     print_comparison,
     write_comparison,
 )
+from gemmetry.domain.errors import Outcome, RequestError
+from gemmetry.domain.record import Environment, ResultSet
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256, 512)]

@@ -2,18 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmetry.api.counters.comparison import compare
-from gemmetry.api.counters.diagnosis import diagnose
-from gemmetry.counters.diagnosis.checklist import side_by_side
+from gemmetry.counters.api import compare, diagnose
+from gemmetry.counters.diagnosis.document import side_by_side
 from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
+from gemmetry.counters.page import compared_stalls, comparison_page, diagnosis_page, stall_figure
+from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.formats.counters.launches import RuleResult
-from gemmetry.reports.counters.page import (
-    compared_stalls,
-    comparison_page,
-    diagnosis_page,
-    stall_figure,
-)
-from gemmetry.reports.counters.text import DiagnosedLaunch
 
 RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 

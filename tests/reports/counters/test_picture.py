@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.api.counters.diagnosis import diagnose
+from gemmetry.counters.api import diagnose
+from gemmetry.counters.figures import diagnosis_picture, roofline_picture
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.counters.picture import diagnosis_picture, roofline_picture
 
 pytest.importorskip("matplotlib")
 

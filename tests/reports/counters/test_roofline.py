@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from gemmetry.counters.figures import INK, Side, roofline_drawing, roofline_figure
 from gemmetry.counters.roofline import LaunchRoofline, RoofLevel, roofline_of
-from gemmetry.reports.counters.roofline import INK, Side, roofline_drawing, roofline_figure
 
 
 def _level(name, peak, intensity):

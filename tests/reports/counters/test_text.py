@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gemmetry.counters.diagnosis.checklist import side_by_side
+from gemmetry.counters.diagnosis.document import side_by_side
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
-from gemmetry.reports.counters.text import (
+from gemmetry.counters.text import (
     DiagnosedLaunch,
     brief_lines,
     grid_text,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.reports.dispatches.cards import cards
+from gemmetry.dispatches.page import cards
 
 NAMES = [f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in (64, 128, 256, 512)]
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gemmetry.analysis.dispatches.within import compare_with_baseline
-from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.dispatches.comparison import compare_with_baseline
+from gemmetry.dispatches.console import print_table
+from gemmetry.dispatches.page import render_html
+from gemmetry.domain.errors import Outcome, Stage, UnknownNameError, Verification
 from gemmetry.domain.record import BuildFacts, ResultSet, Verdict
-from gemmetry.reports.dispatches.console import print_table
-from gemmetry.reports.dispatches.html import render_html
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 

@@ -3,11 +3,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gemmetry.domain.outcome import Outcome, Verification
+from gemmetry.dispatches.records import CSV_HEADER, csv_row, format_block
+from gemmetry.dispatches.writers import to_csv
+from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.reports.dispatches.console import format_block
-from gemmetry.reports.dispatches.dispatch_profiler import CSV_HEADER, csv_row
-from gemmetry.reports.dispatches.writers import to_csv
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 DOCUMENTED = """\

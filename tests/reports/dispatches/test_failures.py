@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gemmetry.domain.outcome import Outcome, Stage
-from gemmetry.reports.dispatches.failures import group_failures
+from gemmetry.dispatches.terminal import group_failures
+from gemmetry.domain.errors import Outcome, Stage
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from gemmetry.domain.names import parse_operation
-from gemmetry.reports.dispatches.figures import (
+from gemmetry.dispatches.figures import (
     figures_of,
     grid_figures,
     heat_figures,
@@ -14,7 +13,8 @@ from gemmetry.reports.dispatches.figures import (
     sample_figures,
     speed_figures,
 )
-from gemmetry.reports.palette import colour_at, contrast
+from gemmetry.domain.names import parse_operation
+from gemmetry.results.palette import colour_at, contrast
 
 PEAK = 450.0
 BYTES_PER_NS = 25.0

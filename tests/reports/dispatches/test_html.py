@@ -8,16 +8,15 @@ import re
 
 import pytest
 
-from gemmetry.analysis.dispatches.baseline import group_by_problem
-from gemmetry.analysis.dispatches.leader import find_leader
-from gemmetry.analysis.dispatches.marks import find_run_marks
+from gemmetry.dispatches import page as html_report
+from gemmetry.dispatches.analysis import find_run_marks, group_by_problem
+from gemmetry.dispatches.comparison import find_leader
+from gemmetry.dispatches.console import verdict_line
+from gemmetry.dispatches.page import render_html, render_notebook_table
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.outcome import Outcome, Stage
+from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import BuildFacts, Environment, ResultSet
-from gemmetry.reports.dispatches import html as html_report
-from gemmetry.reports.dispatches.html import render_html, render_notebook_table
-from gemmetry.reports.dispatches.verdict_line import verdict_line
-from gemmetry.reports.palette import COLOURS, SCALE, provider_places
+from gemmetry.results.palette import COLOURS, SCALE, provider_places
 
 pytest.importorskip("plotly")
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from gemmetry.analysis.dispatches.leader import find_leader
-from gemmetry.analysis.dispatches.marks import find_run_marks
-from gemmetry.domain.outcome import Outcome
+from gemmetry.dispatches.analysis import find_run_marks
+from gemmetry.dispatches.comparison import find_leader
+from gemmetry.dispatches.console import verdict_line
+from gemmetry.dispatches.writers import to_junit
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import ResultSet
-from gemmetry.reports.dispatches.junit import to_junit
-from gemmetry.reports.dispatches.verdict_line import verdict_line
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.reports.dispatches.machine_code import EXCERPT_LINES, machine_code_excerpt
+from gemmetry.dispatches.show import EXCERPT_LINES, machine_code_excerpt
 
 
 def text_with(word: str, *at: int, lines: int = 100) -> str:

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gemmetry.dispatches.figures import render_picture
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.dispatches.plots import render_picture
-from gemmetry.reports.palette import COLOURS, provider_places
+from gemmetry.results.palette import COLOURS, provider_places
 
 pytest.importorskip("matplotlib")
 

@@ -4,22 +4,16 @@ import json
 
 import pytest
 
+from gemmetry.dispatches import records
+from gemmetry.dispatches.records import PRESETS, record_table, select_columns, to_json_document
 from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import BuildFacts, ResultSet
+from gemmetry.domain.specs import schema
+from gemmetry.domain.specs.schema import result_schema
 from gemmetry.domain.tables import ColumnType
-from gemmetry.reports.dispatches import records
-from gemmetry.reports.dispatches.records import (
-    PRESETS,
-    record_table,
-    select_columns,
-    to_json_document,
-)
-from gemmetry.reports.tables.csv import csv_text
-from gemmetry.reports.tables.frames import frame
-from gemmetry.reports.tables.json import json_file
-from gemmetry.specs import schema
-from gemmetry.specs.schema import result_schema
+from gemmetry.results.json_text import json_file
+from gemmetry.results.tables import csv_text, frame
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 

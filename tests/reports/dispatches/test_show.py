@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.dispatches.show import matching_records, show_dispatch, source_excerpt
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.record import BuildFacts, EnergyFacts, TraceFacts
-from gemmetry.reports.dispatches.show import matching_records, show_dispatch, source_excerpt
 
 EXPECTED = Path(__file__).parents[1] / "expected"
 WRONG = "matmul_512x512x512_f32t_f32t_f32t_wrong"

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from gemmetry.analysis.dispatches.leader import Leader
-from gemmetry.analysis.dispatches.marks import RunMarks, RunState, find_run_marks
-from gemmetry.domain.outcome import Outcome
-from gemmetry.reports.dispatches.verdict_line import run_state_lines, verdict_line
+from gemmetry.dispatches.analysis import RunMarks, RunState, find_run_marks
+from gemmetry.dispatches.comparison import Leader
+from gemmetry.dispatches.console import run_state_lines, verdict_line
+from gemmetry.domain.errors import Outcome
 
 LEADER = Leader(name="torch", is_configuration=False, operations=9, fastest=6, shown=4, ratio=1.32,
                 marked=0, unverified=0)  # fmt: skip

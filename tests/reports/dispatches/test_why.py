@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmetry.domain.outcome import Outcome
+from gemmetry.dispatches.show import why_line
+from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import BuildFacts, Telemetry
-from gemmetry.reports.dispatches.why import why_line
 
 NAME = "matmul_64x64x64_f32t_f32t_f32t"
 

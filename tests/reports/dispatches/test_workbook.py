@@ -5,9 +5,9 @@ import zipfile
 
 import pytest
 
+from gemmetry.dispatches.writers import to_workbook
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.outcome import Outcome
-from gemmetry.reports.dispatches.workbook import to_workbook
+from gemmetry.domain.errors import Outcome
 
 pytest.importorskip("xlsxwriter")
 fastexcel = pytest.importorskip("fastexcel")

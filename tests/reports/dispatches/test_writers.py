@@ -10,10 +10,10 @@ import fastexcel
 import polars
 import pytest
 
+from gemmetry.dispatches.page import render_notebook_table
+from gemmetry.dispatches.writers import suffixes, to_markdown, write
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
 from gemmetry.domain.record import ResultSet
-from gemmetry.reports.dispatches.html import render_notebook_table
-from gemmetry.reports.dispatches.writers import suffixes, to_markdown, write
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 MAGIC = {

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from gemmetry.analysis.history.checking import check_history
-from gemmetry.reports.history.rows import happening_rows
-from gemmetry.store.history.folder import StoredHistory
+from gemmetry.history.checking import check_history
+from gemmetry.history.folder import StoredHistory
+from gemmetry.history.rows import happening_rows
 
 
 def test_changes_that_dispatches_share_are_one_row(histories):

@@ -9,12 +9,11 @@ import re
 import msgspec
 import pytest
 
-from gemmetry.analysis.history.checking import check_history
 from gemmetry.domain.errors import StorageError
-from gemmetry.reports.history.site import write_site
-from gemmetry.reports.palette import contrast
-from gemmetry.store.history.entries import SCHEMA, Annotation
-from gemmetry.store.history.folder import StoredHistory
+from gemmetry.history.checking import check_history
+from gemmetry.history.folder import SCHEMA, Annotation, StoredHistory
+from gemmetry.history.site import write_site
+from gemmetry.results.palette import contrast
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

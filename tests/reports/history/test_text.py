@@ -6,9 +6,9 @@ import math
 import pytest
 from rich.console import Console
 
-from gemmetry.analysis.history.checking import check_history
-from gemmetry.reports.history.text import BARS, print_check, sparkline
-from gemmetry.store.history.folder import StoredHistory
+from gemmetry.history.checking import check_history
+from gemmetry.history.folder import StoredHistory
+from gemmetry.history.text import BARS, print_check, sparkline
 
 
 def test_a_line_of_bars_spans_its_values():

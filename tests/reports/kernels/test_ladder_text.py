@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gemmetry.api.kernels.ladder import ladder_of, ladder_steps
+from gemmetry.dispatches.ladder_report import print_ladder
+from gemmetry.dispatches.ladder_run import ladder_of, ladder_steps
 from gemmetry.domain.record import BuildFacts, ResultSet, Telemetry
-from gemmetry.reports.kernels.ladder_text import print_ladder
 
 SMALL = "matmul_512x512x512_bf16t_bf16n_bf16t"
 LARGE = "matmul_16384x16384x16384_bf16t_bf16n_bf16t"

@@ -4,17 +4,12 @@ import json
 
 import pytest
 
-from gemmetry.analysis.dispatches.kill_matrix import kill_matrix
 from gemmetry.domain.columns import SCHEMA_VERSION
-from gemmetry.domain.errors import RequestError
-from gemmetry.domain.outcome import Outcome, Stage, Verification
+from gemmetry.domain.errors import Outcome, RequestError, Stage, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
-from gemmetry.reports.self_test.matrix import (
-    kill_matrix_document,
-    print_kill_matrix,
-    write_kill_matrix,
-)
+from gemmetry.selftest.kill_matrix import kill_matrix
+from gemmetry.selftest.report import kill_matrix_document, print_kill_matrix, write_kill_matrix
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 CHECKS = (

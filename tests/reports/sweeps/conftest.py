@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
-from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.analysis.sweeps.products.traces import product_sweep
-from gemmetry.reports.sweeps.page import comparison_page
+from gemmetry.documents.sweep_files import product_sweep
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
+from gemmetry.sweeps.page import comparison_page
+from gemmetry.sweeps.rows import sweep_document
 
 
 @pytest.fixture(scope="session")

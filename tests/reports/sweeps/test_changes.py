@@ -8,10 +8,9 @@ import re
 import pytest
 from rich.console import Console
 
-from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
-from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
-from gemmetry.reports.sweeps.changes import change_answers, change_sentences
-from gemmetry.reports.sweeps.text import print_sweep_comparison
+from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
+from gemmetry.sweeps.sentences import change_answers, change_sentences
+from gemmetry.sweeps.text import print_sweep_comparison
 
 
 def made(*points):

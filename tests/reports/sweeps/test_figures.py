@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
-from gemmetry.reports.sweeps.figures import (
+from gemmetry.sweeps.comparison import LabelledSweep
+from gemmetry.sweeps.figures import (
     collective_figure,
     dose_figure,
     slowdown_forest,

@@ -10,11 +10,10 @@ import re
 import pytest
 
 import gemmetry
-from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
-from gemmetry.analysis.sweeps.comparison.model import LabelledSweep
-from gemmetry.reports.sweeps.page import sweep_page
-from gemmetry.reports.sweeps.page_tables import environments_of
-from gemmetry.reports.sweeps.sentences import sentences
+from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
+from gemmetry.sweeps.page import sweep_page
+from gemmetry.sweeps.page_tables import environments_of
+from gemmetry.sweeps.sentences import sentences
 
 pytest.importorskip("plotly")
 

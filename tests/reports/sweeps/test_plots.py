@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.reports.sweeps import plots
+from gemmetry.documents import sweep_plots as plots
+from gemmetry.sweeps.model import SweepConfiguration
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from dataclasses import replace
 import openpyxl
 import pytest
 
+from gemmetry.documents import sweep_plots as plots
+from gemmetry.documents.sweep_products import STEPS, check_steps, write_products
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports import extras
-from gemmetry.reports.sweeps import plots
-from gemmetry.reports.sweeps.products import STEPS, check_steps, write_products
+from gemmetry.results import tables as extras
 
 EVERYTHING = {
     "256thread/collective_reports/collective_4ch.xlsx",

@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.reports.sweeps.sentences import sentences
-from gemmetry.reports.sweeps.text import print_sweep
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.sentences import sentences
+from gemmetry.sweeps.text import print_sweep
 
 
 @pytest.fixture

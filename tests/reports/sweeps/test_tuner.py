@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.collectives.tuner import tuned_collectives
-from gemmetry.reports.sweeps.tuner import evidence, tuned_sentences, tuner_text
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.tuner import evidence, tuned_collectives, tuned_sentences, tuner_text
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.units import format_change
-from gemmetry.reports.sweeps.sentences import _stragglers
-from gemmetry.reports.sweeps.values import gemm_label, interval_text, longer
-from gemmetry.statistics.runs import compare_pairs
+from gemmetry.statistics.comparison import compare_pairs
+from gemmetry.sweeps.sentences import _stragglers, gemm_label, interval_text, longer
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.reports.tables.cells import cell_text
+from gemmetry.results.tables import cell_text
 
 
 def test_cells_hold_one_value():

@@ -6,11 +6,10 @@ import io
 
 import pytest
 
+from gemmetry.dispatches.records import record_table
 from gemmetry.domain.columns import COLUMNS
-from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.domain.outcome import Outcome
-from gemmetry.reports.dispatches.records import record_table
-from gemmetry.reports.tables.csv import append_csv, csv_text
+from gemmetry.domain.errors import Outcome, RequestError, StorageError
+from gemmetry.results.tables import append_csv, csv_text
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 

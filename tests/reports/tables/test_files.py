@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.reports.tables import files
-from gemmetry.reports.tables.files import files_in, write_atomically, written_together
+from gemmetry.results import emit as files
+from gemmetry.results.emit import files_in, write_atomically, written_together
 
 
 def test_folders_are_made_and_nothing_else_is_left(tmp_path):

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
+from gemmetry.dispatches.records import record_table
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.reports.dispatches.records import record_table
-from gemmetry.reports.tables.frames import frame as frame_of
-from gemmetry.reports.tables.frames import parquet
+from gemmetry.results.tables import frame as frame_of
+from gemmetry.results.tables import parquet
 
 polars = pytest.importorskip("polars")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.reports.pages import embed_json
-from gemmetry.reports.tables.json import encoded, json_file, json_value
-from gemmetry.reports.tables.writing import tables_document
+from gemmetry.results.emit import tables_document
+from gemmetry.results.json_text import encoded, json_file, json_value
+from gemmetry.results.pages import embed_json
 
 
 def test_decimals_are_numbers_with_all_of_their_places():

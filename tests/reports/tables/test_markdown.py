@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.reports.tables.markdown import escape, markdown_text
+from gemmetry.results.tables import escape_markdown as escape
+from gemmetry.results.tables import markdown_text
 
 
 def test_columns_of_numbers_are_aligned_on_the_right_and_texts_escaped():

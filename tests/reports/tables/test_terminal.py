@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.dispatches.terminal import GroupedRow, print_grouped, print_table
 from gemmetry.domain.tables import Column, Table
-from gemmetry.reports.tables.terminal import GroupedRow, print_grouped, print_table
 
 HEADINGS = ["provider", "operation", "configuration", "outcome", "max_error_ratio", "reason"]
 OPERATION = "matmul_3456x1024x2048_f16t_f16t_f16t"

@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.reports.tables.writing import FORMATS, Format, write_tables
+from gemmetry.results.emit import FORMATS, Format, write_tables
 
 THINGS = Table(
     "things",

@@ -6,8 +6,8 @@ import zipfile
 import fastexcel
 
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.reports.tables import xlsx
-from gemmetry.reports.tables.xlsx import Look, left_out, workbook
+from gemmetry.results import tables as xlsx
+from gemmetry.results.tables import Look, left_out, workbook
 
 COLUMNS = (
     Column("state"), Column("count", ColumnType.INTEGER), Column("busy_share", ColumnType.NUMBER),

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gemmetry.reports.traces.bars import category_bars, gemm_bars
+from gemmetry.traces.figures import category_bars, gemm_bars
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

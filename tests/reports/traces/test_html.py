@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gemmetry.analysis.traces.report import build_report
-from gemmetry.reports.traces.html import trace_page
+from gemmetry.traces.page import trace_page
+from gemmetry.traces.report import build_report
 
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from gemmetry.reports.texts import MOST_CHARACTERS
-from gemmetry.reports.traces.html_tables import page_tables
-from gemmetry.reports.traces.steps import ABOUT_STEPS
+from gemmetry.results.texts import MOST_CHARACTERS
+from gemmetry.traces.page import page_tables
+from gemmetry.traces.text import ABOUT_STEPS
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

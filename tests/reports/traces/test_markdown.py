@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import re
 
-from gemmetry.reports.traces.collective_text import ABOUT_BOUNDS
-from gemmetry.reports.traces.markdown import trace_markdown
-from gemmetry.reports.traces.steps import ABOUT_STEPS
+from gemmetry.traces.collective_text import ABOUT_BOUNDS
+from gemmetry.traces.markdown import trace_markdown
+from gemmetry.traces.text import ABOUT_STEPS
 
 
 def test_headings_and_rows_of_a_job(job_report):

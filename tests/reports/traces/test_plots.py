@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.reports.traces.plots import (
+from gemmetry.traces.figures import (
     Bar,
     bars_html,
     colours_of,

@@ -6,16 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gemmetry.analysis.traces.tables import step_table
-from gemmetry.reports.traces.steps import (
-    ABOUT_STEPS,
-    outside_text,
-    print_steps,
-    steps_text,
-)
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
+from gemmetry.traces.rows import step_table
 from gemmetry.traces.summary import Outside, outside_steps, summarize, summarize_steps
+from gemmetry.traces.text import ABOUT_STEPS, outside_text, print_steps, steps_text
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 

@@ -7,7 +7,12 @@ import pytest
 from rich.console import Console
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.reports.traces.tables import (
+from gemmetry.traces.gemms import gemm_table, workload
+from gemmetry.traces.model import Trace
+from gemmetry.traces.operators.gemms import GemmShape
+from gemmetry.traces.reading import read_trace
+from gemmetry.traces.summary import summarize
+from gemmetry.traces.text import (
     notebook_table,
     print_gemms,
     print_summaries,
@@ -15,12 +20,6 @@ from gemmetry.reports.traces.tables import (
     print_workload,
     shape_text,
 )
-from gemmetry.traces.gemms.shapes import workload
-from gemmetry.traces.gemms.summary import gemm_table
-from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.gemms import GemmShape
-from gemmetry.traces.reading import read_trace
-from gemmetry.traces.summary import summarize
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 
@@ -69,7 +68,7 @@ def test_a_summary_of_nothing_says_so(shown):
 
 
 def traces_of_nothing():
-    from gemmetry.formats.kineto.reading import read_kineto
+    from gemmetry.formats.kineto import read_kineto
 
     rows = read_kineto(io.BytesIO(b'{"traceEvents": []}'))
     assert rows is not None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmetry.domain.units import format_ns
-from gemmetry.reports.traces.tiles import gpu_tiles, host_tiles
+from gemmetry.traces.figures import gpu_tiles, host_tiles
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from gemmetry.reports.traces import timeline as trace_timeline
-from gemmetry.reports.traces.timeline import timeline_groups
+from gemmetry.traces import figures as trace_timeline
+from gemmetry.traces.figures import timeline_groups
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

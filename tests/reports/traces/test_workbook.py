@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from gemmetry.domain.errors import StorageError
-from gemmetry.formats.tracelens import SHEETS, read_tracelens_report
-from gemmetry.reports.tables import xlsx as module
-from gemmetry.reports.traces.workbook import trace_workbook
+from gemmetry.formats.xlsx import SHEETS, read_tracelens_report
+from gemmetry.results import tables as module
+from gemmetry.traces.files import trace_workbook
 
 pytest.importorskip("xlsxwriter")
 

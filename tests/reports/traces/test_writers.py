@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.reports.traces.writers import SUFFIXES, check_reports, report_json, write_report
+from gemmetry.traces.files import SUFFIXES, check_reports, report_json, write_report
 
 
 def test_every_suffix_makes_a_file(job_report, tmp_path):

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.specs.loader import make_spec
-from gemmetry.specs.operations.axes import expand
-from gemmetry.specs.operations.defaults import FIRST_RUN_CPU, FIRST_RUN_GPU, legacy
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.domain.specs.operations import FIRST_RUN_CPU, FIRST_RUN_GPU, expand, legacy
 
 LEGACY = legacy("iree")
 

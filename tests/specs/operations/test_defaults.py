@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import TargetKind
 from gemmetry.domain.operation import OperationKind
-from gemmetry.domain.target import TargetKind
-from gemmetry.specs.fields import canonical_dtypes
-from gemmetry.specs.operations.defaults import FIRST_RUN_CPU, FIRST_RUN_GPU, first_run, legacy
-from gemmetry.specs.operations.shapes import parse_shapes
+from gemmetry.domain.specs.fields import canonical_dtypes
+from gemmetry.domain.specs.operations import FIRST_RUN_CPU, FIRST_RUN_GPU, first_run, legacy
+from gemmetry.domain.specs.shapes import parse_shapes
 
 LEGACY = legacy("iree")
 

@@ -4,8 +4,8 @@ import pytest
 
 from gemmetry.domain.errors import EmptySelectionError, SpecError
 from gemmetry.domain.operation import MatmulShape
-from gemmetry.specs.loader import make_spec
-from gemmetry.specs.operations.grid import (
+from gemmetry.domain.specs.loader import make_spec
+from gemmetry.domain.specs.operations import (
     DEFAULT_PRECISIONS,
     DEFAULT_RECTANGLES,
     DEFAULT_SQUARES,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
-from gemmetry.specs.operations.ranges import parse_sizes, split_files
+from gemmetry.domain.specs.ranges import parse_sizes, split_files
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError, SpecError, UnknownNameError
 from gemmetry.domain.operation import Conv2dShape, MatmulShape
-from gemmetry.specs.model import ProfileSpec
-from gemmetry.specs.operations.shapes import (
+from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.specs.shapes import (
     PRESETS,
     parse_shape,
     parse_shapes,

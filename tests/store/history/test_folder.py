@@ -12,10 +12,17 @@ import msgspec
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.store.history import folder as module
-from gemmetry.store.history.entries import SCHEMA, Annotation, points_digest
-from gemmetry.store.history.folder import ANNOTATIONS, append, file_name, read_history
-from gemmetry.store.lock import FolderLock
+from gemmetry.engine.store.creation import FolderLock
+from gemmetry.history import folder as module
+from gemmetry.history.folder import (
+    ANNOTATIONS,
+    SCHEMA,
+    Annotation,
+    append,
+    file_name,
+    points_digest,
+    read_history,
+)
 
 
 @pytest.fixture

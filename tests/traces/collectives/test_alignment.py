@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.traces.collectives.alignment import MISSING, Entries, agree, align
+from gemmetry.formats.events import MISSING
+from gemmetry.traces.collectives.alignment import Entries, agree, align
 
 
 def entries(ends, properties=None, *, together=True):

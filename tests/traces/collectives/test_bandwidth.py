@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces.collectives.bandwidth import (
+from gemmetry.traces.call_arguments import (
     ELEMENT_BYTES,
     bus_factor,
     element_type,

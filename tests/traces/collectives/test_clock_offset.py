@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.traces.collectives.clock_offset import clock_offsets, node_numbers
+from gemmetry.traces.collectives.alignment import clock_offsets, node_numbers
 from gemmetry.traces.collectives.matching import match
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import group_jobs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces.collectives.matched import Matched
+from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.summary import Group
 
 FOUR = Group("0", (0, 1, 2, 3), 4)

@@ -15,8 +15,8 @@ from gemmetry.formats.events import (
     TraceRows,
     concatenate,
 )
-from gemmetry.traces.gemms import joins
-from gemmetry.traces.gemms.joins import NONE, enclosing
+from gemmetry.traces import joins
+from gemmetry.traces.joins import NONE, enclosing
 
 
 def names_of(trace, rows):

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.api.catalogue import InstalledCatalogue
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.specs.loader import load_spec
-from gemmetry.specs.planning import make_plan
-from gemmetry.traces.gemms.shapes import spec_text, workload
-from gemmetry.traces.gemms.summary import gemm_table
+from gemmetry.domain.specs.loader import load_spec
+from gemmetry.domain.specs.planning import make_plan
+from gemmetry.engine.catalogue import InstalledCatalogue
+from gemmetry.traces.gemms import gemm_table, spec_text, workload
 
 NVJET = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
 SGEMM = "volta_sgemm_64x64_tn"

@@ -8,13 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.hardware.devices import find_device
-from gemmetry.statistics.quantiles import quantile
-from gemmetry.traces.gemms.summary import (
-    gemm_table,
-    peak_flops_per_s,
-    quantile_of_sorted,
-    row_major_layout,
-)
+from gemmetry.statistics.intervals import quantile
+from gemmetry.traces.gemms import gemm_table, peak_flops_per_s, quantile_of_sorted, row_major_layout
 
 NVJET = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
 SGEMM = "volta_sgemm_64x64_tn"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces.operators.convolutions import is_convolution_operator
+from gemmetry.traces.operators.gemms import is_convolution_operator
 
 SGEMM = "volta_sgemm_64x64_nt"
 

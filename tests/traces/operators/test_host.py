@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.traces.gemms.summary import gemm_table
+from gemmetry.traces.gemms import gemm_table
 from gemmetry.traces.operators.host import (
     HostOperators,
     find_nesting,

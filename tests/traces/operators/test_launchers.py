@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.traces.gemms.joins import NONE
-from gemmetry.traces.operators.launchers import enclosing_among, find_launchers, operator_category
+from gemmetry.traces.joins import NONE
+from gemmetry.traces.links import enclosing_among, find_launchers, operator_category
 
 
 def _by_name(trace):

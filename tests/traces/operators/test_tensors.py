@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.tensors import Tensor, decoded_list, input_tensors
+from gemmetry.traces.joins import Tensor, decoded_list, input_tensors
 
 
 def tensors(shapes: str, dtypes: str = "") -> list[list[Tensor]]:

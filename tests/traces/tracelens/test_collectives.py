@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.tracelens.collectives import (
     UNKNOWN_GROUP,

@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.traces.operators.gemms import gemm_shape
-from gemmetry.traces.tracelens.gemms import gemm_calls, gemm_model, transposes
+from gemmetry.traces.tracelens.input import gemm_calls, gemm_model, transposes
 from gemmetry.traces.tracelens.performance import performance_tables
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"

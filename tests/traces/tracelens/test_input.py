@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.tracelens import Sheet, TraceLensReport, read_tracelens_report
-from gemmetry.traces.gemms.shapes import workload
-from gemmetry.traces.gemms.summary import gemm_table
+from gemmetry.formats.xlsx import Sheet, TraceLensReport, read_tracelens_report
+from gemmetry.traces.gemms import gemm_table, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import KEYS, summarize, summary_entry
@@ -68,8 +67,8 @@ def test_its_gemms_are_those_of_the_trace_and_no_fill(workbook, trace):
 
 
 def test_a_workbook_of_ours_of_several_traces(tmp_path):
-    from gemmetry.analysis.traces.report import build_report
-    from gemmetry.reports.traces.workbook import trace_workbook
+    from gemmetry.traces.files import trace_workbook
+    from gemmetry.traces.report import build_report
 
     traces = [trace_of(trace) for _, trace in PAIRS]
     path = tmp_path / "ours.xlsx"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats import tracelens
+from gemmetry.formats import xlsx as tracelens
 from gemmetry.traces.tracelens.sheets import BY_NAME, SHEETS
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.collectives.jobs import analyse_jobs
+from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.jobs import rank_trace
-from gemmetry.traces.loading import read_all
+from gemmetry.traces.reading import read_all
 from gemmetry.traces.summary import summarize
 from gemmetry.traces.tracelens.collectives import (
     communication_names,

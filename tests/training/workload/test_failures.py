@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from gemmetry.training.workload import failures
-from gemmetry.training.workload.failures import explained
+from gemmetry.sweeps.workload import failures
+from gemmetry.sweeps.workload.failures import explained
 
 
 @pytest.mark.parametrize(

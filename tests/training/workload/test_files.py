@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gemmetry.domain.errors import StorageError
-from gemmetry.training.workload.files import whole_file, write_json
+from gemmetry.sweeps.workload.failures import whole_file, write_json
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):

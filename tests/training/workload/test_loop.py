@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.training.keys import SchedulerKeys
+from gemmetry.sweeps.training.keys import SchedulerKeys
 
 pytest.importorskip("torch")
 
 import torch
 
-from gemmetry.training.workload.loop import learning_rate, mean_over_ranks
+from gemmetry.sweeps.workload.run import learning_rate, mean_over_ranks
 
 
 def test_the_learning_rate_rises_and_falls_to_zero():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.training.workload.__main__ import _end, main
+from gemmetry.sweeps.workload.__main__ import _end, main
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.training.config import load_config
+from gemmetry.sweeps.training.config import load_config
 
 pytest.importorskip("torch")
 
-from gemmetry.training.workload import memory
+from gemmetry.sweeps.workload import run as memory
 
 PARAMETERS = 1000
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.training.keys import DistributedKeys
+from gemmetry.sweeps.training.keys import DistributedKeys
 
 pytest.importorskip("torch")
 
-from gemmetry.training.workload import paths
+from gemmetry.sweeps.workload import model as paths
 
 FSDP = DistributedKeys(mode="fsdp")
 SET = ("NCCL_CTA_POLICY", "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST")

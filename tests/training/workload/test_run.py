@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
 from gemmetry.formats.events import TraceRows
-from gemmetry.formats.kineto.reading import read_kineto
-from gemmetry.training.workload.straggler import LABEL
+from gemmetry.formats.kineto import read_kineto
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.workload.failures import LABEL
 
 pytest.importorskip("torch")
 
@@ -81,7 +81,7 @@ RUNS = {
 }
 PLAIN_WINDOWS = """
 import torch.distributed._symmetric_memory as memory
-from gemmetry.training.workload import paths
+from gemmetry.sweeps.workload import model as paths
 paths._reason_against = lambda path, distributed: ""
 memory.set_backend = lambda name: None
 memory.empty = lambda size, dtype, device: torch.full(size, torch.nan, dtype=dtype, device=device)
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_named(alone):
 TORCHRUN = """
 import torch
 from torch.distributed import run
-from gemmetry.training.workload.__main__ import _end, main
+from gemmetry.sweeps.workload.__main__ import _end, main
 
 launcher = run.elastic_launch
 
@@ -266,7 +266,7 @@ def test_torchrun_reports_the_rank_that_failed(tmp_path, forked, rank_variables)
     (tmp_path / "torch_profiler").mkdir()
     (tmp_path / "torch_profiler" / "rank1").write_text("in the way")
     ended = forked(
-        TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "gemmetry.training.workload",
+        TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "gemmetry.sweeps.workload",
         "--config", "tiny", "--output", str(tmp_path), env=rank_variables,
     )  # fmt: skip
     assert ended.returncode != 0

@@ -6,7 +6,7 @@ from gemmetry.domain.errors import RequestError
 
 pytest.importorskip("torch")
 
-from gemmetry.training.workload.straggler import Straggle
+from gemmetry.sweeps.workload.failures import Straggle
 
 
 def test_rank_and_time_are_read():

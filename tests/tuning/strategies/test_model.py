@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
-from gemmetry.tuning.space import make_space
+from gemmetry.tuning.search import make_space
 from gemmetry.tuning.strategies import model
 from gemmetry.tuning.strategies.model import create
 

@@ -5,11 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.dispatch import Configuration, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
-from gemmetry.tuning.space import make_space
+from gemmetry.tuning.search import make_space
 from gemmetry.tuning.strategies import optuna_sampler
 from gemmetry.tuning.strategies.optuna_sampler import create
 

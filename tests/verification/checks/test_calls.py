@@ -10,7 +10,7 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.checks import CheckOutcome, calls
-from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Companions
 
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
 TILE = (16, 16, 8)

@@ -238,7 +238,7 @@ def test_convolutions_change_filters_and_images():
     inputs = make_inputs(operation, distribution="normal", seed=42)
 
     class Executable:
-        from gemmetry.devices.host import HostDevice
+        from gemmetry.hardware.host_device import HostDevice
 
         device, facts, writes_output = HostDevice(), BuildFacts(), True
 
@@ -263,7 +263,7 @@ class TestVersions:
     @pytest.fixture
     def executable(self):
         torch = pytest.importorskip("torch")
-        from gemmetry.devices.torch import TorchDevice
+        from gemmetry.hardware.torch_device import TorchDevice
 
         class ByVersion:
             device, facts, writes_output = TorchDevice("cpu"), BuildFacts(), True

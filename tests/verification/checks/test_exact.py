@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.numerics.gelu import gelu
-from gemmetry.numerics.references import apply_epilogue
+from gemmetry.numerics.references import apply_epilogue, gelu
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, exact
 

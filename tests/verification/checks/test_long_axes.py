@@ -5,9 +5,9 @@ import pytest
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float64
-from gemmetry.verification.checks import CheckOutcome, long_axes
-from gemmetry.verification.companions import Companions
-from gemmetry.verification.context import Context
+from gemmetry.verification.checks import CheckOutcome
+from gemmetry.verification.checks import shapes as long_axes
+from gemmetry.verification.context import Companions, Context
 
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
 TILE = (16, 16, 8)
@@ -16,7 +16,7 @@ TILE = (16, 16, 8)
 @pytest.fixture(autouse=True)
 def without_deadlines(monkeypatch):
     """However busy the machine is."""
-    monkeypatch.setattr(long_axes, "LONGEST_S", {False: 600.0, True: 600.0})
+    monkeypatch.setattr(long_axes, "LONG_AXES_S", {False: 600.0, True: 600.0})
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_paranoid_tries_more_than_65536_lines(check, axis):
 
 
 def test_what_would_take_long_is_left_out_and_reported(check, monkeypatch):
-    monkeypatch.setattr(long_axes, "LONGEST_S", {False: 0.0, True: 0.0})
+    monkeypatch.setattr(long_axes, "LONG_AXES_S", {False: 0.0, True: 0.0})
     result = check()
     assert result.outcome is CheckOutcome.INCOMPLETE
     assert "left out: 1029x3x5, which would take" in result.detail
@@ -100,7 +100,7 @@ def test_what_would_take_long_is_left_out_and_reported(check, monkeypatch):
 
 def test_what_only_seems_to_take_long_is_tried(check, monkeypatch):
     """The operation's own launches are slow, for example because they compile."""
-    monkeypatch.setattr(long_axes, "LONGEST_S", {False: 1.0, True: 1.0})
+    monkeypatch.setattr(long_axes, "LONG_AXES_S", {False: 1.0, True: 1.0})
     monkeypatch.setattr(Context, "fastest_s", 60.0)
     result = check()
     assert result.text == "passed"

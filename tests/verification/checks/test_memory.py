@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.errors import LaunchError
-from gemmetry.verification.checks import CheckOutcome, memory, values
+from gemmetry.hardware.host_device import HostDevice
+from gemmetry.verification.checks import CheckOutcome, memory
+from gemmetry.verification.checks import memory as values
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.verification.checks import exact, scale
+from gemmetry.verification.checks import exact
+from gemmetry.verification.checks import exact as scale
 
 NAME = "matmul_64x48x32_f32t_f32t_f32t"
 

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gemmetry.devices import late_work
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts, Trait
+from gemmetry.hardware import opening as late_work
 from gemmetry.numerics.storage import to_float32, to_float64
-from gemmetry.verification.checks import CheckOutcome, repeats
+from gemmetry.verification.checks import CheckOutcome
+from gemmetry.verification.checks import calls as repeats
 from gemmetry.verification.inputs import exact as exact_inputs
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"

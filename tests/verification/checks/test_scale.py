@@ -11,7 +11,8 @@ from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
-from gemmetry.verification.checks import CheckOutcome, scale
+from gemmetry.verification.checks import CheckOutcome
+from gemmetry.verification.checks import exact as scale
 from gemmetry.verification.inputs.scaled import HONEST_SPAN
 
 F32 = "matmul_20x24x64_f32t_f32n_f32t"

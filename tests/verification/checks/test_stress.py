@@ -5,10 +5,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.verification.checks import CheckOutcome, repeats, stress
-from gemmetry.verification.companions import Companions
+from gemmetry.hardware.host_device import HostDevice
+from gemmetry.verification.checks import CheckOutcome
+from gemmetry.verification.checks import calls as repeats
+from gemmetry.verification.checks import calls as stress
+from gemmetry.verification.context import Companions
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 

@@ -8,7 +8,8 @@ import pytest
 
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification import context as context_module
-from gemmetry.verification.checks import CheckOutcome, values
+from gemmetry.verification.checks import CheckOutcome
+from gemmetry.verification.checks import memory as values
 
 CHECKS = (
     values.check_values,

@@ -3,14 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.domain.errors import Verification
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.outcome import Verification
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, to_float64
-from gemmetry.verification.companions import Companions
-from gemmetry.verification.diagnosis.accumulator_hint import with_accumulator_hint
-from gemmetry.verification.protocol import verify
+from gemmetry.verification.context import Companions
+from gemmetry.verification.protocol import verify, with_accumulator_hint
 
 NAME = "matmul_33x47x96_bf16t_bf16t_f32t"
 TILE = (16, 16, 16)

@@ -9,7 +9,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, to_float64
 from gemmetry.verification.comparison import compare
-from gemmetry.verification.diagnosis.guess import guess_bug
+from gemmetry.verification.guess import guess_bug
 
 OPERATION = parse_operation("matmul_64x64x16_f32t_f32t_f32t")
 

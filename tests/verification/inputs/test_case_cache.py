@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.verification.inputs import case_cache
-from gemmetry.verification.inputs.case_cache import CaseCache
-from gemmetry.verification.inputs.exact import integers
+from gemmetry.verification.inputs import exact as case_cache
+from gemmetry.verification.inputs.exact import CaseCache, integers
 
 
 def test_cases_are_kept_within_their_limit(monkeypatch):

@@ -13,10 +13,7 @@ from gemmetry.numerics.references import (
 )
 from gemmetry.numerics.storage import quantize, to_float64
 from gemmetry.verification.inputs import exact
-from gemmetry.verification.inputs.exact import (
-    integers,
-    integers_up_to,
-)
+from gemmetry.verification.inputs.exact import integers, integers_up_to
 from gemmetry.verification.inputs.selections import selects_lhs, selects_rhs
 
 NAMES = [

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import BF16, S32
+from gemmetry.domain.operation import BF16, S32
 from gemmetry.numerics.bounds import half_ulp
 from gemmetry.numerics.storage import quantize, to_float64
-from gemmetry.verification.references import vector_sums
-from gemmetry.verification.references.vector_sums import scan
+from gemmetry.verification.references import freivalds as vector_sums
+from gemmetry.verification.references.freivalds import scan
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

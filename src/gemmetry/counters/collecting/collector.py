@@ -1,13 +1,20 @@
-"""Collects hardware counters of a command: plans, runs the profiler, exports and describes.
+"""The input and the command line of rocprofv3.
+
+Collects hardware counters of a command: plans, runs the profiler, exports and describes.
 
 The order is: :func:`find_tool` finds the profiler, :func:`plan` makes its command line, and
 :func:`collect` runs it with the application's output in a file of its own, and either returns what
 was collected or raises an error that states why nothing was.
+
+Divides what was collected of one process by the NVTX ranges around its launches.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -16,24 +23,74 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gemmetry.counters.chips import chip_of
-from gemmetry.counters.collecting.failures import ProfilerEnd, failure_of
-from gemmetry.counters.collecting.ncu import export_arguments, plan_ncu, sections_in
-from gemmetry.counters.collecting.request import CollectFiles, CollectRequest, ToolName
-from gemmetry.counters.collecting.rocprof import RocprofPlan, plan_rocprof
-from gemmetry.counters.reading import read_counters
-from gemmetry.domain.errors import (
-    EnvironmentFailure,
-    RequestError,
-    StorageError,
-    UnknownNameError,
+import yaml
+
+from gemmetry.counters.catalogue import chip_of
+from gemmetry.counters.collecting.tools import (
+    CollectFiles,
+    CollectRequest,
+    ProfilerEnd,
+    ToolName,
+    amd_counters_of,
+    export_arguments,
+    failure_of,
+    plan_ncu,
+    sections_in,
 )
+from gemmetry.counters.reading import read_counters
+from gemmetry.domain.errors import EnvironmentFailure, RequestError, StorageError, UnknownNameError
+from gemmetry.domain.files import remove
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import LaunchTable
-from gemmetry.formats.counters.ncu.pages import read_ncu_csv
-from gemmetry.formats.files import remove
+from gemmetry.formats.counters.ncu_pages import read_ncu_csv
+from gemmetry.hardware.amd_counters import GUI_ACTIVE, passes_of
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
-from gemmetry.hardware.profilers import Profiler, find_profiler, too_old, tool_path
+from gemmetry.hardware.doctor import Profiler, find_profiler, too_old, tool_path
+
+_COLLECTIVES = "nccl"
+"""RCCL's kernels have NCCL's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RocprofPlan:
+    """How rocprofv3 is started: it runs the application once per pass."""
+
+    jobs: tuple[dict[str, Any], ...]
+
+    @property
+    def text(self) -> str:
+        """The input file."""
+        return yaml.safe_dump({"jobs": list(self.jobs)}, sort_keys=False, width=1 << 30)
+
+    def arguments(self, input_file: Path, folder: Path) -> tuple[str, ...]:
+        """Those between ``rocprofv3`` and ``--``. Its own default is a database since version 1."""
+        return ("-i", str(input_file), "-d", str(folder), "--output-format", "csv", "json")
+
+
+def plan_rocprof(request: CollectRequest, *, chip: str | None = None) -> RocprofPlan:
+    """The passes that collect `request`.
+
+    Raises:
+        UnknownNameError: a set, or a counter of the chip, does not exist.
+        RequestError: the set has no counters on AMD.
+    """
+    counters = dict.fromkeys((*amd_counters_of(request.metric_set, chip), *request.metrics))
+    # Every pass has the time, as a launch takes another one in each.
+    timed = counters.keys() - {GUI_ACTIVE}
+    filters: dict[str, Any] = {"kernel_trace": True}
+    if request.kernel is not None:
+        filters["kernel_include_regex"] = request.kernel
+    elif not request.collectives:
+        filters["kernel_exclude_regex"] = _COLLECTIVES
+    if request.launch_skip or request.launch_count is not None:
+        first = request.launch_skip + 1
+        # Launches of each kernel count from 1; the schema has no range without an end.
+        last = request.launch_skip + (request.launch_count or 1_000_000)
+        filters["kernel_iteration_range"] = f"[{first}-{last}]"
+    return RocprofPlan(
+        tuple({**filters, "pmc": one} for one in passes_of(counters, chip, companions=timed))
+    )
+
 
 SCHEMA_VERSION = 1
 
@@ -355,3 +412,83 @@ def _write(path: Path, text: str) -> None:
         raise StorageError(
             f"{path} cannot be written: {error.strerror or error}", hint="Free some disk space."
         ) from error
+
+
+_RANGE_COLUMNS = ("Push/Pop_Range", "Start/Stop_Range")
+"""In the names of the raw page's columns that list the ranges of a launch."""
+
+
+def divide(collected: Collected, ranges: Mapping[str, Path]) -> dict[str, Collected]:
+    """Give each range a folder with its launches: the raw page and the description of its own, and
+    the report and the logs that all have in common.
+
+    Args:
+        ranges: names of NVTX ranges, and their folders, which are created and replaced.
+
+    Returns:
+        The ranges that have launches, and what their folders have.
+
+    Raises:
+        StorageError: a folder cannot be written.
+    """
+    pages = _pages(collected.files.table, list(ranges))
+    found = {}
+    for name, (page, launches) in pages.items():
+        folder = ranges[name]
+        try:
+            found[name] = _part(collected, name, folder, page, launches)
+        except OSError as error:
+            raise StorageError(
+                f"{folder} cannot be written: {error.strerror or error}",
+                hint="Free some disk space.",
+            ) from error
+    return found
+
+
+def _pages(table: Path, names: list[str]) -> dict[str, tuple[str, int]]:
+    """Range -> the raw page of its launches, and their number; only ranges that have some."""
+    if not table.is_file():
+        return {}
+    with table.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows = [row for row in csv.reader(file) if row and not row[0].startswith("==")]
+    start = next((place for place, row in enumerate(rows) if "Kernel Name" in row), len(rows))
+    if start == len(rows):
+        return {}
+    header, body = rows[start], rows[start + 1 :]
+    columns = [n for n, name in enumerate(header) if any(one in name for one in _RANGE_COLUMNS)]
+    units = [row for row in body[:1] if not row[0]]
+    found = {}
+    for name in names:
+        own = [row for row in body[len(units) :] if len(row) == len(header)
+               and any(f":{name}:" in row[column] for column in columns)]  # fmt: skip
+        if own:
+            text = io.StringIO()
+            csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+                [header, *units, *own]
+            )
+            found[name] = text.getvalue(), len(own)
+    return found
+
+
+def _part(collected: Collected, name: str, folder: Path, page: str, launches: int) -> Collected:
+    whole, files = collected.files, CollectFiles.at(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, target in zip(whole.all(), files.all(), strict=True):
+        remove(target, inside=folder)
+        if source.exists() and source not in (whole.table, whole.description):
+            _link(source, target)
+    files.table.write_text(page, encoding="utf-8")
+    note = f"The report has the launches of other dispatches, too; these are in the range {name}."
+    description = json.loads(whole.description.read_text(encoding="utf-8"))
+    description |= {"launches": launches, "notes": [*description["notes"], note]}
+    files.description.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    notes = (*collected.notes, note)
+    return Collected(files=files, launches=launches, passes=collected.passes, notes=notes)
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file once more, where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,29 +1,343 @@
-"""What the rules need of a launch: how busy units are, shares of stalls, concepts."""
+"""The units of a GPU that can work at their limit, and the metrics that show how busy they are.
+
+The names are those of the breakdowns of ``sm__throughput`` and ``gpu__compute_memory_throughput``,
+as reports of compute capabilities 7.5, 8.6, 9.0 and 10.0 list them. Each is used as
+``<name>.avg.pct_of_peak_sustained_elapsed``.
+
+Numbers that findings rest on, and how they are combined.
+
+How busy the units of AMD GPUs are, and what their waves wait for, in the terms of the rules.
+
+Cycles of a dispatch are ``GRBM_GUI_ACTIVE`` divided by the number of XCCs, as rocprofv3 adds them
+up. Formulas: ``counter_defs.yaml`` of rocprofiler-sdk and the analysis configurations of
+rocprofiler-compute (ROCm/rocm-systems, commit 1b1610fc).
+
+What the rules need of a launch: how busy units are, shares of stalls, concepts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
-from gemmetry.counters.catalogue import Concept, concept_of, flags_for, reading_of
-from gemmetry.counters.chips import chip_of
-from gemmetry.counters.diagnosis import amd
-from gemmetry.counters.diagnosis.evidence import COUNTER, evidence_of, term
+from gemmetry.counters.catalogue import Concept, Reading, chip_of, concept_of, flags_for, reading_of
 from gemmetry.counters.diagnosis.model import CounterEvidence, WorkCheck
 from gemmetry.counters.diagnosis.stalls import StallShares, stall_shares
-from gemmetry.counters.diagnosis.units import (
-    BREAKDOWN,
-    MEMORY,
-    SECTION_MARKS,
-    SM,
-    SUFFIX,
-    UNITS,
-    Unit,
-)
 from gemmetry.counters.diagnosis.work import GemmWork, check_work
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import ProfiledLaunch
-from gemmetry.kernel_names import KernelName, classify
+from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device
+from gemmetry.traces.names import KernelName, classify
+
+SUFFIX = ".avg.pct_of_peak_sustained_elapsed"
+
+SM = "sm__throughput" + SUFFIX
+"""The busiest unit of a multiprocessor."""
+MEMORY = "gpu__compute_memory_throughput" + SUFFIX
+"""The busiest unit of the memory system."""
+BREAKDOWN = "breakdown:"
+"""In front of the name of a metric: the names of those whose maximum it is."""
+
+
+SECTION_MARKS: Mapping[str, tuple[str, ...]] = {
+    "SpeedOfLight": (SM, MEMORY, "gpu__dram_throughput" + SUFFIX, "lts__throughput" + SUFFIX),
+    "ComputeWorkloadAnalysis": (
+        "sm__inst_executed.avg.per_cycle_active", "sm__inst_issued.avg.per_cycle_active",
+    ),
+    "MemoryWorkloadAnalysis": ("l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"),
+    "WarpStateStats": (
+        "smsp__average_warp_latency_per_inst_issued.ratio",
+        "smsp__average_warps_active_per_inst_executed.ratio",
+    ),
+}  # fmt: skip
+"""Section of Nsight Compute -> metrics by which a report shows that it was collected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Something with a maximum rate."""
+
+    id: str
+    verdict: str
+    """The verdict where it is at its limit."""
+    name: str
+    metrics: tuple[str, ...]
+    """The largest of them counts."""
+    parents: tuple[str, ...]
+    """Metrics that cannot be below it; none: it is not part of them."""
+    section: str
+    """The section of Nsight Compute that collects it."""
+    rank: int = 1
+    """0: its limit is the verdict whatever else is busy. 2: only if no other unit is at its
+    limit."""
+    lead: float = 0.0
+    """Percentage points by which another unit of the rank has to be busier to come before it."""
+    is_key: bool = True
+    """Whether a verdict about units requires that it is known."""
+    queues: tuple[str, ...] = ()
+    """Stall reasons of warps that find its queue full."""
+    waits: tuple[str, ...] = ()
+    """Stall reasons of warps that wait for its results: longer where it is busy, but there without
+    that, too."""
+    remedy: str = ""
+
+
+_SM, _MEMORY, _BOTH = (SM,), (MEMORY,), (SM, MEMORY)
+_LOADED = ("long_scoreboard", "tma")
+
+UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
+    Unit(
+        id="tensor", verdict="tensor_roof", name="the tensor pipe", parents=_SM, rank=0,
+        section="ComputeWorkloadAnalysis",
+        metrics=(
+            "sm__pipe_tensor_cycles_active", "sm__pipe_tensor_op_hmma_cycles_active",
+            "sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active",
+            "sm__pipe_tensor_op_imma_cycles_active", "sm__pipe_tensor_op_dmma_cycles_active",
+            "sm__pipe_tensor_subpipe_hmma_cycles_active",
+            "sm__pipe_tensor_subpipe_imma_cycles_active",
+            "sm__pipe_tensor_subpipe_dmma_cycles_active", "sm__pipe_tc_cycles_active",
+            "sm__mem_tensor_cycles_active", "sm__inst_executed_pipe_tensor",
+        ),
+        queues=("gmma", "math_pipe_throttle"),
+        remedy="Only fewer operations, a narrower format or a higher clock make it faster.",
+    ),
+    Unit(
+        id="fma", verdict="fma_roof", name="the FP32 pipe", parents=_SM,
+        section="ComputeWorkloadAnalysis",
+        metrics=("sm__pipe_fma_cycles_active", "sm__pipe_fmaheavy_cycles_active",
+                 "sm__inst_executed_pipe_fma"),
+        queues=("math_pipe_throttle",),
+        remedy="Use tensor cores (TF32, BF16), packed instructions, or fewer operations.",
+    ),
+    Unit(
+        id="fp64", verdict="fp64_roof", name="the FP64 pipe", parents=_SM, is_key=False,
+        section="ComputeWorkloadAnalysis",
+        metrics=("sm__pipe_fp64_cycles_active", "sm__inst_executed_pipe_fp64"),
+        queues=("math_pipe_throttle",),
+        remedy="Use FP64 tensor cores where the GPU has them, or FP32 where it is accurate enough.",
+    ),
+    Unit(
+        id="fp16", verdict="fp16_roof", name="the FP16 pipe", parents=_SM, is_key=False,
+        section="ComputeWorkloadAnalysis",
+        metrics=("sm__inst_executed_pipe_fp16", "sm__pipe_fp16_cycles_active"),
+        queues=("math_pipe_throttle",),
+        remedy="Use tensor cores.",
+    ),
+    Unit(
+        id="alu", verdict="alu_roof", name="the integer and logic pipe", parents=_SM,
+        section="ComputeWorkloadAnalysis", is_key=False,
+        metrics=("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
+        queues=("math_pipe_throttle",),
+        remedy="Compute indices and convert formats less often: unroll, hoist them out of loops, "
+        "use wider accesses.",
+    ),
+    Unit(
+        id="xu", verdict="sfu_roof", name="the special-function and conversion pipe", parents=_SM,
+        section="ComputeWorkloadAnalysis",
+        metrics=("sm__inst_executed_pipe_xu", "sm__pipe_xu_cycles_active"),
+        queues=("math_pipe_throttle", "mio_throttle"), waits=("short_scoreboard",),
+        remedy="Replace exp, sin, rsqrt and conversions by polynomials on the FP32 pipe, or "
+        "compute fewer of them.",
+    ),
+    Unit(
+        id="lsu", verdict="lsu_requests", name="the load/store unit (requests)", parents=_BOTH,
+        # A request passes the data stage of L1 at least once. Where both are equally busy, every
+        # request passes once, and only fewer requests help.
+        section="MemoryWorkloadAnalysis", lead=1.0,
+        metrics=("sm__inst_executed_pipe_lsu", "l1tex__lsuin_requests"),
+        queues=("lg_throttle", "mio_throttle"), waits=("long_scoreboard", "short_scoreboard"),
+        remedy="Load wider (16 bytes per thread), reuse values in registers, and tile through "
+        "shared memory.",
+    ),
+    Unit(
+        id="texture", verdict="texture_roof", name="the texture unit", parents=_BOTH, is_key=False,
+        section="MemoryWorkloadAnalysis",
+        metrics=("sm__inst_executed_pipe_tex", "l1tex__f_wavefronts",
+                 "l1tex__texin_sm2tex_req_cycles_active", "l1tex__data_pipe_tex_wavefronts",
+                 "l1tex__tex_writeback_active"),
+        queues=("tex_throttle",), waits=("long_scoreboard",),
+        remedy="Load through global or shared memory instead.",
+    ),
+    Unit(
+        id="mio", verdict="mio_roof", name="the queue of memory and special instructions",
+        parents=_SM, is_key=False, section="ComputeWorkloadAnalysis",
+        metrics=("sm__mio_inst_issued", "sm__mio_pq_read_cycles_active",
+                 "sm__mio_pq_write_cycles_active", "sm__mio2rf_writeback_active"),
+        queues=("mio_throttle",), waits=("short_scoreboard",),
+        remedy="Use fewer and wider accesses of shared memory.",
+    ),
+    Unit(
+        id="tma", verdict="tma_roof", name="the tensor memory accelerator", parents=_BOTH,
+        is_key=False, section="MemoryWorkloadAnalysis_Tables",
+        metrics=("sm__pipe_tma_cycles_active", "l1tex__tmain_requests"),
+        waits=("tma", "long_scoreboard"),
+        remedy="Copy larger boxes per instruction.",
+    ),
+    Unit(
+        id="issue", verdict="instruction_issue", name="instruction issue", parents=_SM, rank=2,
+        section="ComputeWorkloadAnalysis",
+        metrics=("sm__issue_active", "sm__inst_executed"),
+        remedy="Execute fewer instructions: vectorise, unroll, compute indices less often.",
+    ),
+    Unit(
+        id="dram", verdict="dram_roof", name="device memory", parents=_MEMORY,
+        section="SpeedOfLight",
+        metrics=("dram__cycles_active", "gpu__dram_throughput", "fbpa__dram_sectors",
+                 "dram__throughput"),
+        queues=("lg_throttle", "drain"), waits=_LOADED,
+        remedy="Move fewer bytes: reuse the cache, fuse kernels, or use narrower formats.",
+    ),
+    Unit(
+        id="l2", verdict="l2_roof", name="the L2 cache", parents=_MEMORY, section="SpeedOfLight",
+        metrics=("lts__t_sectors", "lts__t_tag_requests", "lts__d_sectors",
+                 "lts__d_sectors_fill_device", "lts__lts2xbar_cycles_active",
+                 "lts__xbar2lts_cycles_active", "lts__throughput",
+                 "l1tex__m_xbar2l1tex_read_sectors", "l1tex__m_l1tex2xbar_req_cycles_active"),
+        queues=("lg_throttle", "drain"), waits=_LOADED,
+        remedy="Use larger tiles, clusters with multicast, or keep data in shared memory.",
+    ),
+    Unit(
+        id="atomics", verdict="atomics", name="the part of the L2 cache for atomic operations",
+        parents=_MEMORY, is_key=False, section="MemoryWorkloadAnalysis_Tables",
+        metrics=("lts__d_atomic_input_cycles_active",),
+        queues=("lg_throttle", "drain"), waits=_LOADED,
+        remedy="Reduce within the block first, and spread atomics over more addresses.",
+    ),
+    Unit(
+        id="l1", verdict="l1_roof", name="the L1 cache and shared memory", parents=_MEMORY,
+        section="MemoryWorkloadAnalysis",
+        metrics=("l1tex__data_pipe_lsu_wavefronts", "l1tex__data_bank_reads",
+                 "l1tex__data_bank_writes", "l1tex__lsu_writeback_active"),
+        queues=("lg_throttle", "mio_throttle"), waits=("long_scoreboard", "short_scoreboard"),
+        remedy="Keep more of each tile in registers, and load wider.",
+    ),
+)}  # fmt: skip
+"""In the order in which the document of a diagnosis lists them."""
+
+
+COUNTER = "counter"
+"""Source of evidence that the report contains as it is."""
+
+
+def evidence_of(reading: Reading) -> CounterEvidence:
+    """A value of the catalogue as evidence."""
+    is_plain = " " not in reading.metric
+    name = reading.metric if is_plain else reading.concept.name
+    return CounterEvidence(
+        name, reading.value, reading.unit, COUNTER if is_plain else reading.metric
+    )
+
+
+def share_of(
+    name: str, part: CounterEvidence | None, whole: CounterEvidence | None
+) -> CounterEvidence | None:
+    """`part` of `whole` in percent; None where one is missing or `whole` is zero."""
+    if part is None or whole is None or whole.value <= 0:
+        return None
+    return CounterEvidence(
+        name, 100 * part.value / whole.value, "%", f"{term(part)} ÷ {term(whole)}"
+    )
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 in whole percent."""
+    return f"{100 * share:.0f} %"
+
+
+def term(value: CounterEvidence) -> str:
+    """`value` as a part of a formula."""
+    return value.metric if value.source == COUNTER else f"({value.source})"
+
+
+def without(share: CounterEvidence) -> str:
+    """How much less is left without a share in percent; of the last percent, counts of different
+    passes show no more than that it is less."""
+    rest = 100 - share.value
+    return "more than 100×" if rest < 1 else f"at most {100 / rest:.3g}×"
+
+
+UNKNOWN_CHIP = "gfx942"
+"""Whose counters are shown for a GPU that is not listed."""
+
+NAMES = {"tensor": "the matrix unit", "fma": "the vector unit", "l1": "the LDS"}
+"""Units whose names differ from those of NVIDIA's."""
+
+KEY_UNITS = frozenset({"tensor", "dram", "l1", "fma"})
+"""Units that have to be known for a verdict about latency."""
+
+_CYCLES = "GRBM_GUI_ACTIVE / num_xcc"
+
+
+def _percent(name: str, meaning: str, expression: str) -> Concept:
+    return Concept(name=name, unit="%", meaning=meaning, expressions=(expression,))
+
+
+_VALU = _percent(
+    "valu_percent", "the use of the vector units",
+    f"100 * 4 * SQ_ACTIVE_INST_VALU / ({_CYCLES} * simd_count)",
+)  # fmt: skip
+_LDS = _percent(
+    "lds_percent", "the use of the LDS", f"100 * SQ_LDS_IDX_ACTIVE / ({_CYCLES} * cu_count)"
+)
+
+
+CONCEPTS: Mapping[str, tuple[str | Concept, ...]] = {
+    "tensor": ("tensor_pipe_percent",), "fma": (_VALU,), "l1": (_LDS,),
+    "dram": ("dram_read_bytes", "dram_write_bytes"),
+}  # fmt: skip
+"""Unit -> what shows how busy it is."""
+
+
+def device_of(facts: Facts) -> DeviceSpec | None:
+    """The row of the table of GPUs; None where it is not certain."""
+    info = facts.launch.info
+    named = find_device(info.device) if info.device else None
+    if named is not None:
+        return named
+    rows = devices_of(info.capability) if facts.is_amd and info.capability else ()
+    return rows[0] if len(rows) == 1 else None
+
+
+def utilisation(facts: Facts) -> dict[str, CounterEvidence]:
+    """Id of a unit -> how busy it is, in percent of its peak."""
+    found = {}
+    for unit, concept in (("tensor", "tensor_pipe_percent"), ("fma", _VALU), ("l1", _LDS)):
+        reading = reading_of(facts.launch, concept)
+        if reading is not None:
+            found[unit] = evidence_of(reading)
+    read, written = facts.get("dram_read_bytes"), facts.get("dram_write_bytes")
+    device, time = device_of(facts), facts.duration_ns
+    if read is not None and written is not None and device is not None and time:
+        rate = (read.value + written.value) / time * 1e9
+        found["dram"] = CounterEvidence(
+            "memory bandwidth", 100 * rate / device.bandwidth_bytes_per_s, "%",
+            f"({read.source} + {written.source}) ÷ time ÷ bandwidth of {device.name}",
+        )  # fmt: skip
+    return found
+
+
+def open_question(facts: Facts, unit: str) -> tuple[str, str] | None:
+    """What is missing where the counters of `unit` are known and its use is not, and the option of
+    rocprofv3 that records it."""
+    if unit != "dram" or facts.lacks("dram_read_bytes", "dram_write_bytes"):
+        return None
+    if not facts.duration_ns:
+        return "for how long the kernel ran", "--kernel-trace"
+    return "which GPU it ran on", ""
+
+
+def amd_stall_shares(facts: Facts) -> StallShares | None:
+    """Shares of the waves' time; None where they were not counted."""
+    waits, issue = facts.get("wait_percent"), facts.get("issue_wait_percent")
+    if waits is None:
+        return None
+    shares, metrics = {"any": waits.value / 100}, {"any": "SQ_WAIT_ANY"}
+    if issue is not None:
+        shares["inst_issue"] = issue.value / 100
+        metrics["inst_issue"] = "SQ_WAIT_INST_ANY"
+    return StallShares(shares, metrics, "SQ_WAVE_CYCLES")
+
 
 REACHED = 80.0
 """Percent of its peak rate from which a unit is at its limit (NVIDIA's rule SOLBottleneck)."""
@@ -126,7 +440,7 @@ class Facts:
         try:
             return chip_of(self.launch.info.capability)
         except UnknownNameError:
-            return amd.UNKNOWN_CHIP if self.is_amd else _UNKNOWN_CHIP
+            return UNKNOWN_CHIP if self.is_amd else _UNKNOWN_CHIP
 
     @cached_property
     def work_checks(self) -> tuple[WorkCheck, ...]:
@@ -137,7 +451,7 @@ class Facts:
     def utilisation(self) -> dict[str, CounterEvidence]:
         """Id of a unit -> how busy it is, in percent of its peak over the whole launch."""
         if self.is_amd:
-            return amd.utilisation(self)
+            return utilisation(self)
         found = {}
         for unit in UNITS.values():
             values = [one for one in (self.metric(m + SUFFIX) for m in unit.metrics) if one]
@@ -171,14 +485,14 @@ class Facts:
 
     def named(self, unit: Unit) -> str:
         """What a unit is called."""
-        return amd.NAMES.get(unit.id, unit.name) if self.is_amd else unit.name
+        return NAMES.get(unit.id, unit.name) if self.is_amd else unit.name
 
     def unit_flags(self, unit: Unit) -> str:
         """The options of the profiler that show how busy `unit` is."""
         if not self.is_amd:
             return self.collect(sections=[unit.section])
-        question = amd.open_question(self, unit.id)
-        return self.collect(amd.CONCEPTS.get(unit.id, ())) if question is None else question[1]
+        question = open_question(self, unit.id)
+        return self.collect(CONCEPTS.get(unit.id, ())) if question is None else question[1]
 
     def _limit(self, unit: Unit) -> float:
         """What `unit` cannot exceed, in percent."""
@@ -239,7 +553,7 @@ class Facts:
         return any(value is not None and self._explains(name, value) for name, value in wholes)
 
     def _matters(self, unit: Unit) -> bool:
-        return unit.id in amd.KEY_UNITS if self.is_amd else unit.is_key
+        return unit.id in KEY_UNITS if self.is_amd else unit.is_key
 
     @cached_property
     def unlisted(self) -> CounterEvidence | None:
@@ -317,7 +631,7 @@ class Facts:
     @cached_property
     def stalls(self) -> StallShares | None:
         """What its warps waited for; None where the report does not have it."""
-        return amd.stall_shares(self) if self.is_amd else stall_shares(self.launch)
+        return amd_stall_shares(self) if self.is_amd else stall_shares(self.launch)
 
     def waits_for(self, *reasons: str) -> bool:
         """Whether one of the reasons is the most frequent stall, or takes 20 % of the time."""

@@ -1,10 +1,23 @@
-"""What a diagnosis consists of: a verdict, findings, what they void, and the check of the work."""
+"""What a diagnosis consists of: a verdict, findings, what they void, and the check of the work.
+
+Rules: one file each in :mod:`gemmetry.counters.diagnosis.rules`, which is found by its being
+there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gemmetry.counters.diagnosis import rules
+
+if TYPE_CHECKING:
+    from gemmetry.counters.diagnosis.facts import Facts
 
 
 class Gate(IntEnum):
@@ -173,3 +186,32 @@ class LaunchDiagnosis:
     findings: Sequence[Finding]
     """The one of the verdict first."""
     suppressed: Sequence[Suppressed] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How one kind of limit is recognised. Its module has it as ``RULE``."""
+
+    gate: Gate
+    verdicts: Mapping[str, str]
+    """Id of each finding that it makes -> its meaning, for the list of verdicts."""
+    needs: tuple[str, ...]
+    """The concepts of the catalogue that it looks at, as far as a chip has them."""
+    threshold: str
+    threshold_source: str
+    judge: Callable[[Facts], Iterable[Judgement]]
+    """What it says about a launch; nothing where it finds nothing."""
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """The rules in the order of their gates, and of their modules' names."""
+    modules = pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")
+    names = sorted(module.name for module in modules if not module.ispkg)
+    found = [importlib.import_module(name).RULE for name in names]
+    return tuple(sorted(found, key=lambda rule: rule.gate))
+
+
+def verdicts() -> dict[str, str]:
+    """The id of every verdict -> its meaning, in the order of the gates."""
+    return {name: text for rule in all_rules() for name, text in rule.verdicts.items()}

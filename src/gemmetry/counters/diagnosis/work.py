@@ -14,12 +14,12 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from gemmetry.counters.diagnosis.model import WorkCheck
-from gemmetry.domain.dtypes import DTYPES, DType, default_result
-from gemmetry.domain.operation import Operation
-from gemmetry.kernel_names import GEMM_KINDS, KernelKind
+from gemmetry.domain.operation import DTYPES, DType, Operation, default_result
+from gemmetry.traces.names import GEMM_KINDS, KernelKind
 
 if TYPE_CHECKING:
     from gemmetry.counters.diagnosis.facts import Facts
+
 
 TOLERANCE = 0.01
 """Relative difference of counts that is ignored. Counters of exact work (operations, copies of

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmetry.domain.dispatch import Target, TargetKind, parse_target
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
-from gemmetry.domain.target import Target, TargetKind, parse_target
 from gemmetry.engine.agents.handshake import is_proof, new_nonce, proof
 from gemmetry.engine.agents.link import Link
 from gemmetry.engine.agents.messages import (
@@ -31,10 +31,10 @@ from gemmetry.engine.agents.messages import (
 )
 from gemmetry.engine.agents.server import AGENT, DRIVER
 from gemmetry.engine.agents.serving import WorkerHost
-from gemmetry.engine.slots.slot import device_id
+from gemmetry.engine.slots import device_id
+from gemmetry.engine.workers.local import thread_variables
 from gemmetry.engine.workers.protocol import BadFrame, ChannelClosed
-from gemmetry.engine.workers.variables import thread_variables
-from gemmetry.hardware.environment import capture_environment, own_version
+from gemmetry.hardware.detect import capture_environment, own_version
 from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.registry import load_provider
 

@@ -1,5 +1,6 @@
 """Starts a device's workers on the host of an agent; see
-:class:`gemmetry.engine.workers.executor.Executor`."""
+:class:`gemmetry.engine.workers.local.Executor`.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +16,10 @@ import msgspec
 from gemmetry.domain.record import BuildFacts
 from gemmetry.engine.agents.messages import EndWorker, Passed, StartWorker
 from gemmetry.engine.agents.remote import AgentLostError, RemoteAgent, RemoteWorker
-from gemmetry.engine.dispatches.candidate import FACT_PATHS
-from gemmetry.engine.dispatches.evidence_folders import (
-    FAILURES,
-    MAX_DISPATCH_BYTES,
-    TEXT_NAME,
-)
-from gemmetry.engine.workers.executor import WorkerStart
+from gemmetry.engine.candidates import FACT_PATHS
+from gemmetry.engine.journal import FAILURES, MAX_DISPATCH_BYTES, TEXT_NAME
 from gemmetry.engine.workers.guardian import LAST_S
-from gemmetry.engine.workers.local import GUARDIAN_S
+from gemmetry.engine.workers.local import GUARDIAN_S, WorkerStart
 from gemmetry.engine.workers.protocol import (
     CHUNK_BYTES,
     Channel,
@@ -35,9 +31,9 @@ from gemmetry.engine.workers.protocol import (
     Opened,
     Reply,
     Shutdown,
+    is_inside,
 )
-from gemmetry.engine.workers.replies import is_inside
-from gemmetry.verification.evidence import ARRAYS_NAME
+from gemmetry.verification.comparison import ARRAYS_NAME
 
 GENERATED, REFERENCES = "generated", "references"
 """Folders of an agent's folder; evidence is where it is in an experiment."""
@@ -56,7 +52,7 @@ class RemoteExecutor:
         self._failures = failures
 
     def start(self, worker: WorkerStart) -> tuple[RemoteChannel, RemoteProcess]:
-        """See :class:`gemmetry.engine.workers.executor.Executor`."""
+        """See :class:`gemmetry.engine.workers.local.Executor`."""
         remote = self._agent.add(worker.log)
         self._agent.send(StartWorker(remote.number, dict(worker.defaults), dict(worker.variables)))
         channel = RemoteChannel(self._agent, remote, self._generated, self._failures)
@@ -78,7 +74,7 @@ class RemoteChannel(Channel):
         self._failures = failures
 
     def send(self, message: Frame) -> None:
-        """See :class:`gemmetry.engine.workers.executor.MessageChannel`.
+        """See :class:`gemmetry.engine.workers.local.MessageChannel`.
 
         Raises:
             AgentLostError: the agent is gone.
@@ -98,7 +94,7 @@ class RemoteChannel(Channel):
             self._agent.send(Passed(self._worker.number, data[start : start + CHUNK_BYTES]))
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """See :class:`gemmetry.engine.workers.executor.MessageChannel`.
+        """See :class:`gemmetry.engine.workers.local.MessageChannel`.
 
         Raises:
             AgentLostError: the agent is gone.
@@ -168,7 +164,7 @@ class RemoteChannel(Channel):
 
 
 class RemoteProcess:
-    """A worker of an agent; see :class:`gemmetry.engine.workers.executor.ProcessHandle`."""
+    """A worker of an agent; see :class:`gemmetry.engine.workers.local.ProcessHandle`."""
 
     def __init__(self, agent: RemoteAgent, worker: RemoteWorker) -> None:
         self._agent = agent
@@ -181,7 +177,7 @@ class RemoteProcess:
         return self._worker.pid or 0
 
     def wait(self, seconds: float) -> int | None:
-        """See :class:`gemmetry.engine.workers.executor.ProcessHandle`.
+        """See :class:`gemmetry.engine.workers.local.ProcessHandle`.
 
         Raises:
             AgentLostError: the agent is gone. OSError: the worker could not be started.

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from gemmetry.domain.dispatch import Target
 from gemmetry.domain.settings import RunSettings
-from gemmetry.domain.target import Target
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.engine.agents.executor import RemoteExecutor
 from gemmetry.engine.agents.handshake import read_token, write_token
@@ -27,9 +27,9 @@ from gemmetry.engine.agents.starting import (
     starter_options,
 )
 from gemmetry.engine.planning import LaneProvider
-from gemmetry.engine.slots.slot import Slot
+from gemmetry.engine.slots import Slot
+from gemmetry.engine.store.experiment import Experiment
 from gemmetry.engine.workers.process import WorkerContext
-from gemmetry.store.experiment import Experiment
 
 FOLDER = "agents"
 """The folder in the experiment for logs, scripts and the token of agents."""

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gemmetry.domain.dispatch import Target
 from gemmetry.domain.record import Environment
-from gemmetry.domain.target import Target
 from gemmetry.engine.workers.protocol import MAX_FRAME_BYTES, Frame
 
 FIRST_FRAME_BYTES = 4096

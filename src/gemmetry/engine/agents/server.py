@@ -30,7 +30,7 @@ from gemmetry.engine.agents.messages import (
 )
 from gemmetry.engine.agents.remote import RemoteAgent, seconds_left
 from gemmetry.engine.workers.protocol import BadFrame, ChannelClosed
-from gemmetry.hardware.environment import own_version
+from gemmetry.hardware.detect import own_version
 
 DRIVER, AGENT = "driver", "agent"
 """The roles in proofs."""

@@ -28,12 +28,14 @@ from gemmetry.engine.agents.messages import (
     Started,
     StartWorker,
 )
-from gemmetry.engine.opaque.executor import LocalJob, start_command
-from gemmetry.engine.workers.executor import WorkerStart
-from gemmetry.engine.workers.local import LocalExecutor, LocalProcess
-from gemmetry.engine.workers.protocol import CHUNK_BYTES, BadFrame, ChannelClosed
-from gemmetry.engine.workers.replies import is_inside
-from gemmetry.engine.workers.variables import default_variables
+from gemmetry.engine.opaque import LocalJob, start_command
+from gemmetry.engine.workers.local import (
+    LocalExecutor,
+    LocalProcess,
+    WorkerStart,
+    default_variables,
+)
+from gemmetry.engine.workers.protocol import CHUNK_BYTES, BadFrame, ChannelClosed, is_inside
 
 POLL_S = 0.5
 """The time between checks of the workers' processes, memory and output."""

@@ -17,9 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from gemmetry.domain.dispatch import Target, check_device_names, parse_target
 from gemmetry.domain.errors import EnvironmentFailure, RequestError, UnknownNameError, listed
 from gemmetry.domain.settings import LOCAL, RunSettings
-from gemmetry.domain.target import Target, check_device_names, parse_target
 from gemmetry.engine.agents import starters
 from gemmetry.engine.agents.handshake import read_token
 from gemmetry.engine.agents.server import address_of

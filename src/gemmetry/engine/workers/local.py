@@ -1,28 +1,109 @@
-"""Workers as processes of this machine, each with a guardian of its own."""
+"""Executors decide where workers run: an executor starts a worker and yields a channel to it and a
+handle on its process. The engine itself starts no process, so that workers may run elsewhere than
+on this machine, for instance under a cluster's scheduler.
+
+Workers as processes of this machine, each with a guardian of its own.
+
+Environment variables of workers.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gemmetry.engine.workers import guardian
-from gemmetry.engine.workers.executor import WorkerStart
-from gemmetry.engine.workers.protocol import Channel, Reply
-from gemmetry.hardware.host import (
-    free_memory_bytes,
-    oom_kills,
-    resident_bytes,
-    total_memory_bytes,
-)
+from gemmetry.engine.workers.protocol import Channel, Frame, Reply
+from gemmetry.hardware.host import free_memory_bytes, oom_kills, resident_bytes, total_memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """What an executor needs to start a worker."""
+
+    log: Path
+    """The file to which the worker's standard output and standard error are appended."""
+    temporary: Path
+    """The folder of the worker's temporary files; it exists."""
+    defaults: Mapping[str, str]
+    """Environment variables that are set unless the user has set them."""
+    variables: Mapping[str, str]
+    """Environment variables that are always set."""
+
+
+class MessageChannel(Protocol):
+    """The parent's end of a conversation with a worker."""
+
+    def send(self, message: Frame) -> None:
+        """Send one message.
+
+        Raises:
+            ChannelClosed: the worker is gone.
+        """
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next message.
+
+        Raises:
+            ChannelClosed: the worker is gone. TimeoutError: nothing arrived in time.
+            BadFrame: what arrived is not a message.
+        """
+
+    def is_idle(self) -> bool:
+        """Whether every message that has arrived was received."""
+
+    def close(self) -> None:
+        """Close this end."""
+
+
+class ProcessHandle(Protocol):
+    """A worker's process as its parent can observe and end it."""
+
+    @property
+    def pid(self) -> int:
+        """The number of the process on the machine where it runs."""
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status, negative for a signal, once the process has ended; None if it still runs
+        after `seconds`."""
+
+    def end(self) -> None:
+        """End the process and everything that it started; harmless if it is dead."""
+
+    def left_running(self) -> Sequence[str]:
+        """The names of processes outside the worker's session that :meth:`end` found and ended."""
+
+    def memory_shortage(self) -> str:
+        """Why the worker must be ended before its machine runs out of memory; "" if it need not
+        be."""
+
+    def was_killed_for_memory(self) -> bool:
+        """Whether the system has killed processes for lack of memory since the worker started."""
+
+
+class Executor(Protocol):
+    """Starts workers."""
+
+    def start(self, worker: WorkerStart) -> tuple[MessageChannel, ProcessHandle]:
+        """Start a worker that waits for its first request.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+
 
 GUARDIAN = ("-S", "-P", guardian.__file__)
 """The arguments with which Python runs a guardian."""
@@ -42,7 +123,7 @@ class LocalExecutor:
     """Starts workers with this interpreter, in sessions of their own."""
 
     def start(self, worker: WorkerStart) -> tuple[Channel, LocalProcess]:
-        """See :class:`gemmetry.engine.workers.executor.Executor`."""
+        """See :class:`gemmetry.engine.workers.local.Executor`."""
         ours, process = self.open(worker)
         return Channel(ours, Reply), process
 
@@ -121,7 +202,7 @@ def start_guarded(
 class LocalProcess:
     """A worker of this machine, controlled through its guardian.
 
-    See :class:`gemmetry.engine.workers.executor.ProcessHandle`.
+    See :class:`gemmetry.engine.workers.local.ProcessHandle`.
     """
 
     def __init__(
@@ -216,3 +297,46 @@ def _memory_is_short(held_bytes: int) -> bool:
     holds `held_bytes`."""
     total = total_memory_bytes()
     return held_bytes > LARGE_SHARE * total and free_memory_bytes() < MIN_FREE_SHARE * total
+
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+_QUIET_WHEN_IDLE = {
+    "KMP_BLOCKTIME": "1",
+    "GOMP_SPINCOUNT": "10000",
+    "OPENBLAS_THREAD_TIMEOUT": "20",
+}
+"""Threads of a worker whose turn is over must not spin on the processors on which the next worker
+is measured, nor must a thread spin while it waits for one that another program has preempted.
+Intel's OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
+(driver/others/blas_server.c), GNU's for 300,000 turns (libgomp manual, GOMP_SPINCOUNT). Here it is
+1 ms, 2²⁰ cycles and 10,000 turns, which does not affect torch's products on an idle machine. The
+user's own settings have precedence."""
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Variables that limit CPU libraries to `threads` threads."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(threads))
+
+
+def default_variables() -> dict[str, str]:
+    """Variables that every worker gets unless the user has set them."""
+    return {**_QUIET_WHEN_IDLE, **_lasting_caches()}
+
+
+def _lasting_caches() -> dict[str, str]:
+    """torch.compile keeps compiled code below the folder for temporary files, where other runs find
+    it (torch/_inductor/runtime/cache_dir_utils.py), so it is to stay there."""
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+        return {
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{name}"))
+        }
+    return {}

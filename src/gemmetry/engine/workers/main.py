@@ -84,7 +84,7 @@ def _serve(channel: Channel, hello: Hello) -> None:
             case Open() | Sample() | Close():
                 if bench is None:
                     # Compile workers need neither numpy nor inputs nor verification.
-                    from gemmetry.engine.dispatches.bench import Bench
+                    from gemmetry.engine.bench import Bench
 
                     bench = Bench(channel, provider, hello, workspace, may_end=True)
                 bench.handle(request)

@@ -4,17 +4,36 @@ Nsight Compute and rocprofv3 write the same facts in many shapes. Readers return
 :class:`LaunchTable`: one row per launch, one column per metric, values in base units (``ns``,
 ``byte``, ``hz``, ``%``, ``cycle`` …), so that ten thousand launches with two thousand metrics fit
 into memory. A :class:`ProfiledLaunch` is a view of one row.
+
+Numbers as Nsight Compute writes them into CSV files.
+
+Launches that are read one by one -> the columns of a :class:`LaunchTable`.
+
+Units of hardware counters -> base units.
+
+Nsight Compute scales a metric to a readable size (``--print-units auto``): ``Kbyte`` is 1000 bytes,
+as ``byte`` in its reports divided by ``Kbyte`` in the CSV of the same report shows. Its base units,
+which the readers return, are those of ``--print-units base``: ``byte``, ``hz``, ``ns``, and seconds
+where a unit is a rate (``byte/s``). A value in a unit that is none of these is left out: as a
+plain number it would be off by an unknown factor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import counted, noun_for
 
 Float64 = npt.NDArray[np.float64]
 Triple = tuple[int, int, int]
@@ -158,3 +177,187 @@ class ProfiledLaunch:
         """All texts that the report has about this launch."""
         found = {name: self.text(name) for name in self.table.texts}
         return {name: text for name, text in found.items() if text}
+
+
+_SEPARATED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+")
+_MISSING = frozenset(("", "n/a", "no data", "nan", "-nan", "inf", "-inf"))
+
+
+@lru_cache(maxsize=4096)
+def is_missing(text: str) -> bool:
+    """Whether a cell states that there is no value; infinite ratios (0 as the divisor) count."""
+    return text.strip().removeprefix("(!)").strip().lower() in _MISSING
+
+
+def number(text: str) -> float | None:
+    """The number in a cell, which may have thousands separators; None if it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        if not _SEPARATED.fullmatch(text.strip()):
+            return None
+        value = float(text.replace(",", ""))
+    return value if math.isfinite(value) else None
+
+
+@lru_cache(maxsize=4096)
+def triple(text: str) -> tuple[int, int, int] | None:
+    """The sizes in ``(384, 1, 1)``; None if there are no three."""
+    found = re.findall(r"\d{1,18}", text)
+    return (int(found[0]), int(found[1]), int(found[2])) if len(found) == 3 else None
+
+
+@lru_cache(maxsize=4096)
+def integer(text: str) -> int | None:
+    """The whole number in a cell; None if it is none."""
+    value = number(text)
+    return int(value) if value is not None and value == int(value) else None
+
+
+def check_decimal_point(text: str, unit: str) -> None:
+    """Reject a number that a locale with a decimal comma wrote: the points in other numbers would
+    be misread.
+
+    Args:
+        text: a cell that is no number.
+        unit: that of the cell; without a unit it may be a list, such as that of TPCs.
+
+    Raises:
+        RequestError: it is such a number.
+    """
+    if unit and _DECIMAL_COMMA.fullmatch(text.strip()):
+        raise RequestError(
+            f"the numbers have a decimal comma, as in {text!r}",
+            hint="Export the report again with LC_ALL=C ncu --import FILE --page raw --csv.",
+        )
+
+
+class Columns:
+    """The values of `count` launches.
+
+    Args:
+        metrics: ids of those to keep; None for all.
+    """
+
+    def __init__(self, count: int, metrics: Collection[str] | None = None) -> None:
+        self._count = count
+        self._metrics = metrics
+        self._values: dict[str, Float64] = {}
+        self._units: dict[str, str] = {}
+        self._texts: dict[str, list[str]] = {}
+
+    def put(self, row: int, metric: str, value: float | str | None, unit: str = "") -> None:
+        """Store one value, a number in the base unit `unit` or a text; None where it is missing."""
+        if self._metrics is not None and metric not in self._metrics:
+            return
+        if isinstance(value, str):
+            if value:
+                self._texts.setdefault(metric, [""] * self._count)[row] = value
+            return
+        column = self._values.get(metric)
+        if column is None:
+            column = self._values[metric] = np.full(self._count, np.nan)
+            self._units[metric] = unit
+        # Damaged files have whole numbers that no float64 holds.
+        if value is not None and abs(value) <= sys.float_info.max:
+            column[row] = value
+
+    def unit(self, metric: str) -> str | None:
+        """The unit of a metric that was stored; None if none was."""
+        return self._units.get(metric)
+
+    def table(
+        self,
+        tool: Tool,
+        infos: Sequence[LaunchInfo],
+        *,
+        version: str = "",
+        source: Path | None = None,
+        problems: Sequence[str] = (),
+    ) -> LaunchTable:
+        """All of them."""
+        return LaunchTable(
+            tool=tool,
+            infos=infos,
+            values=self._values,
+            units=self._units,
+            texts=dict(self._texts),
+            version=version,
+            source=source,
+            problems=list(problems),
+        )
+
+
+_SIZES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15, "e": 18}
+_TIMES = {
+    "ns": -9, "nsecond": -9, "us": -6, "usecond": -6, "µs": -6, "μs": -6, "ms": -3, "msecond": -3,
+    "s": 0, "second": 0,
+}  # fmt: skip
+"""Spelling -> power of ten, in seconds; versions before 2023 wrote ``nsecond``."""
+
+_COUNTED = frozenset((
+    "", "%", "access", "attribute", "batch", "block", "branch", "cluster", "conflict", "cta",
+    "cycle", "gpc", "inst", "instruction", "interrupt", "launch", "operation", "packet", "pass",
+    "pixel", "primitive", "process", "quad", "register", "request", "sample", "sector", "sm",
+    "texel", "thread", "tpc", "transaction", "vertex", "vertice", "warp", "wave",
+    "wavefront", "workload",
+))  # fmt: skip
+"""What is counted, in the singular: units that are not scaled. From reports of compute
+capabilities 7.5 to 10.0, and the dimensions of CUPTI's metrics."""
+_PLURAL = re.compile(r"(?<=ss)es$|(?<=ch)es$|(?<=[^s])s$")
+
+_SCALED = re.compile(r"([kmgtpe]?)(byte|hz|bit)", re.IGNORECASE)
+_FREQUENCY = "cycle/s"
+
+
+@cache
+def base_unit(unit: str) -> tuple[str, float] | None:
+    """The base unit of `unit`, and the factor from a value in `unit` to one in the base unit; None
+    if `unit` is unknown. A unit that is not scaled is its own base unit: (`unit`, 1)."""
+    over, slash, under = unit.strip().partition("/")
+    found, divisor = _part(over), _part(under)
+    if found is None or divisor is None:
+        return None
+    base, power = found
+    if over in _TIMES:
+        base, power = "ns", power + 9
+    if slash:
+        base = f"{base}/{divisor[0]}"
+        # Nsight Compute shortens 8190 %/byte to 8.19 %/Kbyte: only times divide.
+        power += -divisor[1] if divisor[0] == "s" else divisor[1]
+    return ("hz" if base == _FREQUENCY else base), _factor(power)
+
+
+class UnknownUnits:
+    """The metrics of a report that are in unknown units, by unit."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, dict[str, None]] = {}
+
+    def add(self, metric: str, unit: str) -> None:
+        """Note a metric whose value is left out."""
+        self._metrics.setdefault(unit, {})[metric] = None
+
+    def problems(self) -> list[str]:
+        """A sentence for each unit."""
+        return [
+            f"the unit {unit!r} is unknown: {next(iter(metrics))}"
+            + (f" and {counted(len(metrics) - 1, 'other metric')}" if len(metrics) > 1 else "")
+            + f" {noun_for(len(metrics), 'is', 'are')} left out"
+            for unit, metrics in self._metrics.items()
+        ]
+
+
+def _part(name: str) -> tuple[str, int] | None:
+    """The base unit and the power of ten of what is over or under the line; None: unknown."""
+    if name in _TIMES:
+        return "s", _TIMES[name]
+    if scaled := _SCALED.fullmatch(name):
+        return scaled[2].lower(), _SIZES[scaled[1].lower()]
+    return (name, 0) if _PLURAL.sub("", name.lower()) in _COUNTED else None
+
+
+def _factor(power: int) -> float:
+    # Not 10.0**power, whose negative powers differ in the last digit.
+    return float(f"1e{power}")

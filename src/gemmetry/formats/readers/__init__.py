@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gemmetry.domain.errors import StorageError
-from gemmetry.formats.opening import open_decompressed
+from gemmetry.domain.opening import open_decompressed
 
 if TYPE_CHECKING:
     from gemmetry.formats.events import TraceRows

@@ -1,6 +1,7 @@
 """Files of NCCL's example profiler plugin, which are recognised but not read: they have times of
 the host's calls, not of kernels. They look like Kineto's arrays of events, so this format comes
-first."""
+first.
+"""
 
 from __future__ import annotations
 

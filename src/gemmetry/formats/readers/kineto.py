@@ -11,6 +11,7 @@ from gemmetry.formats.readers import TraceFormat, read_stream
 if TYPE_CHECKING:
     from gemmetry.formats.events import TraceRows
 
+
 _BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
 
 
@@ -19,7 +20,7 @@ def _begins(text: bytes) -> bool:
 
 
 def _read(path: Path) -> TraceRows | None:
-    from gemmetry.formats.kineto.reading import read_kineto
+    from gemmetry.formats.kineto import read_kineto
 
     return read_stream(path, read_kineto)
 

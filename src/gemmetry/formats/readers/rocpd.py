@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmetry.formats.opening import SQLITE_MAGIC
+from gemmetry.domain.opening import SQLITE_MAGIC
 from gemmetry.formats.readers import TraceFormat
 
 if TYPE_CHECKING:

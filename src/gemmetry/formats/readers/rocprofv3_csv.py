@@ -1,5 +1,6 @@
 """CSV files of rocprofv3: the files of one process are one trace, which the file of the kernels
-represents."""
+represents.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from gemmetry.formats.readers import TraceFormat
 
 if TYPE_CHECKING:
     from gemmetry.formats.events import TraceRows
+
 
 _HEADER = re.compile(
     rb"(?=[^\r\n]*\b(?:Start_Timestamp|Counter_Name)\b)"
@@ -26,26 +28,26 @@ def _begins(text: bytes) -> bool:
 
 
 def _read(path: Path) -> TraceRows | None:
-    from gemmetry.formats.rocm.rocprofv3.csv import read_rocprofv3_csv
+    from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv
 
     return read_rocprofv3_csv(path)
 
 
 def _leads(path: Path) -> bool:
-    from gemmetry.formats.rocm.rocprofv3.csv import kernel_tables
+    from gemmetry.formats.rocm.rocprofv3 import kernel_tables
 
     return path in kernel_tables(path)
 
 
 def _is_of_kernels(name: str) -> bool:
-    from gemmetry.formats.rocm.rocprofv3.tables import table_of
+    from gemmetry.formats.rocm.rocprofv3 import table_of
 
     found = table_of(name)
     return found is not None and found[1] in ("kernel_trace", "counter_collection")
 
 
 def _files(path: Path) -> Sequence[Path]:
-    from gemmetry.formats.rocm.rocprofv3.tables import siblings
+    from gemmetry.formats.rocm.rocprofv3 import siblings
 
     tables = siblings(path)
     return [tables[table] for table in sorted(tables)] or [path]

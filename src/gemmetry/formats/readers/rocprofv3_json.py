@@ -10,12 +10,13 @@ from gemmetry.formats.readers import TraceFormat, read_stream
 if TYPE_CHECKING:
     from gemmetry.formats.events import TraceRows
 
+
 KEY = "rocprofiler-sdk-tool"
 """The only key in the outermost object of a rocprofv3 ``results.json``."""
 
 
 def _read(path: Path) -> TraceRows | None:
-    from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
+    from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
 
     return read_stream(path, read_rocprofv3_json)
 

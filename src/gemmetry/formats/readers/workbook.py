@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmetry.formats.opening import XLSX_MAGIC
+from gemmetry.domain.opening import XLSX_MAGIC
 from gemmetry.formats.readers import TraceFormat
 
 

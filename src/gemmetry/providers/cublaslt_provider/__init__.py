@@ -6,6 +6,8 @@ that its heuristic proposes, a stricter baseline than torch's default. Start at 
 ``bindings`` alone calls the library. Nothing here imports nvmath or torch until it is used.
 """
 
+from __future__ import annotations
+
 from gemmetry.domain.contracts import ProviderTraits
 
 TRAITS = ProviderTraits(

@@ -19,7 +19,7 @@ from functools import cache
 from gemmetry.domain.dispatch import Configuration, Parameter
 from gemmetry.domain.operation import Layout, Operation
 from gemmetry.providers.cublaslt_provider import bindings
-from gemmetry.providers.cublaslt_provider.problem import Reduction
+from gemmetry.providers.cublaslt_provider.bindings import Reduction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,31 +1,176 @@
-"""How a configuration gets its algorithm: the heuristic's first proposal for ``default``, the
-fastest of several in a short trial for ``best``, and the named one for all others."""
+"""Times algorithms against each other, shortly, to choose one; what is reported of it is measured
+anew by the engine.
+
+Candidates alternate in rounds whose order changes, because a candidate that always runs second
+reads a few percent slow. Each timed call is a captured run of launches over rotated buffers, so
+that neither the host nor a warm cache decides.
+
+An algorithm on torch's memory and stream.
+
+How a configuration gets its algorithm: the heuristic's first proposal for ``default``, the
+fastest of several in a short trial for ``best``, and the named one for all others.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from gemmetry.devices.torch import TorchDevice
-from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.contracts import Buffer, Device, Workspace
+from gemmetry.domain.dispatch import Dispatch, Target
 from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.operation import F32, Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.target import Target
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, stored_shape, torch_dtype
+from gemmetry.providers.base import locked, output_folder, write_atomically
 from gemmetry.providers.cublaslt_provider import bindings
 from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
-from gemmetry.providers.cublaslt_provider.bindings import Matmul, Result
-from gemmetry.providers.cublaslt_provider.executable import CublasLtExecutable
-from gemmetry.providers.cublaslt_provider.problem import GemmProblem, problem_of
+from gemmetry.providers.cublaslt_provider.bindings import GemmProblem, Matmul, Result, problem_of
+from gemmetry.providers.cublaslt_provider.provider import capability
 from gemmetry.providers.cublaslt_provider.selecting import algorithm_of, proposed, result_of
-from gemmetry.providers.cublaslt_provider.support import capability
-from gemmetry.providers.cublaslt_provider.trial import medians_ns
-from gemmetry.providers.files import locked, output_folder, write_atomically
+
+_ROUNDS = 15
+_CALL_NS = 200_000.0
+"""The least that one timed call takes: far above the two microseconds of its events."""
+_MOST_LAUNCHES = 64
+_TRIAL_NS = 1e9
+"""Of all rounds together, unless :data:`_LEAST_ROUNDS` take longer."""
+_LEAST_ROUNDS = 5
+_MEMORY_SHARE = 4
+"""The buffers take at most this part of the free memory."""
+
+Launch = Callable[[Sequence[torch.Tensor], torch.Tensor], object]
+
+
+def medians_ns(
+    launches: Sequence[Launch], operation: Operation, device: TorchDevice
+) -> list[float]:
+    """The median duration of one launch of each candidate.
+
+    Args:
+        launches: what submits one launch on inputs and an output.
+
+    Raises:
+        LaunchError: a launch failed. OutOfMemoryError: the buffers do not fit.
+    """
+    with device.errors("preparing a trial"):
+        buffers = _buffers(operation, device)
+    for launch in launches:
+        _run(launch, buffers, 1)()  # Loads its kernel, which a capture must not do.
+    device.synchronize()
+    rough_ns = max(_rough_ns(launches[0], buffers, device), 1.0)
+    count = min(max(math.ceil(_CALL_NS / rough_ns), 1), _MOST_LAUNCHES)
+    calls = [device.captured(_run(launch, buffers, count)) for launch in launches]
+    rounds = int(_TRIAL_NS / (rough_ns * count * len(calls)))
+    rounds = min(max(rounds, _LEAST_ROUNDS), _ROUNDS)
+    order, shuffled = list(range(len(calls))), random.Random(0)
+    times: list[list[float]] = [[] for _ in calls]
+    for number in range(rounds + 1):
+        shuffled.shuffle(order)
+        durations, _ = device.time_calls([calls[index] for index in order])
+        for index, duration in zip(order, durations, strict=True):
+            if number:  # The first round warms up.
+                times[index].append(duration / count)
+    return [statistics.median(one) for one in times]
+
+
+_Buffers = list[tuple[list[torch.Tensor], torch.Tensor]]
+
+
+def _buffers(operation: Operation, device: TorchDevice) -> _Buffers:
+    """So many sets of buffers that together they exceed twice the last-level cache."""
+    size = operation.bytes
+    budget = device.free_memory_bytes() // _MEMORY_SHARE
+    count = max(1, min(math.ceil(2 * device.last_level_cache_bytes / size), budget // size))
+    count = min(count, _MOST_LAUNCHES)
+    first = [_random(spec, device.torch_device) for spec in operation.inputs]
+    return [
+        ([one.clone() for one in first] if number else first, device.allocate(operation.output))
+        for number in range(count)
+    ]
+
+
+def _random(spec: TensorSpec, where: torch.device) -> torch.Tensor:
+    """Normal data, as its bits decide the power that a product draws; ones as factors."""
+    shape, dtype = stored_shape(spec), torch_dtype(spec.dtype)
+    if spec.role.startswith("scale"):
+        return torch.ones(shape, dtype=dtype, device=where)
+    if spec.dtype.is_integer:
+        return torch.randint(-128, 128, shape, dtype=dtype, device=where)
+    wide = torch.randn(shape, dtype=torch_dtype(F32), device=where)
+    return wide.to(dtype)
+
+
+def _rough_ns(launch: Launch, buffers: _Buffers, device: TorchDevice) -> float:
+    calls = [_run(launch, buffers, 1)] * 3
+    return min(device.time_calls(calls)[0])
+
+
+def _run(launch: Launch, buffers: _Buffers, count: int) -> Callable[[], object]:
+    def run() -> None:
+        for number in range(count):
+            inputs, output = buffers[number % len(buffers)]
+            launch(inputs, output)
+
+    return run
+
+
+class CublasLtExecutable:
+    """One algorithm; only the addresses and the stream change from launch to launch."""
+
+    writes_output = True
+
+    def __init__(
+        self, name: str, operation: Operation, matmul: Matmul, result: Result,
+        device: TorchDevice, facts: BuildFacts,
+    ) -> None:  # fmt: skip
+        """
+        Raises:
+            OutOfMemoryError: the workspace of the algorithm does not fit.
+        """
+        with device.errors(f"allocating the workspace of {name}"):
+            self._memory = torch.empty(
+                result.workspace_bytes, dtype=torch.uint8, device=device.torch_device
+            )
+        problem = problem_of(operation)
+        roles = [spec.role for spec in operation.inputs]
+        self.device: Device = device
+        self.facts = facts
+        self.workspace_bytes = result.workspace_bytes
+        """Memory that launches write and that belongs to the executable."""
+        self._name = name
+        self._matmul = matmul
+        self._result = result
+        self._torch_device = device
+        self._a, self._b = roles.index(problem.a.role), roles.index(problem.b.role)
+        self._c = roles.index(problem.c_role) if problem.c_role else None
+        self._pointers = {key: roles.index(role) for key, role in matmul.pointer_names.items()}
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        d = output.data_ptr()
+        c = d if self._c is None else inputs[self._c].data_ptr()
+        addresses = (inputs[self._a].data_ptr(), inputs[self._b].data_ptr(), c, d)
+        pointers = {key: inputs[index].data_ptr() for key, index in self._pointers.items()}
+        try:
+            stream = torch.cuda.current_stream(self._torch_device.index).cuda_stream
+            self._matmul.launch(self._result, addresses, pointers, self._memory.data_ptr(), stream)
+        except TORCH_ERRORS as error:
+            raise self._torch_device.translate(error, f"running {self._name}") from error
+        return output
+
+    def close(self) -> None:
+        self._matmul.close()
+        del self._memory
+        self._torch_device.release()
+
 
 _WORKSPACE_BYTES = 32 * 2**20
 _EARLIER_WORKSPACE_BYTES = 4 * 2**20

@@ -1,4 +1,11 @@
-"""The provider: what it supports, its configurations, and building them."""
+"""What cuBLASLt computes, decided from the operation and the target alone.
+
+The rules are those of the cuBLAS documentation, ``cublasLtMatmul``: its tables of data types and
+epilogues, and "Narrow Precision Data Types Usage". For what they leave open, the library answers
+when a dispatch is built.
+
+The provider: what it supports, its configurations, and building them.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +16,190 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
-from gemmetry.domain.errors import (
-    DispatchError,
-    RequestError,
-    UnsupportedError,
-    alternatives,
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
 )
-from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.errors import DispatchError, RequestError, UnsupportedError, alternatives
+from gemmetry.domain.operation import (
+    BF16,
+    E4M3,
+    E5M2,
+    F16,
+    F32,
+    F64,
+    S8,
+    TF32,
+    DType,
+    EpilogueStep,
+    Layout,
+    Operation,
+    OperationKind,
+    Scaling,
+    Signature,
+    default_accumulator,
+)
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.cublaslt_provider import TRAITS
-from gemmetry.providers.cublaslt_provider.support import reason_against
 
 if TYPE_CHECKING:
-    from gemmetry.providers.cublaslt_provider.executable import CublasLtExecutable
+    from gemmetry.providers.cublaslt_provider.choosing import CublasLtExecutable
+
+
+_RESULTS: dict[DType, tuple[DType, ...]] = {
+    F64: (F64,),
+    F32: (F32,),
+    TF32: (F32,),
+    F16: (F16, F32),
+    BF16: (BF16, F32),
+}
+_FIRST_BF16_CUDA = 80
+_FIRST_FP8_CUDA = 89
+"""Ampere has tf32 and bf16, Ada fp8 (PTX ISA, ``mma``)."""
+_FINE_SCALES_CUDA = 90
+"""Factors of lines and of 128-element blocks are those of compute capability 9.0 alone."""
+_BLOCK = 128
+_FP8_BYTES = 16
+"""Rows and K of fp8 products are multiples of 16 bytes."""
+_INT8_ELEMENTS = 4
+"""Rows and K of int8 products are multiples of 4."""
+_FACTORS_ALIGNED = 4
+"""Columns of 128x128 factors, contiguous along K, begin at multiples of 16 bytes: of 4 factors."""
+
+
+def reason_against(operation: Operation, target: Target) -> str | None:
+    """None if cuBLASLt may compute `operation` on `target`, else the reason why not."""
+    s = operation.signature
+    if target.kind is not TargetKind.CUDA:
+        return f"cuBLASLt is for NVIDIA GPUs, not for {target.kind}"
+    if target.index is None:
+        return "cuBLASLt chooses its kernels on the device, and compiles for no other"
+    if s.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
+        hint = "; its split-K kernels are configurations of matmul"
+        return f"cuBLASLt does matmul and batch_matmul, not {s.kind}" + (
+            hint if s.kind is OperationKind.MATMUL_SPLITK else ""
+        )
+    return (
+        _accumulator_reason(s) or _format_reason(operation, target) or _epilogue_reason(operation)
+    )
+
+
+def _accumulator_reason(s: Signature) -> str | None:
+    if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
+        return None
+    if s.accumulator is F16 and s.lhs is s.rhs is s.result is F16:
+        return None
+    return f"cuBLASLt has no product of {s.lhs} that accumulates in {s.accumulator}"
+
+
+def _format_reason(operation: Operation, target: Target) -> str | None:
+    s = operation.signature
+    if s.lhs in (E4M3, E5M2) and s.rhs in (E4M3, E5M2):
+        return _fp8_reason(operation, target)
+    if s.scaling is not Scaling.NONE:
+        return f"cuBLASLt scales fp8 operands only, not {s.lhs}"
+    if s.lhs is S8 and s.rhs is S8:
+        return _int8_reason(operation)
+    if s.lhs is not s.rhs or s.lhs not in _RESULTS:
+        return f"cuBLASLt has no product of {s.lhs} and {s.rhs}"
+    if s.result not in _RESULTS[s.lhs]:
+        known = " or ".join(map(str, _RESULTS[s.lhs]))
+        return f"cuBLASLt's product of {s.lhs} returns {known}, not {s.result}"
+    if s.lhs in (TF32, BF16) and capability(target) < _FIRST_BF16_CUDA:
+        return f"{target} has no {s.lhs} tensor cores (the first are those of sm_80)"
+    return None
+
+
+def _fp8_reason(operation: Operation, target: Target) -> str | None:
+    s = operation.signature
+    if capability(target) < _FIRST_FP8_CUDA:
+        return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
+    if s.lhs is s.rhs is E5M2:
+        return "cuBLASLt does not multiply two e5m2 matrices"
+    if s.result not in (BF16, F16, F32):
+        return f"without a factor of the result, cuBLASLt returns bf16, f16 or f32, not {s.result}"
+    if s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN:
+        return "cuBLASLt's fp8 product takes A row-major and B column-major (layouts t, n)"
+    rows, name = _contiguous(operation)
+    if rows % _FP8_BYTES or operation.matmul_shape.k % _FP8_BYTES:
+        return f"cuBLASLt's fp8 product takes K and {name} in multiples of {_FP8_BYTES}"
+    if s.scaling in (Scaling.NONE, Scaling.TENSOR):
+        return None
+    if capability(target) != _FINE_SCALES_CUDA:
+        return f"cuBLASLt takes f32 factors of rows and blocks on sm_90 only, not on {target}"
+    if s.kind is not OperationKind.MATMUL:
+        return "cuBLASLt takes factors of rows and blocks for single products, not for batches"
+    return _blocks_reason(operation) if s.blocks is not None else None
+
+
+def _blocks_reason(operation: Operation) -> str | None:
+    s, blocks = operation.signature, operation.signature.blocks
+    assert blocks is not None
+    known = {(1, 1), (1, _BLOCK), (_BLOCK, 1)}
+    if (
+        blocks.dtype is not F32
+        or blocks.depth != _BLOCK
+        or (blocks.rows, blocks.columns) not in known
+    ):
+        return f"cuBLASLt takes f32 factors of 1x128, or of 1x128 and 128x128, not {blocks}"
+    if s.lhs is not E4M3 or s.rhs is not E4M3:
+        return "cuBLASLt takes factors of blocks for e4m3 only"
+    if s.result is F16:
+        return "cuBLASLt's product with factors of blocks returns bf16 or f32"
+    m, n, k, _ = operation.matmul_shape
+    is_square = blocks.rows != blocks.columns
+    multiple = _BLOCK * (_FACTORS_ALIGNED if is_square else 1)
+    if k % multiple or m % _FP8_BYTES or n % _FP8_BYTES:
+        return (
+            f"cuBLASLt's product with these factors takes K in multiples of {multiple}, M and N in "
+            f"multiples of {_FP8_BYTES}"
+        )
+    return None
+
+
+def _int8_reason(operation: Operation) -> str | None:
+    rows, name = _contiguous(operation)
+    if rows % _INT8_ELEMENTS or operation.matmul_shape.k % _INT8_ELEMENTS:
+        return f"cuBLASLt's s8 product takes K and {name} in multiples of {_INT8_ELEMENTS}"
+    return None
+
+
+def _contiguous(operation: Operation) -> tuple[int, str]:
+    """The size of C along the axis that is contiguous, and its name."""
+    m, n, _, _ = operation.matmul_shape
+    is_column = operation.signature.result_layout is Layout.COLUMN
+    return (m, "M") if is_column else (n, "N")
+
+
+def _epilogue_reason(operation: Operation) -> str | None:
+    s = operation.signature
+    steps = s.epilogue
+    if not steps:
+        return None
+    if s.lhs.is_integer:
+        return "cuBLASLt's s32 results take no epilogue"
+    if EpilogueStep.GELU in steps:
+        return "cuBLASLt's gelu is the approximation by tanh; the operation's is the exact one"
+    if EpilogueStep.RELU in steps[:-1]:
+        return "cuBLASLt applies relu last"
+    if EpilogueStep.RESIDUAL in steps and s.beta != 0:
+        return "cuBLASLt adds one matrix, either beta·C or the residual"
+    if EpilogueStep.BIAS in steps:
+        if s.result_layout is Layout.COLUMN:
+            return "cuBLASLt adds a bias along the contiguous axis of C, which is M here, not N"
+        if s.lhs.is_fp8 and s.result is F32:
+            return "cuBLASLt's bias for f32 results of fp8 products is bf16, not f32"
+    return None
+
+
+def capability(target: Target) -> int:
+    """The compute capability, 90 for ``sm_90``."""
+    digits = target.architecture.removeprefix("sm_").rstrip("af")
+    return int(digits) if digits.isdigit() else 0
+
 
 PROPOSALS = 8
 """Proposals of the heuristic that ``best`` times."""
@@ -76,7 +252,7 @@ class CublasLtProvider(BaseProvider):
     def targets(self) -> Sequence[Target]:
         if self._missing() is not None:
             return ()
-        from gemmetry.devices.torch import gpu_targets
+        from gemmetry.hardware.torch_device import gpu_targets
 
         return [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
 
@@ -111,7 +287,7 @@ class CublasLtProvider(BaseProvider):
     def build(self, dispatch: Dispatch, workspace: Workspace) -> CublasLtExecutable:
         if reason := self.supports(dispatch.operation, dispatch.target):
             raise UnsupportedError(f"{dispatch}: {reason}")
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.cublaslt_provider.choosing import load
 
         proposals = _proposals(dispatch.configuration.name) or 0
@@ -145,10 +321,10 @@ class CublasLtProvider(BaseProvider):
     ) -> Iterator[Configuration]:
         """At most so many that the library proposes or accepts on the device of `target`; none
         where it does not work."""
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.cublaslt_provider import selecting
+        from gemmetry.providers.cublaslt_provider.bindings import problem_of
         from gemmetry.providers.cublaslt_provider.choosing import described
-        from gemmetry.providers.cublaslt_provider.problem import problem_of
 
         if self._missing() is not None or self.supports(operation, target) is not None:
             return

@@ -9,8 +9,7 @@ from itertools import islice, product
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.cublaslt_provider.algorithms import Algorithm
-from gemmetry.providers.cublaslt_provider.bindings import Matmul, Result
-from gemmetry.providers.cublaslt_provider.problem import GemmProblem, Reduction
+from gemmetry.providers.cublaslt_provider.bindings import GemmProblem, Matmul, Reduction, Result
 
 MOST_PROPOSALS = 256
 """Of the heuristic, which has far fewer."""

@@ -6,6 +6,8 @@ Every module of this folder except ``provider`` holds the rows of one family of 
 here imports torch or the CUDA bindings until it is used.
 """
 
+from __future__ import annotations
+
 from gemmetry.domain.contracts import ProviderTraits
 
 TRAITS = ProviderTraits(support_targets=("cuda-sm_90",), colour=5)

@@ -1,5 +1,6 @@
 """Products of at most 16 rows, as in the decoding of a language model: their time is that of
-reading the weights once."""
+reading the weights once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-from gemmetry.devices.cuda_plans import (
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.operation import BF16, E4M3, F16, F32, DType, Layout, Operation, Scaling
+from gemmetry.hardware.cuda_plans import (
     ADDRESS_ALIGNMENT,
     Argument,
     Boxes,
@@ -21,12 +24,9 @@ from gemmetry.devices.cuda_plans import (
     Tiles,
     macros_of,
 )
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.dtypes import BF16, E4M3, F16, F32, DType
-from gemmetry.domain.operation import Layout, Operation, Scaling
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
-from gemmetry.providers.cuda_provider.launching.operands import (
+from gemmetry.providers.cuda_provider.launching.kernel import (
     SWIZZLE_BYTES,
+    CudaKernel,
     element_of,
     epilogue_digits,
 )

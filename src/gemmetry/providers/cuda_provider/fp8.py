@@ -1,11 +1,14 @@
 """Products of e4m3 numbers with a factor for each tensor, row or block, on Hopper's matrix
-instructions, with sums promoted to f32 every 128 products."""
+instructions, with sums promoted to f32 every 128 products.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gemmetry.devices.cuda_plans import (
+from gemmetry.domain.dispatch import Configuration
+from gemmetry.domain.operation import BF16, E4M3, F16, F32, BlockScaling, Layout, Operation, Scaling
+from gemmetry.hardware.cuda_plans import (
     Argument,
     Compilation,
     Grid,
@@ -14,16 +17,13 @@ from gemmetry.devices.cuda_plans import (
     Pointer,
     macros_of,
 )
-from gemmetry.domain.block_scaling import BlockScaling
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.dtypes import BF16, E4M3, F16, F32
-from gemmetry.domain.operation import Layout, Operation, Scaling
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
-from gemmetry.providers.cuda_provider.launching.operands import epilogue_digits, problem_of
-from gemmetry.providers.cuda_provider.launching.tiling import (
+from gemmetry.providers.cuda_provider.launching.kernel import (
     STEP_BYTES,
+    CudaKernel,
     Tiling,
+    epilogue_digits,
     parse_tiling,
+    problem_of,
     ranked,
     ring_bytes,
     staged_columns,

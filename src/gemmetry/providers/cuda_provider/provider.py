@@ -9,18 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gemmetry.devices.cuda_plans import KernelLaunch, LaunchPlan
 from gemmetry.domain.contracts import Compiled, Executable, Workspace
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+)
 from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.cuda_plans import KernelLaunch, LaunchPlan
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import TARGET_ARCHITECTURE, CudaKernel
 
 if TYPE_CHECKING:
-    from gemmetry.providers.cuda_provider.launching.compiling import CompiledPlan
+    from gemmetry.providers.cuda_provider.launching.executable import CompiledPlan
+
 
 _PROCESSORS = 132
 """Multiprocessors that plans are made for where no device is attached: an H100 SXM or H200 (NVIDIA
@@ -46,8 +52,8 @@ class CudaProvider(BaseProvider):
     def doctor_notes(self) -> Sequence[str]:
         if self.available() is not None:
             return ()
-        from gemmetry.devices.cuda_compiler import nvrtc_version
-        from gemmetry.devices.torch import gpu_targets
+        from gemmetry.hardware.cuda_compiler import nvrtc_version
+        from gemmetry.hardware.torch_device import gpu_targets
 
         notes = []
         try:
@@ -64,7 +70,7 @@ class CudaProvider(BaseProvider):
         cross = Target(TargetKind.CUDA, TARGET_ARCHITECTURE, None)
         if self.available() is not None:
             return [cross]
-        from gemmetry.devices.torch import gpu_targets
+        from gemmetry.hardware.torch_device import gpu_targets
 
         return [*filter(catalogue.is_hopper, gpu_targets()), cross]
 
@@ -87,8 +93,8 @@ class CudaProvider(BaseProvider):
 
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
         """Write the sources and headers of the dispatches."""
-        from gemmetry.providers.cuda_provider.launching.files import sources_of
-        from gemmetry.providers.files import output_folder, write_atomically
+        from gemmetry.providers.base import output_folder, write_atomically
+        from gemmetry.providers.cuda_provider.launching.kernel import sources_of
 
         written: dict[Path, bytes] = {}
         for dispatch in dispatches:
@@ -109,7 +115,7 @@ class CudaProvider(BaseProvider):
             return list(pool.map(one, dispatches))
 
     def prepare(self, target: Target) -> None:
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
 
         open_device(target)
 
@@ -120,7 +126,7 @@ class CudaProvider(BaseProvider):
             raise UnsupportedError(
                 f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
             )
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.cuda_provider.launching.executable import load
 
         device = open_device(dispatch.target)
@@ -140,7 +146,7 @@ class CudaProvider(BaseProvider):
             return {}
         from importlib.metadata import version
 
-        from gemmetry.devices.cuda_compiler import nvrtc_version
+        from gemmetry.hardware.cuda_compiler import nvrtc_version
 
         try:
             compiler = {"nvrtc": ".".join(map(str, nvrtc_version()))}
@@ -151,7 +157,7 @@ class CudaProvider(BaseProvider):
     def _compile(
         self, dispatch: Dispatch, workspace: Workspace, processors: int
     ) -> tuple[LaunchPlan, CompiledPlan]:
-        from gemmetry.providers.cuda_provider.launching.compiling import compile_plan
+        from gemmetry.providers.cuda_provider.launching.executable import compile_plan
 
         kernel, plan, chosen = _prepared(dispatch, processors)
         if self.options.get("bounded_waits", False):

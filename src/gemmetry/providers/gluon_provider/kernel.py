@@ -12,14 +12,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from gemmetry.devices.torch import TORCH_ERRORS, TorchDevice
 from gemmetry.domain.contracts import Buffer, Device
 from gemmetry.domain.dispatch import Dispatch
-from gemmetry.domain.dtypes import BF16, F16, F32, DType
 from gemmetry.domain.errors import LaunchError
-from gemmetry.domain.operation import Layout, Operation
-from gemmetry.kernels.triton_gluon import gluon_matmul_kernel
-from gemmetry.providers.triton_provider.architectures import TRITON_TYPES, Architecture
+from gemmetry.domain.operation import BF16, F16, F32, DType, Layout, Operation
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
+from gemmetry.providers.kernels.triton_gluon import gluon_matmul_kernel
+from gemmetry.providers.triton_provider.block_scaled import TRITON_TYPES, Architecture
 from gemmetry.providers.triton_provider.compiling import Built, as_compile_error, compile_source
 from gemmetry.providers.triton_provider.plan import ALIGNMENT
 from gemmetry.providers.triton_provider.tiles import TritonTile

@@ -4,6 +4,8 @@
 ``executable.py`` run.
 """
 
+from __future__ import annotations
+
 from gemmetry.domain.contracts import ProviderTraits, TunedFormat
 
 TRAITS = ProviderTraits(
@@ -13,6 +15,6 @@ TRAITS = ProviderTraits(
     support_targets=("cpu", "cuda-sm_80", "cuda-sm_89", "hip-gfx942"),
     colour=0,
     tuned_formats=(
-        TunedFormat(name="iree", suffixes=(".mlir",), module=f"{__name__}.tiling.tuning_spec"),
+        TunedFormat(name="iree", suffixes=(".mlir",), module=f"{__name__}.tuning_spec"),
     ),
 )

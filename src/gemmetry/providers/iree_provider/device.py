@@ -1,4 +1,7 @@
-"""Memory, timing and launches through ``iree.runtime``, in this process."""
+"""Memory, timing and launches through ``iree.runtime``, in this process.
+
+A compiled dispatch that runs on prepared buffers.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.devices.host import ALIGNMENT_BYTES, HostDevice
-from gemmetry.domain.contracts import HostArray
-from gemmetry.domain.errors import (
-    DeviceLostError,
-    GemmetryError,
-    LaunchError,
-    OutOfMemoryError,
-)
+from gemmetry.domain.contracts import Device, HostArray
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.errors import DeviceLostError, GemmetryError, LaunchError, OutOfMemoryError
 from gemmetry.domain.operation import TensorSpec
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host import usable_cores
+from gemmetry.hardware.host_device import ALIGNMENT_BYTES, HostDevice
 from gemmetry.numerics.storage import numpy_dtype, same_bytes
-from gemmetry.providers.iree_provider.targets import cuda_free_bytes, cuda_l2_bytes, device_uri
+from gemmetry.providers.iree_provider.support import cuda_free_bytes, cuda_l2_bytes, device_uri
 
 FALLBACK_L2_BYTES = 256 << 20
 """Cache size assumed where the driver does not report it: the largest last-level cache of current
@@ -377,3 +376,63 @@ def translate(error: BaseException, what: str) -> GemmetryError:
             hint="`gemmetry doctor` shows which devices work.",
         )
     return LaunchError(f"IREE's runtime rejected {what}: {first_line(error)}")
+
+
+class IreeExecutable:
+    """One function of a loaded module; it writes into the output buffer passed to it.
+
+    Args:
+        device: the device on which the module is loaded.
+        module: kept alive by this executable.
+        function_name: the dispatch's name.
+        facts: facts from compiling.
+    """
+
+    writes_output = True
+
+    def __init__(
+        self, device: IreeDevice, module: LoadedModule, function_name: str, facts: BuildFacts
+    ) -> None:
+        import iree.runtime
+
+        self.device: Device = device
+        self._iree_device = device
+        self.facts = facts
+        self._list: Any = iree.runtime.VmVariantList
+        self._function_name = function_name
+        self._module: LoadedModule | None = module
+        self._function = module.function(function_name)
+        reflection = self._function.reflection
+        self._is_async = reflection.get("iree.abi.model") == "coarse-fences"
+
+    def run(self, inputs: Sequence[IreeBuffer], output: IreeBuffer) -> IreeBuffer:
+        """Submit one launch; on the CPU it is complete when this returns.
+
+        Raises:
+            LaunchError: the runtime rejected it, or the executable is closed.
+            OutOfMemoryError: not enough memory for the function's own allocations.
+        """
+        module = self._module
+        if module is None:
+            raise LaunchError(f"{self._function_name} is closed")
+        arguments = self._list(len(inputs) + 3)
+        for buffer in inputs:
+            arguments.push_ref(buffer.view)
+        arguments.push_ref(output.view)
+        if self._is_async:
+            wait, signal = self._iree_device.next_fences()
+            arguments.push_ref(wait)
+            arguments.push_ref(signal)
+        try:
+            module.context.invoke(self._function, arguments, self._list(1))
+        except (RuntimeError, ValueError) as error:
+            if self._is_async:
+                self._iree_device.abandon_launch()
+            raise translate(error, f"launching {self._function_name}") from error
+        return output
+
+    def close(self) -> None:
+        """Release the module, which is unloaded with its last executable."""
+        self.device.synchronize()
+        self._module = None
+        self._function = None

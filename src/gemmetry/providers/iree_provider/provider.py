@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 from gemmetry.domain.contracts import Compiled, Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.iree_provider import targets
-from gemmetry.providers.iree_provider.compiling import batches, sources
-from gemmetry.providers.iree_provider.compiling.compiler import IreeCompiler, find_program
+from gemmetry.providers.iree_provider import batches, tiles
+from gemmetry.providers.iree_provider import batches as sources
+from gemmetry.providers.iree_provider import support as targets
+from gemmetry.providers.iree_provider import tiles as vectors
+from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.support import unsupported_reason
-from gemmetry.providers.iree_provider.tiling import tiles, vectors
-from gemmetry.providers.iree_provider.tiling.configurations import (
-    parse_tile,
-    search_tiles,
-    tiles_for,
-)
-from gemmetry.providers.iree_provider.tiling.tuning_spec import write_tuning_specs
+from gemmetry.providers.iree_provider.tiling import parse_tile, search_tiles, tiles_for
+from gemmetry.providers.iree_provider.tuning_spec import write_tuning_specs
 
 if TYPE_CHECKING:
     from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule
+
 
 _PACKAGES = {"iree.compiler": "iree-base-compiler", "iree.runtime": "iree-base-runtime"}
 
@@ -121,8 +118,7 @@ class IreeProvider(BaseProvider):
             yield from self._batches().compile(good, workspace)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        from gemmetry.providers.iree_provider.device import LoadedModule
-        from gemmetry.providers.iree_provider.executable import IreeExecutable
+        from gemmetry.providers.iree_provider.device import IreeExecutable, LoadedModule
 
         if dispatch.target.index is None:
             raise UnsupportedError(

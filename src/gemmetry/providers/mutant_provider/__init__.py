@@ -6,6 +6,8 @@ files of ``host/`` changes one part of it, and its decorator adds it to the cata
 classes of ``unseen/``, whose author had not seen the checks.
 """
 
+from __future__ import annotations
+
 from gemmetry.domain.contracts import ProviderTraits
 
 TRAITS = ProviderTraits(is_default=False, is_listed=False, colour=6)

@@ -8,13 +8,11 @@ from functools import cache
 from importlib.util import find_spec
 from typing import ClassVar
 
-from gemmetry.devices.blas_threads import set_blas_threads
 from gemmetry.domain.contracts import Executable, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import UnknownNameError, UnsupportedError
-from gemmetry.domain.names import operation_name
-from gemmetry.domain.operation import Operation, Signature
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.domain.operation import Operation, Signature, operation_name
+from gemmetry.hardware.host_device import set_blas_threads
 from gemmetry.providers.base import BaseProvider
 from gemmetry.providers.mutant_provider.catalogue import (
     all_mutants,
@@ -76,7 +74,7 @@ class MutantProvider(BaseProvider):
     def targets(self) -> Sequence[Target]:
         targets = [Target(TargetKind.CPU)]
         if _is_installed("torch"):
-            from gemmetry.devices.torch import gpu_targets
+            from gemmetry.hardware.torch_device import gpu_targets
 
             targets += [target for target in gpu_targets() if target.kind is TargetKind.CUDA]
         return targets
@@ -147,7 +145,7 @@ def _without_factors(signature: Signature) -> Signature:
 def _build(item: Mutant, dispatch: Dispatch) -> Executable:
     match item.carrier:
         case Carrier.HOST:
-            from gemmetry.providers.mutant_provider.host import kernels as host_kernels
+            from gemmetry.providers.mutant_provider.host import emulator as host_kernels
 
             return host_kernels.build(item, dispatch)
         case Carrier.TRITON:

@@ -1,5 +1,6 @@
 """Mutants whose bug is in how a kernel is launched through torch: what is kept between launches, on
-which stream they run, and whose memory holds the results. CUDA and Triton share them."""
+which stream they run, and whose memory holds the results. CUDA and Triton share them.
+"""
 
 from __future__ import annotations
 

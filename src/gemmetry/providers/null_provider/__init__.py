@@ -1,5 +1,8 @@
 """The provider ``null``:
-a simulated device for testing everything around a provider. Start at ``provider.py``."""
+a simulated device for testing everything around a provider. Start at ``provider.py``.
+"""
+
+from __future__ import annotations
 
 from gemmetry.domain.contracts import ProviderTraits
 

@@ -1,5 +1,8 @@
 """The provider ``numpy``:
-numpy on the host, with the BLAS that it was built with. Start at ``provider.py``."""
+numpy on the host, with the BLAS that it was built with. Start at ``provider.py``.
+"""
+
+from __future__ import annotations
 
 from gemmetry.domain.contracts import ProviderTraits
 

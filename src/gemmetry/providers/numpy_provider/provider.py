@@ -7,19 +7,28 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmetry.devices.blas_threads import blas_name, blas_threads, set_blas_threads
-from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Device, Executable, Workspace
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
-from gemmetry.domain.dtypes import F32, F64, S8, TF32
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+)
 from gemmetry.domain.errors import OutOfMemoryError, RequestError, UnsupportedError
-from gemmetry.domain.operation import EpilogueStep, Operation, OperationKind
+from gemmetry.domain.operation import F32, F64, S8, TF32, EpilogueStep, Operation, OperationKind
 from gemmetry.domain.record import BuildFacts
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.numerics.host_products import compute_dtype_of_accumulator, evaluate, plain_product
+from gemmetry.hardware.host_device import (
+    HostBuffer,
+    HostDevice,
+    blas_name,
+    blas_threads,
+    set_blas_threads,
+)
+from gemmetry.numerics.references import compute_dtype_of_accumulator, evaluate, plain_product
 from gemmetry.numerics.storage import numpy_dtype
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.cost_probe import CostProbe
+from gemmetry.providers.launch_model import CostProbe
 
 
 class NumpyExecutable:
@@ -102,7 +111,7 @@ class NumpyProvider(BaseProvider):
         return NumpyExecutable(dispatch.operation, facts)
 
     def seconds_per_launch(self, dispatch: Dispatch) -> float | None:
-        """Prediction from smaller products (:mod:`gemmetry.providers.cost_probe`)."""
+        """Prediction from smaller products (:mod:`gemmetry.providers.launch_model`)."""
         if self.supports(dispatch.operation, dispatch.target) is not None:
             return None
         self._apply_threads()

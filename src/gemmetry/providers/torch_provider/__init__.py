@@ -1,5 +1,8 @@
 """The provider ``torch``:
-torch, the baseline of most comparisons. Start at ``provider.py``."""
+torch, the baseline of most comparisons. Start at ``provider.py``.
+"""
+
+from __future__ import annotations
 
 from gemmetry.domain.contracts import ProviderTraits, TunedFormat
 

@@ -2,6 +2,8 @@
 
 A product is a function of the input tensors (in the order of ``operation.inputs``) and the output
 tensor; it returns the tensor that holds the result as it is stored.
+
+A torch product that runs on prepared buffers.
 """
 
 from __future__ import annotations
@@ -12,17 +14,22 @@ from typing import Any, ClassVar
 
 import torch
 
-from gemmetry.devices.torch_parts.storage import torch_dtype
-from gemmetry.domain.dtypes import BF16, F16, TF32, DType
+from gemmetry.domain.contracts import Buffer, Device
+from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import (
+    BF16,
+    F16,
+    TF32,
     Conv2dShape,
+    DType,
     EpilogueStep,
     Layout,
     Operation,
     OperationKind,
     Scaling,
 )
-from gemmetry.domain.record import Trait
+from gemmetry.domain.record import BuildFacts, Trait
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, torch_dtype
 
 Product = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
 _Step = Callable[[torch.Tensor, Sequence[torch.Tensor]], object]
@@ -271,3 +278,41 @@ def _conv2d(operation: Operation) -> Product:
         return value.contiguous()
 
     return run
+
+
+class TorchExecutable:
+    """One operation, prepared for one device."""
+
+    def __init__(
+        self,
+        name: str,
+        device: TorchDevice,
+        product: Product,
+        mode: MathMode | None,
+        writes: bool,
+        declared: tuple[Trait, ...] = (),
+    ) -> None:
+        self.name = name
+        self.device: Device = device
+        self.facts = BuildFacts(declared=declared)
+        self.writes_output = writes
+        self._torch_device = device
+        self._product = product
+        self._mode = mode
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        if self._mode is not None:
+            self._mode.apply()
+        try:
+            return self._product(inputs, output)
+        except TORCH_ERRORS as error:
+            if "CUBLAS_STATUS_NOT_SUPPORTED" in str(error):
+                raise UnsupportedError(
+                    f"cuBLAS has no kernel for {self.name}: {str(error).splitlines()[0]}",
+                    hint="Try another layout, or sizes that are multiples of 16.",
+                ) from error
+            raise self._torch_device.translate(error, f"running {self.name}") from error
+
+    def close(self) -> None:
+        del self._product
+        self.device.release()

@@ -7,9 +7,8 @@ from contextlib import suppress
 
 from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION
-from gemmetry.domain.dtypes import BF16, F16, F32, F64, TF32
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.operation import Layout, Operation, OperationKind
+from gemmetry.domain.operation import BF16, F16, F32, F64, TF32, Layout, Operation, OperationKind
 
 _NAMES = {F32: "float", TF32: "tf32", F64: "double", F16: "Half", BF16: "BFloat16"}
 """PyTorch's names of formats (``BLASTypeName`` and ``TypeName`` in ATen/cuda/tunable)."""

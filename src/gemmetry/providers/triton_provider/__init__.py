@@ -5,6 +5,8 @@
 ``provider`` combines them. Nothing here imports triton or torch until it is used.
 """
 
+from __future__ import annotations
+
 from gemmetry.domain.contracts import ProviderTraits, TunedFormat
 
 TRAITS = ProviderTraits(

@@ -1,5 +1,6 @@
 """Compiles the kernel for an architecture, stores the compiler's output, and reads the machine
-code."""
+code.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from triton.compiler import ASTSource
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.files import output_folder, write_atomically
-from gemmetry.providers.triton_provider.architectures import Architecture
-from gemmetry.providers.triton_provider.kernels import KERNELS
+from gemmetry.providers.base import output_folder, write_atomically
+from gemmetry.providers.triton_provider.block_scaled import Architecture
 from gemmetry.providers.triton_provider.plan import KernelPlan
+from gemmetry.providers.triton_provider.triton_kernels import KERNELS
 
 _INSTRUCTIONS = (
     ("tcgen05", "tcgen05.mma"),

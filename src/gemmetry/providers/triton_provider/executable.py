@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmetry.devices.torch import TORCH_ERRORS, TorchDevice
 from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts
+from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
 from gemmetry.providers.triton_provider.compiling import Built, as_compile_error
-from gemmetry.providers.triton_provider.kernels import KERNELS
 from gemmetry.providers.triton_provider.plan import ALIGNMENT, KernelPlan
+from gemmetry.providers.triton_provider.triton_kernels import KERNELS
 
 _RESERVED_SHARED_BYTES = 1024
 """Shared memory of each block for the system (CUDA C++ Programming Guide, compute capability 8.x

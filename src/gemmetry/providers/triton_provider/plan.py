@@ -1,15 +1,19 @@
-"""From an operation and a tile to the kernel's signature, constants and arguments."""
+"""From an operation and a tile to the kernel's signature, constants and arguments.
+
+The sources of the kernels as files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
-from gemmetry.domain.dtypes import F16, F32, TF32
-from gemmetry.domain.operation import Layout, Operation, Scaling
-from gemmetry.providers.triton_provider import block_scaled, descriptors
-from gemmetry.providers.triton_provider.architectures import TRITON_TYPES
+from gemmetry.domain.operation import F16, F32, TF32, Layout, Operation, Scaling
+from gemmetry.providers.triton_provider import block_scaled
+from gemmetry.providers.triton_provider import tiles as descriptors
+from gemmetry.providers.triton_provider.block_scaled import TRITON_TYPES
 from gemmetry.providers.triton_provider.tiles import TritonTile
 
 ALIGNMENT = 16
@@ -49,7 +53,7 @@ class KernelPlan:
     persistent: bool = False
     """Whether `programs` is the most that are useful: as many as the GPU runs at once do all."""
     kernel: str = "matmul_kernel"
-    """Name of the function; :mod:`~gemmetry.providers.triton_provider.kernels` has them."""
+    """Name of the function; :mod:`~gemmetry.providers.triton_provider.triton_kernels` has them."""
 
     def signature(self, names: Sequence[str]) -> dict[str, str]:
         """Argument -> type for all `names` of the kernel, as ``ASTSource`` requires."""
@@ -174,3 +178,8 @@ def make_plan(operation: Operation, tile: TritonTile, *, interprets: bool = Fals
         if s.blocks is None
         else "matmul_kernel_block_scaled",
     )
+
+
+def kernel_source(module: str = "triton_matmul") -> bytes:
+    """The source of one of gemmetry's kernels, read as a file: importing it would import triton."""
+    return files("gemmetry.providers.kernels").joinpath(f"{module}.py").read_bytes()

@@ -1,32 +1,206 @@
-"""The provider: supported operations, configurations, compiling ahead and building."""
+"""What gemmetry's Triton kernel can compute, decided from the operation and the target alone.
+
+All tiles of the Triton kernel that a search may try: many more than :mod:`.tiles` lists.
+
+The provider: supported operations, configurations, compiling ahead and building.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmetry.domain.contracts import Compiled, Executable, Workspace
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Dispatch
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    Dispatch,
+    Target,
+    TargetKind,
+)
 from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
-from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.files import output_folder, write_atomically
+from gemmetry.domain.operation import (
+    BF16,
+    F16,
+    F32,
+    S8,
+    S32,
+    TF32,
+    Operation,
+    OperationKind,
+    Signature,
+    default_accumulator,
+)
+from gemmetry.providers.base import BaseProvider, output_folder, write_atomically
 from gemmetry.providers.triton_provider import block_scaled, tiles
-from gemmetry.providers.triton_provider.architectures import architecture_of, cross_targets
-from gemmetry.providers.triton_provider.files import kernel_source
-from gemmetry.providers.triton_provider.plan import make_plan
-from gemmetry.providers.triton_provider.search_space import search_space
-from gemmetry.providers.triton_provider.support import reason_against, require_interpreter
+from gemmetry.providers.triton_provider import tiles as descriptors
+from gemmetry.providers.triton_provider.block_scaled import (
+    Architecture,
+    architecture_of,
+    cross_targets,
+)
+from gemmetry.providers.triton_provider.plan import kernel_source, make_plan
+from gemmetry.providers.triton_provider.tiles import TritonTile
 
 if TYPE_CHECKING:
     from gemmetry.providers.triton_provider.compiling import Built
+
+
+_RESULTS = (F32, F16, BF16)
+_INTERPRETED = {F32, F16, S8, S32}
+"""Triton 3.9's interpreter multiplies the bits of bf16 as integers and rejects fp8."""
+_LARGEST_STRIDE = 2**22
+"""Elements between two rows or columns: offsets within a tile (up to 256 of them) are 32-bit."""
+_LARGEST_GRID = 2**31 - 1
+"""Blocks along x: CUDA C++ Programming Guide, technical specifications."""
+_SMALLEST_TILE = 16
+
+
+def reason_against(operation: Operation, target: Target, *, interprets: bool) -> str | None:
+    """None if the kernel computes `operation` on `target`, else the reason."""
+    s = operation.signature
+    architecture = architecture_of(target)
+    if interprets:
+        if target.kind is not TargetKind.CPU:
+            return "the interpreter runs on the CPU only"
+    elif architecture is None:
+        return f"the Triton kernel runs on NVIDIA from sm_80 and AMD CDNA 2 to 4, not on {target}"
+    if s.kind not in (OperationKind.MATMUL, OperationKind.BATCH_MATMUL):
+        return f"the Triton kernel does matmul and batch_matmul, not {s.kind}"
+    if s.blocks is not None:
+        if interprets and s.result not in _INTERPRETED:
+            return f"Triton's interpreter stores f32 and f16 correctly, not {s.result}"
+        return block_scaled.reason_against(operation, architecture) or _size_reason(operation)
+    if interprets and not {s.lhs, s.result} <= _INTERPRETED:
+        return f"Triton's interpreter multiplies f32, f16, s8 correctly, not {s.lhs} to {s.result}"
+    return (
+        _type_reason(s, architecture)
+        or _accumulator_reason(s, architecture)
+        or _size_reason(operation)
+    )
+
+
+def _type_reason(s: Signature, architecture: Architecture | None) -> str | None:
+    if s.lhs.is_fp8 and s.rhs.is_fp8:
+        formats = architecture.fp8 if architecture else (s.lhs, s.rhs)
+        if s.lhs not in formats or s.rhs not in formats:
+            own = " and ".join(str(dtype) for dtype in formats) or "no fp8"
+            name = architecture.name if architecture else "cpu"
+            return f"{name} multiplies {own}, not {s.lhs} with {s.rhs}"
+    elif s.lhs is not s.rhs or s.lhs not in (F32, TF32, F16, BF16, S8):
+        return f"the Triton kernel has no product of {s.lhs} and {s.rhs}"
+    if s.lhs is TF32 and not (architecture and architecture.tf32):
+        return "tf32 needs NVIDIA tensor cores"
+    results = (S32,) if s.lhs is S8 else (F32,) if s.lhs in (F32, TF32) else _RESULTS
+    if s.result not in results:
+        return f"the Triton kernel stores {', '.join(map(str, results))}, not {s.result}"
+    return None
+
+
+def _accumulator_reason(s: Signature, architecture: Architecture | None) -> str | None:
+    if s.accumulator is default_accumulator(s.lhs, s.rhs, s.result):
+        return None
+    if s.accumulator is F16 and s.lhs is F16:
+        if architecture is None or architecture.is_amd:
+            return "f16 accumulators need NVIDIA tensor cores (AMD's mfma accumulates in f32)"
+        return None
+    return f"no matrix instruction accumulates {s.lhs} in {s.accumulator}"
+
+
+def _size_reason(operation: Operation) -> str | None:
+    m, n, k, batch = operation.matmul_shape
+    if max(m, n, k) > _LARGEST_STRIDE:
+        return f"sizes above {_LARGEST_STRIDE} overflow the kernel's 32-bit offsets"
+    if -(-m // _SMALLEST_TILE) * -(-n // _SMALLEST_TILE) * batch > _LARGEST_GRID:
+        return f"more than {_LARGEST_GRID} tiles do not fit one launch"
+    return None
+
+
+def require_interpreter() -> None:
+    """Have Triton interpret its functions, which it determines when it is imported.
+
+    Raises:
+        UnsupportedError: it is already imported as a compiler.
+    """
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UnsupportedError(
+            "triton is already imported as a compiler in this process",
+            hint="Set TRITON_INTERPRET=1 before starting.",
+        )
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+_ROWS = (16, 32, 64, 128, 256)
+_COLUMNS = (32, 64, 128, 256)
+_STEPS_BYTES = (64, 128, 256)
+"""Bytes along K of one step of a row of A: in bf16 32 to 128 elements."""
+_WARPS = (4, 8)
+_STAGES = (3, 4)
+_WHOLE = 128
+"""Columns up to which persistent programs store a tile in one part; a wider one takes too much
+shared memory from the ring."""
+_MOST_ACCUMULATORS = 128
+_FEWEST_ACCUMULATORS = 8
+"""Sums in f32 that a thread keeps: more spill (:mod:`.tiles`), fewer leave warps without work."""
+_LARGEST_SLIVER = 8
+"""Tiles whose sides differ by more than this factor read more than they multiply."""
+
+
+def search_space(
+    operation: Operation, architecture: Architecture | None
+) -> Iterator[Configuration]:
+    """The listed tiles first, then every other tile that is valid for `operation`, fits its size
+    and keeps its warps busy. For Triton's interpreter (architecture None) and AMD's GPUs the listed
+    ones are all there are."""
+    listed = tiles.valid_tiles(operation, architecture)
+    found = dict.fromkeys(listed)
+    if architecture is not None and not architecture.is_amd:
+        m, n, _, _ = operation.matmul_shape
+        found |= dict.fromkeys(
+            tile
+            for tile in _all(operation, architecture)
+            if _suits(tile, m, n, architecture)
+            and tiles.why_invalid(tile, operation, architecture) is None
+        )
+    return (tile.configuration for tile in found)
+
+
+def _all(operation: Operation, architecture: Architecture) -> Iterator[TritonTile]:
+    s = operation.signature
+    steps = [size * 8 // s.lhs.storage_bits for size in _STEPS_BYTES]
+    sizes = product(_ROWS, _COLUMNS, steps, _WARPS, _STAGES)
+    if s.blocks is not None:
+        methods = block_scaled.methods(s, architecture)
+        for m, n, k, warps, stages in sizes:
+            for name in methods:
+                depth = block_scaled.step(s.blocks, name, k)
+                yield TritonTile(m, n, depth, warps, stages, method=name)
+        return
+    for row in sizes:
+        tile = TritonTile(*row)
+        yield tile
+        parts = 1 if tile.block_n <= _WHOLE else 2
+        yield replace(tile, method=descriptors.PERSISTENT, parts=parts)
+
+
+def _suits(tile: TritonTile, m: int, n: int, architecture: Architecture) -> bool:
+    smaller, larger = sorted((tile.block_m, tile.block_n))
+    sums = tile.block_m * tile.block_n / (tile.warps * architecture.warp_size)
+    return (
+        larger <= _LARGEST_SLIVER * smaller
+        and _FEWEST_ACCUMULATORS <= sums <= _MOST_ACCUMULATORS
+        and all(block < 2 * max(size, 16) for block, size in ((tile.block_m, m), (tile.block_n, n)))
+    )
+
 
 _INTERPRETED_STEP_S = 1e-3
 """Approximate time of one tile step in Triton's interpreter, which is numpy with overhead."""
@@ -54,7 +228,7 @@ class TritonProvider(BaseProvider):
             return [Target(TargetKind.CPU)]
         if self.available() is not None:
             return cross_targets()
-        from gemmetry.devices.torch import gpu_targets
+        from gemmetry.hardware.torch_device import gpu_targets
 
         return [*gpu_targets(), *cross_targets()]
 
@@ -117,7 +291,7 @@ class TritonProvider(BaseProvider):
             return list(pool.map(one, dispatches))
 
     def prepare(self, target: Target) -> None:
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
 
         import_module("gemmetry.providers.triton_provider.executable")
         import_module("gemmetry.providers.triton_provider.compiling")
@@ -132,7 +306,7 @@ class TritonProvider(BaseProvider):
             raise UnsupportedError(
                 f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
             )
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.triton_provider.executable import load
 
         device = open_device(dispatch.target)
@@ -186,7 +360,7 @@ class TritonProvider(BaseProvider):
 
     def _build_interpreted(self, dispatch: Dispatch) -> Executable:
         require_interpreter()
-        from gemmetry.devices.torch import open_device
+        from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.triton_provider.executable import interpreted
 
         tile = self._tile(dispatch)

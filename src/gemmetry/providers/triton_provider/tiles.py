@@ -1,9 +1,16 @@
-"""Tuning configurations of the Triton kernel: names, candidates and validity.
+"""Tiles moved by tensor descriptors: where the hardware has them, and in which pieces.
+
+The kernel is that of :mod:`gemmetry.providers.kernels.triton_descriptors`. The names of its
+configurations begin with the method: ``descriptors_tile_…`` starts one program a tile,
+``persistent_tile_…`` as many as the GPU runs at once. ``_parts2`` at the end stores a tile in two
+parts.
+
+Tuning configurations of the Triton kernel: names, candidates and validity.
 
 A configuration is called ``tile_<BLOCK_M>x<BLOCK_N>x<BLOCK_K>_warps<W>_stages<S>_group<G>``, after
 the method and ``_`` where blocks have scale factors
 (:mod:`gemmetry.providers.triton_provider.block_scaled`) or tiles are moved by tensor descriptors
-(:mod:`gemmetry.providers.triton_provider.descriptors`, which may end in ``_parts2``); ``default``
+(:mod:`gemmetry.providers.triton_provider.tiles`, which may end in ``_parts2``); ``default``
 leaves the choice to :func:`choose`.
 """
 
@@ -14,13 +21,76 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Parameter
-from gemmetry.domain.dtypes import F32, TF32
-from gemmetry.domain.operation import Layout, Operation
-from gemmetry.providers.triton_provider import block_scaled, descriptors
-from gemmetry.providers.triton_provider.architectures import Architecture
+from gemmetry.domain.operation import BF16, F16, F32, TF32, Layout, Operation, OperationKind
+from gemmetry.providers.triton_provider import block_scaled
+from gemmetry.providers.triton_provider.block_scaled import Architecture
+
+DESCRIPTORS, PERSISTENT = METHODS = ("descriptors", "persistent")
+
+_FIRST = 90
+"""The first architecture with bulk copies of tensors (PTX ISA, cp.async.bulk.tensor: sm_90)."""
+_ROW_BYTES = 16
+"""Rows must be multiples of it (cuTensorMapEncodeTiled, globalStrides)."""
+_LARGEST_BOX = 256
+"""Elements of a tile that is copied, along each axis (cuTensorMapEncodeTiled, boxDim)."""
+_DEEPEST_STEP = 128
+"""fp8 products that are summed before the sum is promoted: the interval that the error bounds
+assume."""
+_FEWEST_ROWS = 64
+"""Rows of the matrix instruction of four warps (PTX ISA, wgmma)."""
+
+
+def reason_against(
+    operation: Operation, tile: TritonTile, architecture: Architecture | None
+) -> str | None:
+    """Why `tile` does not compute `operation` through descriptors, or None; architecture None: the
+    interpreter."""
+    s = operation.signature
+    if architecture is not None and (architecture.is_amd or architecture.number < _FIRST):
+        return f"tensor descriptors need sm_{_FIRST} or newer, not {architecture.name}"
+    if s.kind is not OperationKind.MATMUL:
+        return f"the kernel with tensor descriptors does matmul, not {s.kind}"
+    if s.lhs not in (BF16, F16) and not s.lhs.is_fp8:
+        return f"the kernel with tensor descriptors multiplies bf16, f16 and fp8, not {s.lhs}"
+    if s.accumulator is not F32:
+        return f"the kernel with tensor descriptors accumulates in f32, not {s.accumulator}"
+    if s.lhs.is_fp8 and (s.lhs_layout is not Layout.ROW or s.rhs_layout is not Layout.COLUMN):
+        return "fp8 tiles are copied along K: A row-major and B column-major (layouts t, n)"
+    for spec in (*operation.inputs[:2], operation.output):
+        size = spec.storage_shape[-1] * spec.dtype.itemsize
+        if size % _ROW_BYTES:
+            return (
+                f"tensor descriptors need rows of a multiple of {_ROW_BYTES} bytes; "
+                f"{spec.role}: {size}"
+            )
+    if max(tile.block_m, tile.block_n, tile.block_k) > _LARGEST_BOX:
+        return f"{tile.name}: tensor descriptors have at most {_LARGEST_BOX} elements along an axis"
+    if s.lhs.is_fp8 and tile.block_k > _DEEPEST_STEP:
+        return f"{tile.name}: fp8 products are summed in steps of at most {_DEEPEST_STEP}"
+    if s.lhs.is_fp8 and tile.block_m // tile.parts < _FEWEST_ROWS:
+        return f"{tile.name}: the parts of an fp8 tile have at least {_FEWEST_ROWS} rows"
+    return None
+
+
+def boxes(operation: Operation, tile: TritonTile) -> dict[str, tuple[int, int]]:
+    """Rows and columns, as they are stored, of what one copy of A, B and C moves."""
+    s = operation.signature
+    # fp8 tiles have two halves with sums of their own; the others are divided when stored.
+    rows = tile.block_m // tile.parts if s.lhs.is_fp8 else tile.block_m
+    columns = tile.block_n if s.lhs.is_fp8 else tile.block_n // tile.parts
+    return {
+        "a": _stored(rows, tile.block_k, s.lhs_layout),
+        "b": _stored(tile.block_k, tile.block_n, s.rhs_layout),
+        "c": _stored(rows, columns, s.result_layout),
+    }
+
+
+def _stored(rows: int, columns: int, layout: Layout) -> tuple[int, int]:
+    return (rows, columns) if layout is Layout.ROW else (columns, rows)
+
 
 _NAME = re.compile(
-    rf"(?:({'|'.join((*block_scaled.METHODS, *descriptors.METHODS))})_)?"
+    rf"(?:({'|'.join((*block_scaled.METHODS, *METHODS))})_)?"
     r"tile_([1-9]\d*)x([1-9]\d*)x([1-9]\d*)_warps([1-9]\d*)_stages([1-9]\d*)_group([1-9]\d*)"
     r"(_parts2)?"
 )
@@ -67,7 +137,7 @@ class TritonTile:
     @property
     def describes(self) -> bool:
         """Whether its tiles are moved by tensor descriptors."""
-        return self.method in descriptors.METHODS
+        return self.method in METHODS
 
     @property
     def configuration(self) -> Configuration:
@@ -126,7 +196,7 @@ def shared_memory_bytes(tile: TritonTile, operation: Operation, architecture: Ar
         ring = tile.stages * (a_tile + b_tile)
         elements = tile.block_m * tile.block_n
         stored = elements * s.result.itemsize // tile.parts
-        if tile.method != descriptors.PERSISTENT:
+        if tile.method != PERSISTENT:
             return max(ring, stored)
         roles = {spec.role for spec in operation.inputs}
         if "bias" in roles:
@@ -177,7 +247,7 @@ def wrong_method(
     blocks = operation.signature.blocks
     if blocks is None:
         if tile.describes:
-            return descriptors.reason_against(operation, tile, architecture)
+            return reason_against(operation, tile, architecture)
         return f"{tile.method} is for blocks with scale factors" if tile.method else None
     known = block_scaled.methods(operation.signature, architecture)
     if tile.method not in known:
@@ -241,7 +311,7 @@ _BLOCKS = _make(
 )  # fmt: skip
 _DESCRIBED_SIXTEEN_BIT = tuple(
     replace(tile, method=method, parts=parts)
-    for method in descriptors.METHODS
+    for method in METHODS
     for tile, parts in (
         (TritonTile(128, 256, 64, 8, 3), 1), (TritonTile(128, 256, 64, 8, 4), 2),
         (TritonTile(256, 128, 64, 8, 4), 2), (TritonTile(128, 128, 64, 4, 3), 2),
@@ -249,15 +319,15 @@ _DESCRIBED_SIXTEEN_BIT = tuple(
 )  # fmt: skip
 # One program a tile with halves of 128x128 spills: 255 registers (Triton 3.9, sm_90).
 _DESCRIBED_FP8 = (
-    TritonTile(256, 128, 128, 8, 3, method=descriptors.PERSISTENT, parts=2),
-    TritonTile(256, 128, 128, 8, 4, method=descriptors.PERSISTENT, parts=2),
-    TritonTile(128, 128, 128, 4, 3, method=descriptors.PERSISTENT, parts=2),
-    TritonTile(128, 128, 128, 8, 4, method=descriptors.PERSISTENT),
-    TritonTile(128, 128, 128, 8, 4, method=descriptors.DESCRIPTORS),
+    TritonTile(256, 128, 128, 8, 3, method=PERSISTENT, parts=2),
+    TritonTile(256, 128, 128, 8, 4, method=PERSISTENT, parts=2),
+    TritonTile(128, 128, 128, 4, 3, method=PERSISTENT, parts=2),
+    TritonTile(128, 128, 128, 8, 4, method=PERSISTENT),
+    TritonTile(128, 128, 128, 8, 4, method=DESCRIPTORS),
 )
 _PERSISTENT = {
-    2: TritonTile(128, 256, 64, 8, 4, method=descriptors.PERSISTENT, parts=2),
-    1: TritonTile(128, 128, 128, 4, 3, method=descriptors.PERSISTENT, parts=2),
+    2: TritonTile(128, 256, 64, 8, 4, method=PERSISTENT, parts=2),
+    1: TritonTile(128, 128, 128, 4, 3, method=PERSISTENT, parts=2),
 }
 """Bytes of an element -> the fastest persistent tile of bf16 and f16, and of fp8, where both
 operands are contiguous along K, on an H200 (docs/benchmarks.md): 1.05 to 1.14 times as fast as the
@@ -267,7 +337,7 @@ _PERSISTENT_FROM = 2048
 _INTERPRETED_BLOCKS = _make((32, 32, 128, 4, 1), (16, 32, 64, 4, 1))
 _INTERPRETED = (
     *_make((32, 32, 32, 4, 1), (16, 32, 64, 4, 1)),
-    TritonTile(32, 32, 32, 4, 1, method=descriptors.PERSISTENT, parts=2),
+    TritonTile(32, 32, 32, 4, 1, method=PERSISTENT, parts=2),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.errors import RequestError
-from gemmetry.providers.triton_provider.architectures import architecture_of
+from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.plan import make_plan
 from gemmetry.providers.triton_provider.tiles import tile_of
 

@@ -1,5 +1,8 @@
 """The provider ``user``:
-a user's own kernel, straight from a file. Start at ``provider.py``."""
+a user's own kernel, straight from a file. Start at ``provider.py``.
+"""
+
+from __future__ import annotations
 
 from gemmetry.domain.contracts import ProviderTraits
 

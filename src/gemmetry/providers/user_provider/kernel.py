@@ -19,9 +19,10 @@ from typing import Any
 
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Parameter
 from gemmetry.domain.errors import GemmetryError, NameSyntaxError, RequestError, UnknownNameError
-from gemmetry.domain.names import print_number, split_dispatch_name
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.opening import MOST_TEXT_BYTES, read_whole
+from gemmetry.domain.operation import print_number
 from gemmetry.domain.record import Trait
-from gemmetry.formats.opening import MOST_TEXT_BYTES, read_whole
 
 CONFIGURATIONS_ATTRIBUTE = "CONFIGURATIONS"
 """Module-level list of mappings, keyword -> value, used where the request specifies none."""

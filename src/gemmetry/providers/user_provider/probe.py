@@ -20,11 +20,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from gemmetry.domain.errors import GemmetryError, RequestError
-from gemmetry.providers.user_provider.kernel import (
-    KernelFacts,
-    load_kernel,
-    name_configurations,
-)
+from gemmetry.providers.user_provider.kernel import KernelFacts, load_kernel, name_configurations
 
 _IMPORT_SECONDS = 120.0
 """Long enough for a first ``import torch`` from a slow disk."""

@@ -1,2 +1,1 @@
-"""Collectives of the ranks of a job: matches them across ranks, aligns clocks, and computes
-bandwidths."""
+"""Collectives of several ranks: matching, alignment of clocks, summaries."""

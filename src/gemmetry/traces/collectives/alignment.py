@@ -5,17 +5,36 @@ properties of paired entries must agree. Recordings begin and end at different c
 different ranks, and lose some: then properties and times determine the alignment. A collective that
 synchronises ends on all ranks within microseconds, while the time from one to the next varies by
 far more.
+
+One collective as recorded by all ranks: skews, waits, latency and bandwidth.
+
+Estimates the clock offsets of a job's ranks from collectives that end together.
+
+A collective in which every rank needs data of every other one ends on all ranks within
+microseconds, so the median difference of its end times is the difference of the clocks. The times
+also bound the offset: no rank can end before the last one has begun. A single recording cannot
+distinguish clock offsets from stragglers by start times, so those are not used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import MISSING, Bools, Int64
+from gemmetry.traces.call_arguments import (
+    ELEMENT_BYTES,
+    bus_factor,
+    exchanged_elements,
+    gigabytes_per_second,
+)
+from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
+from gemmetry.traces.jobs import TraceJob
 
 MOST_SHIFT = 64
 """Number of entries by which one recording may begin earlier than another, beyond the difference of
@@ -225,3 +244,292 @@ def _cheapest(left: Entries, right: Entries, times: _OrderedTimes) -> Int64:
         if move == _PAIR:
             pairs.append((i, j))
     return np.array(pairs[::-1], np.int64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """One collective as recorded by all traced ranks of its group."""
+
+    group: Group | None
+    members: tuple[tuple[int, Collective], ...]
+    """(rank, kernel) pairs, by rank."""
+    missing: tuple[int, ...]
+    """Ranks of the group without a file; times are those of the other ranks."""
+    is_complete: bool = False
+    """Every rank of its group has a file. Otherwise the latency is an upper bound and bandwidths
+    are lower bounds, as a rank without a file may have been last."""
+
+    @property
+    def is_lone(self) -> bool:
+        """An unmatched kernel of one rank: its duration includes the wait for the others, so that
+        it gives neither latency nor bandwidth."""
+        return len(self.members) == 1
+
+    @cached_property
+    def op(self) -> str | None:
+        """The operation; ``send_recv`` for a send with its receive."""
+        if self.is_lone:
+            return self.members[0][1].op
+        ops = {one.op for _, one in self.members if one.op}
+        return "send_recv" if ops & set(POINT_TO_POINT) else next(iter(ops), None)
+
+    @cached_property
+    def dtype(self) -> str | None:
+        return next((one.dtype for _, one in self.members if one.dtype), None)
+
+    @cached_property
+    def elements(self) -> int | None:
+        """Elements of the whole message; of the largest one where ranks differ."""
+        recorded = [one.elements for _, one in self.members if one.elements is not None]
+        return max(recorded, default=None)
+
+    @property
+    def bytes(self) -> int | None:
+        """Size of the whole message."""
+        size = ELEMENT_BYTES.get(self.dtype or "")
+        return None if size is None or self.elements is None else size * self.elements
+
+    @property
+    def group_size(self) -> int | None:
+        """Size of its group; 2 for a send with its receive. Where no trace records it, it follows
+        from input and output of an all-gather or reduce-scatter."""
+        if self.op == "send_recv":
+            return 2
+        if self.group and self.group.size:
+            return self.group.size
+        for _, one in self.members:
+            counts = (one.in_elements, one.out_elements)
+            part, whole = counts if self.op == "all_gather" else counts[::-1]
+            if self.op in ("all_gather", "reduce_scatter") and part and whole:
+                return None if whole % part else whole // part
+        return None
+
+    @property
+    def is_group_inferred(self) -> bool:
+        """No trace records the group: all ranks of the job took part."""
+        groups = (one.group for _, one in self.members if one.group)
+        return self.is_complete and self.op != "send_recv" and not any(
+            group.ranks or group.size for group in groups
+        )  # fmt: skip
+
+    @property
+    def start_ns(self) -> int:
+        """Earliest start on any rank."""
+        return min(one.start_ns for _, one in self.members)
+
+    @property
+    def latency_ns(self) -> int:
+        """Shortest duration on any rank: that of the rank that was last, which did not wait."""
+        return min(one.duration_ns for _, one in self.members)
+
+    def skews_ns(self, offsets: Mapping[int, int] | None = None) -> tuple[int, int]:
+        """Latest minus earliest start, and latest minus earliest end; `offsets` are added to the
+        ranks' clocks."""
+        starts = self._moments(offsets)
+        ends = [
+            start + one.duration_ns for start, (_, one) in zip(starts, self.members, strict=True)
+        ]
+        return max(starts) - min(starts), max(ends) - min(ends)
+
+    def last_rank(self, offsets: Mapping[int, int] | None = None) -> int:
+        """The rank with the latest start; the lowest of several."""
+        starts = self._moments(offsets)
+        return self.members[starts.index(max(starts))][0]
+
+    def waits_ns(self, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Latest start minus own start, by rank."""
+        starts = self._moments(offsets)
+        ranks = (rank for rank, _ in self.members)
+        return {rank: max(starts) - start for rank, start in zip(ranks, starts, strict=True)}
+
+    def _moments(self, offsets: Mapping[int, int] | None) -> list[int]:
+        given = offsets or {}
+        return [one.start_ns + given.get(rank, 0) for rank, one in self.members]
+
+    @property
+    def algorithm_bandwidth(self) -> float | None:
+        """S / latency in 10⁹ bytes/s; None where no trace records the size, where several kernels
+        share it, and for an unmatched kernel."""
+        if self.is_lone or any(one.is_shared for _, one in self.members):
+            return None
+        return gigabytes_per_second(self.bytes, self.latency_ns)
+
+    @property
+    def bus_bandwidth(self) -> float | None:
+        """Bandwidth of the busiest link of a GPU, in 10⁹ bytes/s.
+
+        For an all-to-all with unequal parts: the most that one rank sends to or receives from
+        others, divided by the latency (param's definition, which equals nccl-tests' for equal
+        parts).
+        """
+        algorithm, size = self.algorithm_bandwidth, self.group_size
+        if algorithm is None:
+            return None
+        element = ELEMENT_BYTES.get(self.dtype or "")
+        if self.op == "all_to_all" and size and element:
+            return gigabytes_per_second(self._most_exchanged(size) * element, self.latency_ns)
+        factor = bus_factor(self.op, size)
+        return None if factor is None else algorithm * factor
+
+    @property
+    def is_above_link(self) -> bool:
+        """Whether the bus bandwidth exceeds what the links of a GPU transfer in one direction:
+        where the switch reduces or multicasts, they transfer less than it states."""
+        links = [one.link_gbps for _, one in self.members if one.link_gbps is not None]
+        return bool(links) and (self.bus_bandwidth or 0.0) > min(links)
+
+    def _most_exchanged(self, size: int) -> float:
+        most = 0.0
+        ranks = self.group.ranks if self.group else ()
+        for rank, one in self.members:
+            index = ranks.index(rank) if rank in ranks else None
+            for elements, splits in (
+                (one.in_elements, one.in_splits), (one.out_elements, one.out_splits),
+            ):  # fmt: skip
+                if elements is not None:
+                    most = max(most, exchanged_elements(elements, splits, index, size))
+        return most
+
+
+LEAST_NS = 5_000
+SCATTERS = 5.0
+"""An offset between nodes is applied where it is larger than both 5 us and 5 times its scatter, or
+where the bounds exclude 0. With one clock (4x H200 of one host, 8 recordings of FSDP, `gemmetry
+trace collectives`) the estimates for 24 ranks are between -0.3 and +1.2 us, their scatters 0.7 to
+26 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """The offset to add to the times of one rank to convert them to those of the job's first
+    rank."""
+
+    rank: int
+    node: int
+    """Index of the node, from 0; ranks of one node have the same clock."""
+    offset_ns: int
+    """Estimated: median of the differences of ends; 0 for the first rank."""
+    scatter_ns: int
+    """Median absolute deviation of those differences."""
+    lower_ns: int | None
+    """No smaller offset is possible: with it a rank would have ended before another had begun. None
+    where no collective provides a bound, or where no offset satisfies all collectives."""
+    upper_ns: int | None
+    collectives: int
+    """Number of usable collectives; with 0, the offset is taken as 0."""
+    applied_ns: int
+    """Offset used by corrected values: the node's offset, or 0 on the first rank's node unless the
+    bounds exclude 0."""
+
+
+def clock_offsets(job: TraceJob, matched: Sequence[Matched]) -> list[ClockOffset]:
+    """The clock offset of each rank of `job`, by rank."""
+    ranks = sorted(job.by_rank)
+    nodes = node_numbers(job)
+    pairs = _pairs(matched)
+    estimates = {ranks[0]: _Estimate(0, 0, 0, 0, 0)} if ranks else {}
+    reached = list(estimates)
+    # From rank to rank, as not all ranks share a group with the first one.
+    while reached:
+        known = reached.pop(0)
+        for rank in ranks:
+            ones = pairs.get((known, rank), [])
+            if rank not in estimates and ones:
+                estimates[rank] = _estimate(ones, estimates[known])
+                reached.append(rank)
+    applied = _applied(ranks, nodes, estimates)
+    unknown = _Estimate(0, 0, None, None, 0)
+    return [
+        _clock(rank, nodes[rank], estimates.get(rank, unknown), applied[rank]) for rank in ranks
+    ]
+
+
+def _clock(rank: int, node: int, one: _Estimate, applied: int) -> ClockOffset:
+    return ClockOffset(
+        rank, node, one.offset, one.scatter, one.lower, one.upper, one.count, applied
+    )
+
+
+def node_numbers(job: TraceJob) -> dict[int, int]:
+    """The node of each rank: by host name where all traces record it; else ranks fill one node
+    after the other, and a repeated device number begins the next node."""
+    traces = job.by_rank
+    hosts = {rank: one.host for rank, one in traces.items()}
+    if all(hosts.values()):
+        numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts.values()))}
+        return {rank: numbers[host] for rank, host in hosts.items()}
+    node, used = 0, set[int]()
+    result = {}
+    for rank in sorted(traces):
+        devices = {one.device for one in traces[rank].collectives if one.device >= 0}
+        if devices & used:
+            node, used = node + 1, set()
+        used |= devices
+        result[rank] = node
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    offset: int
+    scatter: int
+    lower: int | None
+    upper: int | None
+    count: int
+
+    @property
+    def excludes_0(self) -> bool:
+        """Whether the clocks cannot be the same."""
+        return (
+            self.lower is not None
+            and self.upper is not None
+            and not (self.lower <= 0 <= self.upper)
+        )
+
+
+def _pairs(matched: Sequence[Matched]) -> Mapping[tuple[int, int], list[tuple[Collective, ...]]]:
+    """Both kernels of each synchronising collective, by pair of ranks in both orders."""
+    result: dict[tuple[int, int], list[tuple[Collective, ...]]] = {}
+    for one in matched:
+        if one.op not in SYNCHRONISING:
+            continue
+        # The first rank of each group with every other one: enough to reach all.
+        first, kernel = one.members[0]
+        for rank, other in one.members[1:]:
+            result.setdefault((first, rank), []).append((kernel, other))
+            result.setdefault((rank, first), []).append((other, kernel))
+    return result
+
+
+def _estimate(ones: Sequence[tuple[Collective, ...]], known: _Estimate) -> _Estimate:
+    ends = np.array([left.end_ns - right.end_ns for left, right in ones], np.int64)
+    middle = round(float(np.median(ends)))
+    scatter = round(float(np.median(np.abs(ends - middle))))
+    lower: int | None = max(left.start_ns - right.end_ns for left, right in ones)
+    upper: int | None = min(left.end_ns - right.start_ns for left, right in ones)
+    assert lower is not None and upper is not None
+    if lower > upper or known.lower is None or known.upper is None:
+        lower = upper = None
+    else:
+        lower, upper = lower + known.lower, upper + known.upper
+    return _Estimate(middle + known.offset, scatter + known.scatter, lower, upper, len(ones))
+
+
+def _applied(
+    ranks: Sequence[int], nodes: Mapping[int, int], estimates: Mapping[int, _Estimate]
+) -> dict[int, int]:
+    result = {}
+    for rank in ranks:
+        own = estimates.get(rank)
+        peers = [estimates[r] for r in ranks if nodes[r] == nodes[rank] and r in estimates]
+        if own is None:
+            result[rank] = 0
+        elif nodes[rank] == nodes[ranks[0]]:
+            result[rank] = own.offset if own.excludes_0 else 0
+        else:
+            offset = round(float(np.median([one.offset for one in peers])))
+            scatter = float(np.median([one.scatter for one in peers]))
+            is_large = abs(offset) > max(LEAST_NS, SCATTERS * scatter)
+            is_sure = is_large or any(one.excludes_0 for one in peers)
+            result[rank] = offset if is_sure else 0
+    return result

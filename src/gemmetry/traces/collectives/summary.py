@@ -19,11 +19,10 @@ import numpy as np
 
 from gemmetry.formats.events import MOST_ELEMENTS, MOST_RANKS, CollectiveCall, TraceRows
 from gemmetry.hardware.devices import find_device
-from gemmetry.kernel_names import KernelName
-from gemmetry.traces.collectives.bandwidth import ELEMENT_BYTES, element_type, message_elements
-from gemmetry.traces.gemms.joins import NONE
+from gemmetry.traces.call_arguments import ELEMENT_BYTES, element_type, message_elements
+from gemmetry.traces.joins import NONE, input_tensors
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.tensors import input_tensors
+from gemmetry.traces.names import KernelName
 
 POINT_TO_POINT = ("send", "recv")
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter")

@@ -1,3 +1,1 @@
-"""The work of a framework's operators: their shapes, FLOP and bytes, and the kernels that they
-launch.
-"""
+"""Operators: their tensors, shapes, FLOP and bytes."""

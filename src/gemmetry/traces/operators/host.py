@@ -17,20 +17,18 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
-from gemmetry.kernel_names import KernelKind, KernelName
-from gemmetry.traces.gemms.joins import NONE
-from gemmetry.traces.gemms.links import operator_shapes
-from gemmetry.traces.gemms.summary import (
-    GemmRow,
-    duration_statistics,
-    gemm_table,
-    quantile_of_sorted,
-)
+from gemmetry.traces.gemms import GemmRow, duration_statistics, gemm_table, quantile_of_sorted
+from gemmetry.traces.joins import NONE, decoded_list
+from gemmetry.traces.links import enclosing_among, operator_shapes
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.gemms import SCALED_OPERATORS, GemmShape, packed_in, tensor_format
-from gemmetry.traces.operators.grouped import grouped_statistics
-from gemmetry.traces.operators.launchers import enclosing_among
-from gemmetry.traces.operators.tensors import decoded_list
+from gemmetry.traces.names import KernelKind, KernelName
+from gemmetry.traces.operators.gemms import (
+    SCALED_OPERATORS,
+    GemmShape,
+    grouped_statistics,
+    packed_in,
+    tensor_format,
+)
 
 _MOST_INPUTS = 8
 """Number of names listed in messages."""

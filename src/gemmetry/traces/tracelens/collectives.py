@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from gemmetry.domain.tables import Column, Table
-from gemmetry.traces.collectives.jobs import JobCollectives
-from gemmetry.traces.collectives.matched import Matched
+from gemmetry.traces.collectives.alignment import Matched
+from gemmetry.traces.collectives.matching import JobCollectives
 from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.grouped import grouped_statistics
+from gemmetry.traces.operators.gemms import grouped_statistics
 from gemmetry.traces.tracelens.sheets import BY_NAME
 
 UNKNOWN_GROUP = "Unknown_Group"

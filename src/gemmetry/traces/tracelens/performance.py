@@ -17,18 +17,17 @@ import numpy as np
 
 from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Bools, Int64, OperatorArguments
-from gemmetry.traces.gemms.joins import NONE, JoinedLaunches
+from gemmetry.traces.joins import NONE, JoinedLaunches
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.grouped import busy_by_owner, distinct_rows, grouped_statistics
+from gemmetry.traces.operators.gemms import busy_by_owner, distinct_rows, grouped_statistics
 from gemmetry.traces.operators.models import (
     OperatorModel,
     has_backward_model,
     has_model,
     operator_model,
 )
-from gemmetry.traces.tracelens.cells import argument_text, kernel_lists
-from gemmetry.traces.tracelens.columns import SheetKind
-from gemmetry.traces.tracelens.performance_sheets import PERFORMANCE_SHEETS
+from gemmetry.traces.tracelens.cells import SheetKind, argument_text, kernel_lists
+from gemmetry.traces.tracelens.sheets import PERFORMANCE_SHEETS
 
 _BACKWARD_NODE = "autograd::engine::evaluate_function:"
 """Prefix of the names of operations that autograd's engine runs."""

@@ -16,15 +16,15 @@ import numpy as np
 
 from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Int64, OperatorArguments
-from gemmetry.traces.gemms.joins import NONE
 from gemmetry.traces.intervals import subtract
+from gemmetry.traces.joins import NONE
+from gemmetry.traces.links import Launchers, find_launchers
 from gemmetry.traces.model import Trace
-from gemmetry.traces.operators.grouped import GroupStatistics, distinct_rows, grouped_statistics
-from gemmetry.traces.operators.launchers import Launchers, find_launchers
+from gemmetry.traces.operators.gemms import GroupStatistics, distinct_rows, grouped_statistics
 from gemmetry.traces.operators.models import OperatorModel, is_reported
 from gemmetry.traces.summary import Summary
 from gemmetry.traces.tracelens.cells import argument_text, kernel_lists
-from gemmetry.traces.tracelens.gemms import gemm_calls, transposes
+from gemmetry.traces.tracelens.input import gemm_calls, transposes
 from gemmetry.traces.tracelens.performance import (
     ModelledCalls,
     backward_calls,

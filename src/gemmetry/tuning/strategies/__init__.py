@@ -1,1 +1,1 @@
-"""Strategies of a search, one file each."""
+"""Strategies of the search, one module each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gemmetry.tuning.strategy import SearchTrial
+from gemmetry.tuning.search import SearchTrial
 
 
 class FixedStrategy:

@@ -1,5 +1,6 @@
 """Successive halving (Jamieson and Talwalkar, AISTATS 2016): many configurations with few samples,
-then the best third of them with three times as many, until all samples are taken of the last."""
+then the best third of them with three times as many, until all samples are taken of the last.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ from collections.abc import Sequence
 
 from numpy.random import Generator
 
-from gemmetry.tuning.space import SearchSpace
-from gemmetry.tuning.strategy import EFFORTS, SearchTrial
+from gemmetry.tuning.search import EFFORTS, SearchSpace, SearchTrial
 
 
 class Halving:
@@ -53,5 +53,5 @@ def _places(limit: int) -> list[int]:
 
 
 def create(spaces: Sequence[SearchSpace], limits: Sequence[int], _rng: Generator) -> Halving:
-    """See :func:`gemmetry.tuning.strategy.make_strategy`."""
+    """See :func:`gemmetry.tuning.search.make_strategy`."""
     return Halving(spaces, limits)

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from gemmetry.tuning.space import Matrix, SearchSpace, features
-from gemmetry.tuning.strategy import SearchTrial
+from gemmetry.tuning.search import Matrix, SearchSpace, SearchTrial, features
 
 Indices = NDArray[np.intp]
 
@@ -230,5 +229,5 @@ def _squares(a: Matrix, b: Matrix) -> Matrix:
 
 
 def create(spaces: Sequence[SearchSpace], limits: Sequence[int], _rng: Generator) -> ModelSearch:
-    """See :func:`gemmetry.tuning.strategy.make_strategy`."""
+    """See :func:`gemmetry.tuning.search.make_strategy`."""
     return ModelSearch(spaces, limits)

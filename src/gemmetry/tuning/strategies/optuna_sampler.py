@@ -10,8 +10,7 @@ from numpy.random import Generator
 
 from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.tuning.space import SearchSpace
-from gemmetry.tuning.strategy import SearchTrial
+from gemmetry.tuning.search import SearchSpace, SearchTrial
 
 _BATCHES = 5
 _MOST_TRIES = 50
@@ -147,5 +146,5 @@ def _library() -> Any:
 def create(
     spaces: Sequence[SearchSpace], limits: Sequence[int], rng: Generator, sampler: str
 ) -> OptunaSearch:
-    """See :func:`gemmetry.tuning.strategy.make_strategy`; without a `sampler`: TPE."""
+    """See :func:`gemmetry.tuning.search.make_strategy`; without a `sampler`: TPE."""
     return OptunaSearch(spaces, limits, rng, sampler or "tpe")

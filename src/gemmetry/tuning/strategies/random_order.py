@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from numpy.random import Generator
 
-from gemmetry.tuning.space import SearchSpace
+from gemmetry.tuning.search import SearchSpace
 from gemmetry.tuning.strategies.fixed import FixedStrategy
 
 
 def create(spaces: Sequence[SearchSpace], limits: Sequence[int], rng: Generator) -> FixedStrategy:
-    """See :func:`gemmetry.tuning.strategy.make_strategy`."""
+    """See :func:`gemmetry.tuning.search.make_strategy`."""
     return FixedStrategy(
         rng.permutation(len(space))[:limit].tolist()
         for space, limit in zip(spaces, limits, strict=True)

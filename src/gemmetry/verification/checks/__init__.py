@@ -4,6 +4,8 @@ launches.
 ``results`` defines their return type; the other modules hold the checks themselves.
 """
 
+from __future__ import annotations
+
 from gemmetry.verification.checks.results import (
     CheckOutcome,
     CheckResult,

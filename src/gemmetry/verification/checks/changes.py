@@ -10,27 +10,27 @@ import numpy as np
 
 from gemmetry.domain.contracts import Buffer
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.changes import (
+from gemmetry.numerics.inputs import (
     Edit,
     InputChange,
     changed_inputs,
     changed_reference,
     part_with_lines,
+    prepared_edits,
     reference_with_lines,
     result_edits,
     split_lines,
     take_lines,
     with_lines,
 )
-from gemmetry.numerics.editing import prepared_edits
 from gemmetry.numerics.references import Reference, to_logical
 from gemmetry.numerics.storage import Array, same_bytes, to_float64
-from gemmetry.verification.checks.repeats import calls, made
+from gemmetry.verification.checks.calls import calls, made
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
+from gemmetry.verification.inputs.changes import ChangeStep, changes_of, draw_steps
 from gemmetry.verification.inputs.exact import ExactCase
-from gemmetry.verification.inputs.small_changes import ChangeStep, changes_of, draw_steps
 from gemmetry.verification.launching import Launch
 
 NAME = "follows_changes"
@@ -50,7 +50,7 @@ def check_follows_changes(context: Context) -> CheckResult:
     Inputs are integers whose sums are exact, so that every bit of each result is known: it equals
     the previous result except for the lines that the change affects, which are computed separately.
     All launches write the same output, which holds the previous result; results that a function
-    returns are examined after all launches. See :mod:`gemmetry.verification.inputs.small_changes`
+    returns are examined after all launches. See :mod:`gemmetry.verification.inputs.changes`
     for the changes.
     """
     run = context.exact(INTEGERS, exact_inputs.integers)

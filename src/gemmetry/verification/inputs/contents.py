@@ -17,9 +17,16 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.dtypes import BF16, E2M1, E4M3, E8M0, F16, F32, F64, DType
 from gemmetry.domain.operation import (
+    BF16,
+    E2M1,
+    E4M3,
+    E8M0,
+    F16,
+    F32,
+    F64,
     Conv2dShape,
+    DType,
     EpilogueStep,
     Operation,
     Scaling,

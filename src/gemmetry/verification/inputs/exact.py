@@ -3,24 +3,21 @@
 Random inputs prove little about precision: rounding to tf32, a 16-bit accumulator or a lost product
 hide among legitimate rounding errors as K grows. With small integers no partial sum rounds in any
 order, so any difference from the expectation is a bug or another arithmetic.
+
+Exact inputs and their results, kept for the next dispatch of the same operation.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.dtypes import DType
-from gemmetry.domain.operation import (
-    EpilogueStep,
-    Operation,
-    TensorSpec,
-)
+from gemmetry.domain.operation import DType, EpilogueStep, Operation, TensorSpec
 from gemmetry.numerics.bounds import is_power_of_two_or_zero, rounds_once
 from gemmetry.numerics.inputs import exact_integer_limit, make_inputs
 from gemmetry.numerics.references import (
@@ -42,7 +39,7 @@ from gemmetry.numerics.storage import (
     quantize,
     to_float64,
 )
-from gemmetry.verification.threads import in_order
+from gemmetry.verification.comparison import in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ def promoted(
 ) -> ExactCase | None:
     """Positive fp8 numbers whose whole sum needs more than the 14 bits that Hopper's fp8 sums keep,
     while sums of 128 products, after which a kernel must move them to the accumulator, need no more
-    (sources in :mod:`gemmetry.numerics.accumulation`). None where they do not apply."""
+    (sources in :mod:`gemmetry.numerics.bounds`). None where they do not apply."""
     s = operation.signature
     low, high = PROMOTED
     k = operation.matmul_shape.k
@@ -295,3 +292,45 @@ def _to_the_ends(operation: Operation, inputs: tuple[Array, ...]) -> tuple[Array
 def line_axis(spec: TensorSpec) -> int:
     """The axes along which rows of A and columns of B are counted."""
     return -2 if spec.role == "lhs" else -1
+
+
+CASE_CACHE_BYTES = 3 * 2**29
+"""Memory limit of exact inputs and results that are kept for the next dispatch of the same
+operation: the three cases of an 8192³ bf16 product take 1.2e9 bytes."""
+
+
+class CaseCache:
+    """Exact cases, up to :data:`CASE_CACHE_BYTES`.
+
+    Those of other operations are dropped first, the least recent before the others. Where the cases
+    of one operation alone exceed the limit, its later ones are not kept: each dispatch needs all of
+    them in the same order, so that every case would be dropped before it is needed again.
+    """
+
+    def __init__(self) -> None:
+        self._cases: OrderedDict[tuple[object, ...], ExactCase | None] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(
+        self, operation: Operation, key: tuple[object, ...], make: Callable[[], ExactCase | None]
+    ) -> ExactCase | None:
+        """The case of `operation` and `key`, created if it is not cached."""
+        whole = (operation, *key)
+        if whole in self._cases:
+            self._cases.move_to_end(whole)
+            return self._cases[whole]
+        case = make()
+        size = _case_bytes(case)
+        while self._held_bytes + size > CASE_CACHE_BYTES:
+            other = next((one for one in self._cases if one[0] != operation), None)
+            if other is None:
+                break
+            self._held_bytes -= _case_bytes(self._cases.pop(other))
+        if self._held_bytes + size <= CASE_CACHE_BYTES:
+            self._cases[whole] = case
+            self._held_bytes += size
+        return case
+
+
+def _case_bytes(case: ExactCase | None) -> int:
+    return 0 if case is None else case.nbytes

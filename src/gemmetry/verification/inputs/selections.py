@@ -10,8 +10,11 @@ from typing import cast
 
 import numpy as np
 
-from gemmetry.domain.dtypes import BF16, F32, F64, TF32
 from gemmetry.domain.operation import (
+    BF16,
+    F32,
+    F64,
+    TF32,
     Conv2dShape,
     EpilogueStep,
     MatmulShape,

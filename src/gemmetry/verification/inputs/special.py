@@ -14,8 +14,18 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.dtypes import BF16, E2M1, F32, F64, TF32
-from gemmetry.domain.operation import Conv2dShape, Layout, Operation, Scaling, TensorSpec
+from gemmetry.domain.operation import (
+    BF16,
+    E2M1,
+    F32,
+    F64,
+    TF32,
+    Conv2dShape,
+    Layout,
+    Operation,
+    Scaling,
+    TensorSpec,
+)
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import logical_tensors, to_logical, to_storage

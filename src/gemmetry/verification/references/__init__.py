@@ -1,2 +1,1 @@
-"""References that results are compared with: whole results, samples of rows and columns, and
-Freivalds' vectors."""
+"""References of the checks."""

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.operation import (
-    Conv2dShape,
-    Layout,
-    MatmulShape,
-    Operation,
-    OperationKind,
-)
+from gemmetry.domain.operation import Conv2dShape, Layout, MatmulShape, Operation, OperationKind
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.bounds import half_ulp
 from gemmetry.numerics.references import (
@@ -32,8 +26,7 @@ from gemmetry.numerics.references import (
     to_storage,
 )
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
-from gemmetry.verification.comparison import compare
-from gemmetry.verification.error_statistics import ErrorStatistics
+from gemmetry.verification.comparison import ErrorStatistics, compare
 
 LINES = 32
 """Number of rows, and of columns, of one sample; for a convolution twice as many pixels."""

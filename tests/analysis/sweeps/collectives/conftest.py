@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from gemmetry.analysis.sweeps.model import (
+from gemmetry.sweeps.model import (
     CommunicationKernel,
     GemmInstances,
     Point,

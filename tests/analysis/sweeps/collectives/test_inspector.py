@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.document import sweep_document
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.nccl import inspector
+from gemmetry.formats import nccl as inspector
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.rows import sweep_document
 
 
 @pytest.fixture

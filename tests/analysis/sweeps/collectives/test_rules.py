@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.collectives.rules import (
+from gemmetry.sweeps.nccl_settings import (
     channel_limit,
     executions,
     obeyed_rccl_threads,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.analysis.sweeps.collectives.settings import setting_verdicts, sweep_verdicts
-from gemmetry.analysis.sweeps.document import sweep_document
+from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
+from gemmetry.sweeps.rows import sweep_document
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

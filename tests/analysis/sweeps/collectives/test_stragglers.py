@@ -9,12 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.analysis.sweeps.collectives.lateness import Lateness, delays_since, lower_bound
-from gemmetry.analysis.sweeps.collectives.lost_time import EVERYWHERE, IDLE
-from gemmetry.analysis.sweeps.collectives.stragglers import stragglers
-from gemmetry.analysis.sweeps.model import KernelTimes, StepFacts
-from gemmetry.analysis.sweeps.points.collectives import matched_job
+from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.sweeps.model import KernelTimes, StepFacts
+from gemmetry.sweeps.points import matched_job
+from gemmetry.sweeps.stragglers import (
+    EVERYWHERE,
+    IDLE,
+    Lateness,
+    delays_since,
+    lower_bound,
+    stragglers,
+)
 
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.collectives.tuner import (
-    size_ranges,
-    tuned_collectives,
-    tuned_entry,
-    tuner_lines,
-)
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.tuner import size_ranges, tuned_collectives, tuned_entry, tuner_lines
 
 
 @pytest.fixture

@@ -8,12 +8,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.comparison.compare import compare_sweeps
-from gemmetry.analysis.sweeps.comparison.document import sweep_comparison_document
-from gemmetry.analysis.sweeps.comparison.model import LabelledSweep, RowGroup
-from gemmetry.analysis.sweeps.document import environment_entry, sweep_document
 from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.comparison import (
+    LabelledSweep,
+    RowGroup,
+    compare_sweeps,
+    sweep_comparison_document,
+)
+from gemmetry.sweeps.rows import environment_entry, sweep_document
 
 
 @pytest.fixture

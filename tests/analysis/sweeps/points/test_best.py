@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.analysis.sweeps.points.best import find_best
+from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.points import find_best
 
 A, B, C = (SweepConfiguration(256, channels) for channels in (4, 8, 16))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.collectives.tuner import tuned_collectives
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.analysis.sweeps.points import collectives
-from gemmetry.analysis.sweeps.points.collectives import matched_job, point_collectives
-from gemmetry.analysis.sweeps.products.traces import collective_sheets
+from gemmetry.documents.sweep_files import collective_sheets
+from gemmetry.sweeps import points as collectives
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import matched_job, point_collectives
+from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.tuner import tuned_collectives
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.analysis.sweeps.points.effects import setting_effects
+from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.points import setting_effects
 
 THREADS, CHANNELS = (256, 512), (4, 8, 16, 32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.analysis import analyse_sweep
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.points.steps import StepTime, summarize_point
+from gemmetry.sweeps.analysis import analyse_sweep
+from gemmetry.sweeps.points import StepTime, summarize_point
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.products.traces import product_sweep
+from gemmetry.documents.sweep_files import product_sweep
+from gemmetry.sweeps.analysis import analyse_sweep
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.analysis.sweeps.products.communication import (
+from gemmetry.documents.sweep_files import (
     MASTER,
     SOURCE,
+    ProductPoint,
     master_table,
     operation_size,
 )
-from gemmetry.analysis.sweeps.products.model import ProductPoint
 from gemmetry.domain.tables import Table
+from gemmetry.sweeps.model import SweepConfiguration
 from gemmetry.traces.tracelens.sheets import BY_NAME
 
 # The columns of process_comms.py of ROCm/aorta 7eeb04e.

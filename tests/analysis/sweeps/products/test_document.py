@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointSelection
-from gemmetry.analysis.sweeps.document import sweep_document
-from gemmetry.analysis.sweeps.products.document import workbook_document
-from gemmetry.analysis.sweeps.products.workbooks import find_workbooks, workbook_sweep
-from gemmetry.api.sweeps import analyze
+from gemmetry.documents.sweep_files import workbook_document
+from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
+from gemmetry.sweeps.analysis import PointSelection
+from gemmetry.sweeps.api import analyze
+from gemmetry.sweeps.rows import sweep_document
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.analysis.sweeps.products.model import ProductPoint
+from gemmetry.documents.sweep_files import ProductPoint
+from gemmetry.sweeps.model import SweepConfiguration
 
 
 def named(*configuration, repeat=None):

@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.analysis.sweeps.products.timeline import timeline_tables
-from gemmetry.analysis.sweeps.products.traces import product_sweep
-from gemmetry.analysis.sweeps.products.variance import overlap_table, varying_gemms
+from gemmetry.documents.sweep_files import (
+    overlap_table,
+    product_sweep,
+    timeline_tables,
+    varying_gemms,
+)
+from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
 
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")

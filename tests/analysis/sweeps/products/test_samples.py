@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.products.samples import sweep_samples
-from gemmetry.analysis.sweeps.products.traces import product_sweep
+from gemmetry.documents.sweep_files import product_sweep, sweep_samples
+from gemmetry.sweeps.analysis import analyse_sweep
 
 
 def test_instances_are_multiples_of_the_median_alone(products):

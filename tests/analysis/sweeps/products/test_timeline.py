@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.analysis.sweeps.model import SweepConfiguration
-from gemmetry.analysis.sweeps.products.model import ProductPoint
-from gemmetry.analysis.sweeps.products.timeline import geometric_mean, timeline_tables
+from gemmetry.documents.sweep_files import ProductPoint, geometric_mean, timeline_tables
+from gemmetry.sweeps.model import SweepConfiguration
 
 
 def point(channels, *busy, **chosen):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gemmetry.analysis.sweeps.analysis import analyse_sweep
-from gemmetry.analysis.sweeps.products.traces import collective_sheets, product_sweep
-from gemmetry.analysis.traces.report import build_report
+from gemmetry.documents.sweep_files import collective_sheets, product_sweep
+from gemmetry.sweeps.analysis import analyse_sweep
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
+from gemmetry.traces.report import build_report
 
 
 def test_collective_reports_are_those_of_the_trace_report(made_sweep, analysis):

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.analysis.sweeps.model import GemmKind
-from gemmetry.analysis.sweeps.products.variance import (
+from gemmetry.documents.sweep_files import (
     overlap_table,
     timestamps_table,
     variance_table,
     varying_gemms,
 )
+from gemmetry.sweeps.model import GemmKind
 
 OLD = ["threads", "channel", "rank", "kernel_name", "kernel_time_min_us", "kernel_time_max_us",
        "time_diff_us"]  # fmt: skip

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.analysis.sweeps.analysis import PointSelection
-from gemmetry.analysis.sweeps.products.communication import SOURCE
-from gemmetry.analysis.sweeps.products.timeline import timeline_tables
-from gemmetry.analysis.sweeps.products.variance import HEAD, variance_table, varying_gemms
-from gemmetry.analysis.sweeps.products.workbooks import find_workbooks, workbook_sweep
-from gemmetry.api.sweeps import analyze
+from gemmetry.documents.sweep_files import (
+    HEAD,
+    SOURCE,
+    timeline_tables,
+    variance_table,
+    varying_gemms,
+)
+from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
-from gemmetry.reports.tables.xlsx import workbook
+from gemmetry.results.tables import workbook
+from gemmetry.sweeps.analysis import PointSelection
+from gemmetry.sweeps.api import analyze
 
 ALL = PointSelection()
 WORKBOOKS = Path(__file__).parents[3] / "data" / "tracelens_workbooks"

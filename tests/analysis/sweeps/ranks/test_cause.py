@@ -8,15 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.model import GemmInstances, GemmKind, RankFile
-from gemmetry.analysis.sweeps.ranks.cause import (
-    NO_CONTROL,
-    NO_SHAPE,
-    NOT_OVERLAPPED,
-    dose_response,
-)
-from gemmetry.analysis.sweeps.ranks.extraction import read_facts
-from gemmetry.analysis.sweeps.ranks.gemms import gemm_statistics
+from gemmetry.sweeps.cause import NO_CONTROL, NO_SHAPE, NOT_OVERLAPPED, dose_response
+from gemmetry.sweeps.model import GemmInstances, GemmKind, RankFile
+from gemmetry.sweeps.ranks import gemm_statistics, read_facts
 
 
 @pytest.fixture

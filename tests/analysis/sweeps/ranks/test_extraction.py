@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from gemmetry.analysis.sweeps.model import RankFile
-from gemmetry.analysis.sweeps.ranks.extraction import read_facts
 from gemmetry.domain.errors import RequestError
+from gemmetry.sweeps.model import RankFile
+from gemmetry.sweeps.ranks import read_facts
 
 
 def _facts(tmp_path, text, rank=0):

@@ -6,16 +6,11 @@ import sys
 
 import pytest
 
-from gemmetry.analysis.sweeps.layout import read_sweep
-from gemmetry.analysis.sweeps.ranks import parallel
-from gemmetry.analysis.sweeps.ranks.parallel import analyse_ranks, read_rocprofs
-from gemmetry.analysis.sweeps.ranks.worker import (
-    RankAnalysis,
-    RankFailure,
-    RankTask,
-    RocprofTask,
-)
-from gemmetry.analysis.sweeps.rocprof import PointRocprof
+from gemmetry.sweeps import parallel
+from gemmetry.sweeps.folder import read_sweep
+from gemmetry.sweeps.parallel import analyse_ranks, read_rocprofs
+from gemmetry.sweeps.rank_worker import RankAnalysis, RankFailure, RankTask, RocprofTask
+from gemmetry.sweeps.rocprof import PointRocprof
 
 
 @pytest.fixture
@@ -53,7 +48,7 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
     program = tmp_path / "worker.py"
     program.write_text(
         "import os, sys\n"
-        "from gemmetry.analysis.sweeps.ranks import worker\n"
+        "from gemmetry.sweeps import rank_worker as worker\n"
         "analyse = worker.analyse_rank\n"
         "def deadly(task, hook):\n"
         "    if task.rank == 2:\n"
@@ -127,7 +122,7 @@ def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monke
     program = tmp_path / "worker.py"
     program.write_text(
         "import os\n"
-        "from gemmetry.analysis.sweeps.ranks import worker\n"
+        "from gemmetry.sweeps import rank_worker as worker\n"
         "read = worker.read_rocprof\n"
         "worker.read_rocprof = lambda task: "
         "os._exit(7) if 'point1' in str(task.folders) else read(task)\n"

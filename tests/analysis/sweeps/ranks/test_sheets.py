@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmetry.analysis.sweeps.ranks.sheets import gemm_rows, packed_sheet
 from gemmetry.domain.tables import Column, Table
+from gemmetry.sweeps.ranks import gemm_rows, packed_sheet
 
 
 def test_rows_survive_packing():

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.domain.target import parse_target
 from gemmetry.engine.agents.starters import ray as starter
 from gemmetry.engine.agents.starting import AgentRequest, load_starter
 

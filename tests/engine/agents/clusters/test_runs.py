@@ -7,10 +7,10 @@ import json
 import pytest
 
 from gemmetry.cli.main import run as run_command
-from gemmetry.domain.events import DispatchFinished, Message
-from gemmetry.domain.outcome import Outcome
+from gemmetry.domain.errors import Outcome
+from gemmetry.domain.record import DispatchFinished, Message
 from gemmetry.engine import run
-from gemmetry.store.experiment import Experiment
+from gemmetry.engine.store.experiment import Experiment
 
 pytestmark = pytest.mark.cluster
 

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import EnvironmentFailure
-from gemmetry.domain.target import parse_target
 from gemmetry.engine.agents.starting import AgentRequest, load_starter
 
 pytestmark = pytest.mark.cluster

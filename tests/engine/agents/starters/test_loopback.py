@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import UnknownNameError
-from gemmetry.domain.target import Target, TargetKind
 from gemmetry.engine.agents.starters import loopback
 from gemmetry.engine.agents.starters.loopback import AgentProcess, AgentProcesses, _device
 from gemmetry.engine.agents.starting import AgentRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.target import parse_target
 from gemmetry.engine.agents import ray_actors
 from gemmetry.engine.agents.starters import ray as starter
 from gemmetry.engine.agents.starting import AgentRequest, load_starter

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
-from gemmetry.domain.target import parse_target
 from gemmetry.engine.agents.starters import slurm
 from gemmetry.engine.agents.starting import AgentRequest, load_starter
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.errors import EnvironmentFailure, RequestError, UnknownNameError
-from gemmetry.domain.outcome import Outcome
-from gemmetry.domain.target import parse_target
+from gemmetry.domain.dispatch import parse_target
+from gemmetry.domain.errors import EnvironmentFailure, Outcome, RequestError, UnknownNameError
 from gemmetry.engine.agents import fleet
 from gemmetry.engine.agents.starting import AgentRequest, load_starter
 

@@ -9,7 +9,7 @@ import pytest
 
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.ncu.details_page import _labels, read_details_page
+from gemmetry.formats.counters.ncu_pages import _labels, read_details_page
 
 DATA = Path(__file__).parents[3] / "data"
 DETAILS = DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz"

@@ -8,8 +8,8 @@ import pytest
 
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import EnvironmentFailure
-from gemmetry.formats.counters.ncu.export import read_by_export
-from gemmetry.hardware.profilers import tool_path
+from gemmetry.formats.counters.ncu_report import read_by_export
+from gemmetry.hardware.doctor import tool_path
 
 DATA = Path(__file__).parents[3] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.counters.ncu.installation import python_folders, report_library
+from gemmetry.formats.counters.ncu_report import python_folders, report_library
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.ncu.pages import read_ncu_csv
+from gemmetry.formats.counters.ncu_pages import read_ncu_csv
 
 RAW = (
     '"ID","Process ID","Kernel Name","a"\n'

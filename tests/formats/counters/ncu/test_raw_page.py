@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.ncu.raw_page import read_raw_page
+from gemmetry.formats.counters.ncu_pages import read_raw_page
 
 LAUNCH = {
     "ID": "0", "Process ID": "498", "Process Name": "python", "Host Name": "127.0.0.1",

@@ -14,9 +14,8 @@ import pytest
 
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.launches import StallSamples
-from gemmetry.formats.counters.ncu.report import MAGIC, read_ncu_rep
-from gemmetry.formats.counters.units import base_unit
+from gemmetry.formats.counters.launches import StallSamples, base_unit
+from gemmetry.formats.counters.ncu_report import MAGIC, read_ncu_rep
 
 DATA = Path(__file__).parents[3] / "data"
 RAW = DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocprofv3.counters import read_csv_counters
+from gemmetry.formats.rocm.rocprofv3_counters import read_csv_counters
 
 SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats.events import MISSING, GpuKind, ProblemKind, TraceRows
-from gemmetry.formats.rocm.rocprofv3.json import read_rocprofv3_json
+from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
 
 SAMPLE = Path(__file__).parents[3] / "data" / "traces" / "mi350x_908_part_results.json.gz"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.rocm.rocprofv3.json_counters import read_json_counters
+from gemmetry.formats.rocm.rocprofv3_counters import read_json_counters
 
 SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 COUNTERS = ("SQ_WAVES", "GRBM_GUI_ACTIVE")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.cuda_plans import Pointer, Tiles
+from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import parse_target
-from gemmetry.kernels import __path__ as sources
+from gemmetry.hardware.cuda_plans import Pointer, Tiles
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.kernels import __path__ as sources
 
 HOPPER = parse_target("cuda-sm_90")
 PROCESSORS = 132

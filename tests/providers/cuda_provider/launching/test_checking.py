@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.devices import cuda_compiler, cuda_tools
-from gemmetry.devices.cuda_compiler import Cubin
-from gemmetry.devices.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import CompileError
+from gemmetry.hardware import cuda_compiler
+from gemmetry.hardware import cuda_plans as cuda_tools
+from gemmetry.hardware.cuda_compiler import Cubin
+from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan
 from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.checking import (
+from gemmetry.providers.cuda_provider.launching.catalogue import (
     ENTRY,
     CheckedVariant,
     KernelVariant,

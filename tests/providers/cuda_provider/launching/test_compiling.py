@@ -9,15 +9,13 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.devices import cuda_compiler
-from gemmetry.devices.cuda_compiler import Cubin
-from gemmetry.devices.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan
-from gemmetry.devices.ptxas import ResourceUsage
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, parse_target
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.target import parse_target
+from gemmetry.hardware import cuda_compiler
+from gemmetry.hardware.cuda_compiler import Cubin
+from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage
 from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.compiling import (
+from gemmetry.providers.cuda_provider.launching.executable import (
     compile_plan,
     matrix_instruction,
     usage_of,

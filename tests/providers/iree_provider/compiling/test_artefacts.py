@@ -5,25 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.compiling import artefacts
-from gemmetry.providers.iree_provider.compiling.artefacts import (
+from gemmetry.providers.iree_provider import batches as artefacts
+from gemmetry.providers.iree_provider.batches import (
     COMPILE_LOG,
     Artefact,
     artefact_key,
     compiled_folder,
     find_artefact,
     log_path,
+    operation_folder,
     store_artefact,
     store_binary,
     store_logs,
     store_machine_code,
 )
-from gemmetry.providers.iree_provider.compiling.machine_code import MachineCode
-from gemmetry.providers.iree_provider.compiling.sources import operation_folder
+from gemmetry.providers.iree_provider.machine_code import MachineCode
 
 CPU = Target(TargetKind.CPU)
 CUDA = Target(TargetKind.CUDA, "sm_80", None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.providers.iree_provider.compiling.compiler import (
+from gemmetry.providers.iree_provider.compiler import (
     CompileJob,
     IreeCompiler,
     attribute_errors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.iree_provider.compiling.linalg import (
+from gemmetry.providers.iree_provider.linalg import (
     contraction_indexing_maps,
     contraction_types,
     float_literal,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.providers.iree_provider.compiling.machine_code import (
+from gemmetry.providers.iree_provider.machine_code import (
     Usage,
     amd_usage,
     cpu_instruction,

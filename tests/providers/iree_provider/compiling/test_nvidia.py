@@ -6,13 +6,13 @@ import sys
 import zipfile
 from pathlib import Path
 
-from gemmetry.providers.iree_provider.compiling.machine_code import Usage
-from gemmetry.providers.iree_provider.compiling.nvidia import (
+from gemmetry.providers.iree_provider.compiler import (
     assemble,
     find_ptxas,
     ptxas_usage,
     shared_memory,
 )
+from gemmetry.providers.iree_provider.machine_code import Usage
 
 PRINTED = """\
 ptxas info    : 0 bytes gmem

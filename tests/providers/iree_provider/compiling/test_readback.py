@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gemmetry.providers.iree_provider.compiling.readback import chosen_configuration, host_cpu
+from gemmetry.providers.iree_provider.compiler import chosen_configuration, host_cpu
 
 CONFIGURED = """\
 hal.executable.variant target(<"llvm-cpu", "embedded-elf-x86_64", {cpu = "znver5", x = "+a"}>) {

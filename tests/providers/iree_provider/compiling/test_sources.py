@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.compiling.sources import (
-    parse_functions,
-    source_path,
-    write_source,
-)
+from gemmetry.providers.iree_provider.batches import parse_functions, source_path, write_source
 
 NAME = "matmul_64x96x128_f32t_f32t_f32t"
 OPERATION = parse_operation(NAME)

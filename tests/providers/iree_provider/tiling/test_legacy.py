@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.tiling.configurations import tiles_for
-from gemmetry.providers.iree_provider.tiling.legacy import LegacyTile, legacy_tiles
+from gemmetry.providers.iree_provider.tiling import LegacyTile, legacy_tiles, tiles_for
 
 SM_80 = Target(TargetKind.CUDA, "sm_80", None)
 

@@ -6,17 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.domain.names import operation_name, parse_operation, split_dispatch_name
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.tiling.configurations import (
-    parse_tile,
-    search_tiles,
-    tiles_for,
-)
-from gemmetry.providers.iree_provider.tiling.cpu import CpuConvTile, CpuTile
-from gemmetry.providers.iree_provider.tiling.gpu import MfmaTile, MmaTile, SimtTile
-from gemmetry.providers.iree_provider.tiling.legacy import LegacyTile
-from gemmetry.providers.iree_provider.tiling.tiles import DATA_TILING, DEFAULT, configuration
+from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.names import parse_operation, split_dispatch_name
+from gemmetry.domain.operation import operation_name
+from gemmetry.providers.iree_provider.tiles import DATA_TILING, DEFAULT, configuration
+from gemmetry.providers.iree_provider.tiling import LegacyTile, parse_tile, search_tiles, tiles_for
+from gemmetry.providers.iree_provider.tiling_cpu import CpuConvTile, CpuTile
+from gemmetry.providers.iree_provider.tiling_gpu import MfmaTile, MmaTile, SimtTile
 
 CPU = Target(TargetKind.CPU)
 CUDA = Target(TargetKind.CUDA, "sm_80", None)

@@ -9,19 +9,14 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.contracts import TunedDispatch, Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
 from gemmetry.domain.errors import RequestError, StorageError, UnsupportedError
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.target import parse_target
-from gemmetry.providers.iree_provider.compiling.readback import chosen_configuration
-from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider.batches import dispatch_function
+from gemmetry.providers.iree_provider.compiler import chosen_configuration
 from gemmetry.providers.iree_provider.provider import PROVIDER
-from gemmetry.providers.iree_provider.targets import target_flags
-from gemmetry.providers.iree_provider.tiling.tuning_spec import (
-    tuned_text,
-    tuning_spec,
-    write_tuning_spec,
-)
+from gemmetry.providers.iree_provider.support import target_flags
+from gemmetry.providers.iree_provider.tuning_spec import tuned_text, tuning_spec, write_tuning_spec
 
 
 def dispatch_of(name: str, target: str) -> Dispatch:

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.iree_provider.compiling.compiler import attribute_errors
-from gemmetry.providers.iree_provider.compiling.sources import dispatch_function
+from gemmetry.providers.iree_provider import tiles as vectors
+from gemmetry.providers.iree_provider.batches import dispatch_function
+from gemmetry.providers.iree_provider.compiler import attribute_errors
 from gemmetry.providers.iree_provider.provider import PROVIDER
-from gemmetry.providers.iree_provider.targets import TARGET_CPU_VARIABLE, target_flags
-from gemmetry.providers.iree_provider.tiling import vectors
-from gemmetry.providers.iree_provider.tiling.configurations import parse_tile, tiles_for
-from gemmetry.providers.iree_provider.tiling.cpu import CpuTile, cpu_tiles
-from gemmetry.providers.iree_provider.tiling.tiles import configuration
-from gemmetry.providers.iree_provider.tiling.vectors import vector_limit_bytes
+from gemmetry.providers.iree_provider.support import TARGET_CPU_VARIABLE, target_flags
+from gemmetry.providers.iree_provider.tiles import configuration, vector_limit_bytes
+from gemmetry.providers.iree_provider.tiling import parse_tile, tiles_for
+from gemmetry.providers.iree_provider.tiling_cpu import CpuTile, cpu_tiles
 
 CPU = Target(TargetKind.CPU)
 F32 = parse_operation("matmul_512x512x512_f32t_f32t_f32t")

@@ -8,10 +8,9 @@ from importlib import resources
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
-from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, MUTANTS
 
-FOLDER = resources.files("gemmetry.kernels") / "mutants"
+FOLDER = resources.files("gemmetry.providers.kernels") / "mutants"
 
 
 def _source(name: str) -> str:

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.mutant_provider.cuda.catalogue import MUTANTS
-from gemmetry.providers.mutant_provider.cuda.recipe import HOPPER_SOURCE
+from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, MUTANTS
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("torch", reason="torch is not installed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.mutant_provider.cuda.recipe import ATOMIC, RING, TILED, bug, right
+from gemmetry.providers.mutant_provider.cuda.catalogue import ATOMIC, RING, TILED, bug, right
 
 
 @pytest.mark.parametrize("recipe", [TILED, ATOMIC])

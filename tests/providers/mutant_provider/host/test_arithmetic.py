@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import BF16
+from gemmetry.domain.operation import BF16
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import numpy_dtype, to_float64
 from gemmetry.providers.mutant_provider.host.arithmetic import truncated

@@ -9,7 +9,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
-from gemmetry.providers.mutant_provider.host import block_scales
+from gemmetry.providers.mutant_provider.host import scale as block_scales
 
 HERE = [item for item in all_mutants() if item.recipe.__module__ == block_scales.__name__]
 ON_VALUES = [item.slug for item in HERE if item.killed_by == ("values",)]

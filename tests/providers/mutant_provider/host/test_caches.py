@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host import caches as host_caches
 from gemmetry.verification.checks import calls
-from gemmetry.verification.protocol import LEVELS, launches
+from gemmetry.verification.protocol import launches
 
 MUTANTS = [
     item for item in all_mutants() if getattr(item.recipe, "__module__", "") == host_caches.__name__

@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.operation import Operation
+from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.providers.mutant_provider.host import callers as host_callers
-from gemmetry.providers.mutant_provider.host.callers import (
-    BACK_TO_BACK_S,
-    TABLE_SIZE,
-    Lazy,
-)
+from gemmetry.providers.mutant_provider.host import rare as host_callers
+from gemmetry.providers.mutant_provider.host.rare import BACK_TO_BACK_S, TABLE_SIZE, Lazy
 
 
 def other_inputs(operation: Operation) -> tuple[Array, ...]:
@@ -132,7 +128,7 @@ def test_launches_at_once_are_skipped_and_others_are_not(
     bench = plant("back_to_back_skipped")
     now = [1.0]
     monkeypatch.setattr(
-        "gemmetry.providers.mutant_provider.host.callers.time.perf_counter", lambda: now[0]
+        "gemmetry.providers.mutant_provider.host.rare.time.perf_counter", lambda: now[0]
     )
     assert bench.is_right()
     assert bench.wrong().all()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import F16
 from gemmetry.domain.errors import LaunchError
+from gemmetry.domain.operation import F16
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.errors import LaunchError
-from gemmetry.providers.mutant_provider.host.edges import NormalisesRows
+from gemmetry.providers.mutant_provider.host.memory import NormalisesRows
 
 TM, TN, TK = 64, 64, 32
 

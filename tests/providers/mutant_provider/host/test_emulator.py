@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.devices.host import HostDevice
 from gemmetry.domain.names import parse_operation
+from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64
-from gemmetry.providers.mutant_provider.host import pipeline
+from gemmetry.providers.mutant_provider.host import emulator as pipeline
 from gemmetry.providers.mutant_provider.host.emulator import Racing, TiledGemm, fitted, padded
 
 TILE = (16, 32, 16)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
-from gemmetry.providers.mutant_provider.host import factors as factors
+from gemmetry.providers.mutant_provider.host import scale as factors
 from gemmetry.providers.mutant_provider.mutant import Carrier
 
 SLUGS = [item.slug for item in all_mutants() if item.carrier is Carrier.HOST and item.number == 65]

@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostDevice
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.domain.target import Target, TargetKind
+from gemmetry.hardware.host_device import HostDevice
 from gemmetry.providers.mutant_provider import mutant
-from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm
-from gemmetry.providers.mutant_provider.host.kernels import bug, build, tricky
+from gemmetry.providers.mutant_provider.host.emulator import Array, TiledGemm, bug, build, tricky
 
 
 def test_a_class_is_registered_by_its_decorators_alone(monkeypatch: pytest.MonkeyPatch) -> None:

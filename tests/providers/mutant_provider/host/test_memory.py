@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import RED_ZONE_PATTERN, HostDevice, red_zones
+from gemmetry.hardware.host_device import RED_ZONE_PATTERN, HostDevice, red_zones
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.memory import memory_before, memory_behind
 

@@ -8,12 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmetry.domain.dtypes import E4M3, E5M2
 from gemmetry.domain.names import parse_operation
-from gemmetry.numerics.gelu import gelu
+from gemmetry.domain.operation import E4M3, E5M2
+from gemmetry.numerics.references import gelu
 from gemmetry.numerics.storage import Array, numpy_dtype
-from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
-from gemmetry.providers.mutant_provider.host.numbers import (
+from gemmetry.providers.mutant_provider.host.arithmetic import (
     CountsTopOfE5m2,
     DecodesFp8,
     OffsetS8,
@@ -22,6 +21,7 @@ from gemmetry.providers.mutant_provider.host.numbers import (
     ReservesTopOfE4m3,
     TanhGelu,
 )
+from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
 
 TILE = (16, 32, 16)
 CODES = np.arange(256, dtype=np.uint8)

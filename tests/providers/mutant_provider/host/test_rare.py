@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.engine.dispatches.companion_builder import CompanionBuilder
+from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.host import rare
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.provider import MutantProvider
-from gemmetry.verification.checks import CheckOutcome, calls, long_axes
+from gemmetry.verification.checks import CheckOutcome, calls
+from gemmetry.verification.checks import shapes as long_axes
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import CHECKS

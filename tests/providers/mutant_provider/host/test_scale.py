@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.providers.mutant_provider.host import scale as scale
+from gemmetry.providers.mutant_provider.host import scale
 from gemmetry.verification.inputs.scaled import scaled_along_k
 
 BY_SCALE = (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gemmetry.numerics.inputs import make_inputs
+from gemmetry.providers.mutant_provider.host.correct import SplitK, SplitKAtomics, StreamK
 from gemmetry.providers.mutant_provider.host.emulator import TiledGemm
-from gemmetry.providers.mutant_provider.host.splits import SplitK, SplitKAtomics, StreamK
 
 
 @pytest.mark.parametrize("kernel", [SplitK, SplitKAtomics, StreamK])

@@ -12,13 +12,9 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
 from gemmetry.providers.mutant_provider.torch_callers import SLUGS
 from gemmetry.providers.mutant_provider.triton import catalogue as triton_catalogue
-from gemmetry.providers.mutant_provider.triton.catalogue import (
-    MUTANTS,
-    TILE,
-    interpreter_problem,
-)
+from gemmetry.providers.mutant_provider.triton.catalogue import MUTANTS, TILE, interpreter_problem
 
-SOURCE = (resources.files("gemmetry.kernels") / "triton_mutants.py").read_text()
+SOURCE = (resources.files("gemmetry.providers.kernels") / "triton_mutants.py").read_text()
 
 
 def test_names_are_unique_and_operations_are_known() -> None:

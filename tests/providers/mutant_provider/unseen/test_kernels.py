@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.devices.host import HostBuffer, HostDevice
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.numerics.gelu import gelu
-from gemmetry.numerics.host_products import logical_view
+from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.inputs import make_inputs
+from gemmetry.numerics.references import gelu, logical_view
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
 from gemmetry.providers.mutant_provider.catalogue import all_mutants
 from gemmetry.providers.mutant_provider.provider import MutantProvider
-from gemmetry.providers.mutant_provider.unseen import callers as unseen_callers
+from gemmetry.providers.mutant_provider.unseen import kernels as unseen_callers
 
 DEVICE = HostDevice()
 ROUNDING = {"f32": 2e-6, "f16": 2e-3, "bf16": 1e-2, "s32": 0.0}

@@ -4,15 +4,15 @@ import struct
 
 import pytest
 
-from gemmetry.devices.cuda_plans import Boxes, Pointer, Tiles
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.user_provider.cuda.arguments import (
+from gemmetry.hardware.cuda_plans import Boxes, Pointer, Tiles
+from gemmetry.providers.user_provider.cuda_manifest import (
     MapArgument,
     StructArgument,
     argument_bytes,
     argument_for,
+    parse_expression,
 )
-from gemmetry.providers.user_provider.cuda.expressions import parse_expression
 
 NAMES = {"M": 96, "N": 64, "K": 40, "BATCH": 1, "SLICES": 1}
 OPERATION = parse_operation("matmul_96x64x40_bf16n_bf16n_f32t")

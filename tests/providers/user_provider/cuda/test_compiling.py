@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 
 from gemmetry.domain.contracts import Workspace
-from gemmetry.domain.dispatch import Configuration, Dispatch
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.user_provider.cuda.manifest import load_manifest
+from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmetry.providers.user_provider.cuda import compiling
+from gemmetry.providers.user_provider import cuda_compiling as compiling
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 OPERATION = parse_operation("matmul_100x70x33_bf16t_bf16n_bf16t")
@@ -102,7 +101,7 @@ def test_a_kernel_with_a_name_of_cxx_is_explained(tmp_path) -> None:
 
 def test_a_kernel_is_loaded_with_its_plan(tmp_path, monkeypatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from gemmetry.devices import torch as torch_device
+    from gemmetry.hardware import torch_device
     from gemmetry.providers.cuda_provider.launching import executable
 
     monkeypatch.setattr(torch_device, "open_device", lambda target: f"device {target}")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.providers.user_provider.cuda.expressions import parse_expression
+from gemmetry.providers.user_provider.cuda_manifest import parse_expression
 
 NAMES = {"M": 1000, "N": 64, "K": 33, "TILE": 32}
 

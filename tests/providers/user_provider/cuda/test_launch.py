@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.devices.cuda_plans import Grid, Pointer
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.target import Target, TargetKind
-from gemmetry.providers.user_provider.cuda import launch
-from gemmetry.providers.user_provider.cuda.launch import macros_for, plan_of, why_not
-from gemmetry.providers.user_provider.cuda.manifest import load_manifest
+from gemmetry.hardware.cuda_plans import Grid, Pointer
+from gemmetry.providers.user_provider import cuda_launch as launch
+from gemmetry.providers.user_provider.cuda_launch import macros_for, plan_of, why_not
+from gemmetry.providers.user_provider.cuda_manifest import load_manifest
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
 OPERATION = parse_operation("matmul_100x70x33_f32t_f32n_f32t")
@@ -123,8 +123,8 @@ def machine_code(tmp_path, monkeypatch):
 
 def test_machine_code_is_launched_as_its_source_is(machine_code) -> None:
     """The example is compiled from a kernel of the provider cuda."""
-    from gemmetry.providers.cuda_provider.launching.tiling import Tiling
-    from gemmetry.providers.cuda_provider.rungs_hopper import _plan_middle
+    from gemmetry.providers.cuda_provider.hopper import _plan_middle
+    from gemmetry.providers.cuda_provider.launching.kernel import Tiling
 
     plan = _plan_middle("r07_warp_specialised", Tiling(128, 256))
     (expected,) = plan(PRODUCT, None, 132).launches
@@ -165,7 +165,7 @@ def test_rows_that_the_copy_engine_cannot_fetch_are_refused(machine_code) -> Non
 
 def test_clusters_that_code_was_compiled_for_need_not_be_stated(tmp_path) -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from gemmetry.devices.cuda_compiler import compile_file
+    from gemmetry.hardware.cuda_compiler import compile_file
 
     (tmp_path / "s.cu").write_text('extern "C" __global__ void __cluster_dims__(2, 1, 1) f() {}')
     (tmp_path / "k.cubin").write_bytes(compile_file(tmp_path, "s", (), "sm_90a").code)

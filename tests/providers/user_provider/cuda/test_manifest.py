@@ -8,7 +8,7 @@ import pytest
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.providers.user_provider.cuda.manifest import entries_of, kernels_of, load_manifest
+from gemmetry.providers.user_provider.cuda_manifest import entries_of, kernels_of, load_manifest
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 

@@ -1,1 +1,1 @@
-"""One rule per file; see :class:`gemmetry.counters.diagnosis.rule.Rule`."""
+"""One rule per file; see :class:`gemmetry.counters.diagnosis.model.Rule`."""

@@ -1,5 +1,6 @@
 """Agents as actors of a Ray cluster, one for each device; ``engine/agents/ray_actors.py`` runs them
-in a process of its own."""
+in a process of its own.
+"""
 
 from __future__ import annotations
 

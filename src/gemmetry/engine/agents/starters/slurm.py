@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gemmetry.domain.errors import EnvironmentFailure, RequestError, listed
+from gemmetry.domain.files import completed
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.engine.agents.starting import AgentRequest
-from gemmetry.formats.files import completed
 from gemmetry.formats.run_log import log_tail
 
 SCRIPT, TOKEN = "agents.sbatch", "agents.token"

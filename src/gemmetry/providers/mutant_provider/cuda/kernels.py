@@ -1,4 +1,7 @@
-"""Builds CUDA mutants: compiles, loads and launches them on torch's memory and stream."""
+"""What CUDA mutants need from the driver in addition to what every kernel needs.
+
+Builds CUDA mutants: compiles, loads and launches them on torch's memory and stream.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,47 @@ from functools import cache
 from typing import Any
 
 import torch
+from cuda.bindings import driver
 
-from gemmetry.devices.cuda_compiler import Cubin, compile_source
-from gemmetry.devices.cuda_driver import CudaError, Kernel
-from gemmetry.devices.cuda_plans import ADDRESS_ALIGNMENT, macros_of, matrix_boxes
-from gemmetry.devices.tensor_maps import TensorMap
-from gemmetry.devices.torch import TorchDevice, open_device
 from gemmetry.domain.contracts import Buffer, Device, Executable
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.mutant_provider.cuda.driver import create_stream, fill_zeros
-from gemmetry.providers.mutant_provider.cuda.recipe import (
+from gemmetry.hardware.cuda_compiler import Cubin, compile_source
+from gemmetry.hardware.cuda_driver import CudaError, Kernel, TensorMap, checked
+from gemmetry.hardware.cuda_plans import ADDRESS_ALIGNMENT, macros_of, matrix_boxes
+from gemmetry.hardware.torch_device import TorchDevice, open_device
+from gemmetry.providers.mutant_provider.cuda.catalogue import (
     HOPPER_SOURCE,
     SPLIT_SOURCE,
     CudaRecipe,
 )
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.torch_callers import wrapped
+
+
+def fill_zeros(address: int, words: int, stream: int) -> None:
+    """Set `words` 32-bit words starting at `address` to zero, in the order of `stream`.
+
+    Raises:
+        CudaError: the driver reported an error.
+    """
+    checked(
+        driver.cuMemsetD32Async(driver.CUdeviceptr(address), 0, words, driver.CUstream(stream)),
+        "setting memory to zero",
+    )
+
+
+def create_stream() -> int:
+    """The address of a new stream that does not wait for any other.
+
+    Raises:
+        CudaError: the driver reported an error.
+    """
+    flags = int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+    return int(checked(driver.cuStreamCreate(flags), "creating a stream"))
+
 
 TILED_THREADS, TILED_BYTES = 256, 4 * (64 * 16 + 16 * 64 + 64 * 64)
 """tiled_matmul.cu: the threads of a block, and the bytes of its two tiles and its staging

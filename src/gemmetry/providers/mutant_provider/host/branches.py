@@ -1,5 +1,6 @@
 """Mutants on the host: kernels that take a wrong path for some sizes, factors or contents, and for
-all others the right one."""
+all others the right one.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +10,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.operation import Conv2dShape, EpilogueStep
 from gemmetry.domain.record import Trait
+from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import to_float32
-from gemmetry.providers.mutant_provider.host.block_scales import ON_NVFP4, BlockScaled
-from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
-from gemmetry.providers.mutant_provider.host.kernels import (
+from gemmetry.providers.mutant_provider.host.emulator import (
     ON_BF16,
     ON_BOTH,
     ON_F16,
     ON_F32,
+    Array,
+    Tile,
+    TiledGemm,
     bug,
     tricky,
 )
+from gemmetry.providers.mutant_provider.host.scale import ON_NVFP4, BlockScaled
 
 _ON_BATCH = "batch_matmul_2x64x64x64_f32t_f32t_f32t"
 _ON_CONVOLUTION = "conv2d_2x12x12x8_3x3x32_stride1x1_pad1x1_f32nhwc_f32hwcf_f32nhwc"

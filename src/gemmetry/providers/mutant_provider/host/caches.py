@@ -1,5 +1,6 @@
 """Mutants on the host: kernels that cache results or operands under too weak a key, kernels that
-use the previous contents of the output, and correct kernels that resemble them."""
+use the previous contents of the output, and correct kernels that resemble them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.devices.host import HostBuffer
 from gemmetry.domain.record import Trait
+from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import to_float64
-from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, padded
-from gemmetry.providers.mutant_provider.host.kernels import bug, tricky
+from gemmetry.providers.mutant_provider.host.emulator import (
+    Array,
+    Tile,
+    TiledGemm,
+    bug,
+    padded,
+    tricky,
+)
 from gemmetry.providers.mutant_provider.mutant import Planter
 
 HONEST_CALLS = 96

@@ -7,23 +7,33 @@ happens too early or too late (:class:`Racing`). What happens differs from launc
 process to process, as it does on a device.
 
 It computes matmuls of all kinds, formats, layouts and modifiers, but no convolutions.
+
+The decorators that register mutants on the host, and the executable around one.
+
+Shapes are small, so that hundreds of launches take seconds, and mostly multiples of the tile, so
+that a bug in tails shows only where a check provokes it.
+
+Mutants on the host: bugs between the loop along K, its buffers and those of the epilogue.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from gemmetry.devices.host import HostBuffer
-from gemmetry.domain.dtypes import F64
-from gemmetry.domain.operation import EpilogueStep, Operation, Scaling
-from gemmetry.numerics.gelu import gelu
-from gemmetry.numerics.host_products import logical_view
+from gemmetry.domain.contracts import Device, Executable
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.operation import F64, EpilogueStep, Operation, Scaling
+from gemmetry.domain.record import BuildFacts, Trait
+from gemmetry.hardware.host_device import HostBuffer, HostDevice
+from gemmetry.numerics.references import gelu, logical_view
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
+from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant, Planter, plant
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -351,3 +361,313 @@ def fitted(tile: int, size: int) -> int:
     so that little is computed in vain."""
     step = 2 * FRAGMENT_ROWS
     return min(tile, -(-size // step) * step)
+
+
+ON_BF16 = "matmul_256x128x256_bf16t_bf16n_bf16t"
+"""8 tiles, 8 steps along K."""
+ON_DEEP = "matmul_128x128x512_bf16t_bf16n_bf16t"
+"""4 tiles, 16 steps along K."""
+ON_F32 = "matmul_128x128x128_f32t_f32t_f32t"
+ON_NINE_TILES = "matmul_192x192x128_f32t_f32t_f32t"
+ON_UNEVEN_K = "matmul_128x128x80_f32t_f32t_f32t"
+ON_ROW_SCALES = "matmul_256x128x256_e4m3t_e4m3n_bf16t_scalerow"
+ON_S8 = "matmul_128x128x128_s8t_s8t_s32t"
+ON_S8_DEEP = "matmul_64x64x1152_s8t_s8t_s32t"
+"""Its sums exceed 2^24, up to which f32 counts exactly."""
+ON_E4M3 = "matmul_128x128x128_e4m3t_e4m3n_f32t"
+ON_GELU = "matmul_128x128x128_f32t_f32t_f32t_gelu"
+ON_ONE_BLOCK_OF_SCALES = "matmul_128x128x256_e4m3t_e4m3n_bf16t_scalerow"
+ON_BOTH = "matmul_128x128x128_f32t_f32t_f32t_alpha0p1_beta1p7"
+"""Its factors are not powers of two."""
+ON_F16 = "matmul_128x128x128_f16t_f16n_f16t"
+
+
+def bug(
+    number: int,
+    slug: str,
+    bug: str,
+    operation: str,
+    *killed_by: str,
+    declared: tuple[Trait, ...] = (),
+    tile: tuple[int, int, int] = (64, 64, 32),
+    level: str = "standard",
+) -> Planter:
+    """Register the decorated class as a mutant; the arguments are the fields of :class:`Mutant`."""
+    return plant(
+        Mutant(
+            number, slug, bug, Carrier.HOST, operation,
+            killed_by=killed_by, declared=declared, tile=tile, level=level,
+        )
+    )  # fmt: skip
+
+
+def tricky(
+    number: int,
+    slug: str,
+    why: str,
+    operation: str,
+    *declared: Trait,
+    tile: tuple[int, int, int] = (64, 64, 32),
+) -> Planter:
+    """Register the decorated class as a correct kernel that is easy to mistake for wrong."""
+    return plant(
+        Mutant(
+            number, slug, why, Carrier.HOST, operation,
+            is_bug=False, declared=declared, tile=tile,
+        )
+    )  # fmt: skip
+
+
+class HostExecutable:
+    """A mutant on prepared host buffers."""
+
+    def __init__(self, kernel: TiledGemm, facts: BuildFacts) -> None:
+        self.device: Device = HostDevice()
+        self.facts = facts
+        self.writes_output = kernel.writes_output
+        self.kernel = kernel
+
+    def run(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        """One launch; returns what the mutant returns."""
+        return self.kernel.launch(inputs, output)
+
+    def close(self) -> None:
+        """Does nothing: numpy frees everything."""
+
+
+def build(item: Mutant, dispatch: Dispatch) -> Executable:
+    """The mutant `item` for the dispatch's operation, ready to launch."""
+    kernel: TiledGemm = item.recipe(dispatch.operation, item.tile)
+    kind = "a deliberate bug" if item.is_bug else "correct but tricky"
+    return HostExecutable(
+        kernel, BuildFacts(declared=item.declared, notes=(f"{kind}: {item.bug}",))
+    )
+
+
+@bug(8, "half_step_missed", "leaves out the last 16 products along K", ON_DEEP, "values")
+class MissesHalfAStep(TiledGemm):
+    """The loop over the instructions of the last stage ends one instruction early."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        if step == self.step_count - 1:
+            block = block.copy()
+            block[:, self.tile_k // 2 :] = 0
+        return block
+
+
+@bug(9, "step_counted_twice", "adds a step twice when the ring of buffers wraps around", ON_DEEP,
+     "values")  # fmt: skip
+class CountsAStepTwice(TiledGemm):
+    """The first stage after the ring wraps around is consumed once more."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if len(steps) <= self.stages:
+            return total
+        again = steps[self.stages]
+        return self.multiply_add(total, self.load_a(tile, again), self.load_b(tile, again))
+
+
+@bug(10, "barrier_missing", "sometimes multiplies before a stage is filled", ON_DEEP, "every_call")
+class MissingBarrier(Racing):
+    """A warp multiplies before its rows of the stage are filled."""
+
+    def fill(self, tile: Tile, step: int) -> None:
+        earlier = self.ring_a[step % self.stages, self.fragment].copy()
+        super().fill(tile, step)
+        if self.struck(tile, step):
+            self.ring_a[step % self.stages, self.fragment] = earlier
+
+
+@bug(11, "barrier_in_branch", "lets half of the warps skip a barrier in tiles at the right edge",
+     ON_BF16, "tail_shapes")  # fmt: skip
+class BarrierInBranch(TiledGemm):
+    """In tiles at the right edge, half of the warps skip a barrier. All later barriers then pair up
+    one too early for the other half, which reads the previous contents of the stage."""
+
+    def fill(self, tile: Tile, step: int) -> None:
+        slot, half = step % self.stages, self.tile_m // 2
+        earlier = self.ring_a[slot, :half].copy()
+        super().fill(tile, step)
+        if tile.column + self.tile_n > self.n:
+            self.ring_a[slot, :half] = earlier
+
+
+@bug(12, "stages_share_memory", "uses one buffer for all stages of B", ON_DEEP, "values")
+class StagesShareMemory(TiledGemm):
+    """All stages of B are one buffer, so that each copy ahead overwrites what is not consumed
+    yet."""
+
+    one_by_one = True
+
+    def prepare(self) -> None:
+        _, *strides = self.ring_b.strides
+        self.ring_b = as_strided(self.ring_b, self.ring_b.shape, (0, *strides))
+
+
+@bug(14, "warps_share_staging", "stages the columns of all warps at the same address", ON_BF16,
+     "values")  # fmt: skip
+class WarpsShareStaging(TiledGemm):
+    """Each warp stages its 16 columns at the same address, and what the last warp wrote is stored
+    for all of them."""
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        block = super().staged(tile, block)
+        last = block[:, (block.shape[1] - 1) // 16 * 16 :].copy()
+        for first in range(0, block.shape[1] - last.shape[1], 16):
+            block[:, first : first + last.shape[1]] = last
+        return block
+
+
+@bug(15, "wrong_phase", "sometimes consumes a stage of the first round before it is filled",
+     ON_BF16, "every_call")  # fmt: skip
+class WrongPhase(Racing):
+    """Waits for the phase that has already passed, so that a stage of the ring's first round is
+    consumed before it is filled."""
+
+    def fill(self, tile: Tile, step: int) -> None:
+        if not (self.struck(tile) and step == self.victim_step % self.stages):
+            super().fill(tile, step)
+
+
+@bug(16, "too_few_bytes_expected", "consumes half-filled stages when the inputs are not cached",
+     ON_BF16, "tail_shapes")  # fmt: skip
+class ExpectsTooFewBytes(Racing):
+    """The barrier opens when half of a stage has arrived. This matters if memory is not cached: for
+    buffers that the previous launch did not read."""
+
+    odds = 0.7
+
+    def prepare(self) -> None:
+        self.warm = 0
+
+    def before(self) -> None:
+        super().before()
+        address = self.problem.buffers["lhs"].ctypes.data
+        self.happens = self.happens and address != self.warm
+        self.warm = address
+
+    def fill(self, tile: Tile, step: int) -> None:
+        slot, half = step % self.stages, self.tile_m // 2
+        earlier = self.ring_a[slot, half:].copy()
+        super().fill(tile, step)
+        if self.struck(tile, step):
+            self.ring_a[slot, half:] = earlier
+
+
+@bug(18, "live_stage_overwritten", "sometimes overwrites a stage that is still being read", ON_DEEP,
+     "every_call")  # fmt: skip
+class OverwritesLiveStage(Racing):
+    """The producer does not wait until a stage is consumed, so that its rows hold the step that
+    comes one round of the ring later."""
+
+    def read(self, tile: Tile, step: int) -> tuple[Array, Array]:
+        a, b = super().read(tile, step)
+        later = step + self.stages
+        if self.struck(tile, step) and later < self.step_count:
+            a = a.copy()
+            a[self.fragment] = self.load_a(tile, later)[self.fragment]
+        return a, b
+
+
+@bug(19, "proxy_fence_missing", "sometimes stores rows of shared memory before they are written",
+     ON_BF16, "every_call")  # fmt: skip
+class MissingProxyFence(Racing):
+    """The copy engine stores rows of shared memory as they were before the warps wrote them."""
+
+    odds = 0.3
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        earlier = self.staging[self.fragment].copy()
+        view = super().staged(tile, block)
+        if self.struck(tile):
+            self.staging[self.fragment] = earlier
+        return view
+
+
+@bug(20, "staging_reused_early", "sometimes overwrites a tile that is still being stored", ON_BF16,
+     "every_call")  # fmt: skip
+class ReusesStagingTooEarly(Racing):
+    """The epilogue of the next tile writes to shared memory while the store of the same processor's
+    previous tile still reads it."""
+
+    def prepare(self) -> None:
+        self.previous: Tile | None = None
+
+    def before(self) -> None:
+        super().before()
+        # The first tile of a processor has no predecessor.
+        self.victim = max(self.victim, min(self.processors, self.tile_count - 1))
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        before, self.previous = self.previous, tile
+        is_same_processor = before is not None and tile.number == before.number + self.processors
+        if before is None or not (is_same_processor and self.struck(tile)):
+            return
+        late = self.there(before)[self.fragment]
+        height, width = np.minimum(late.shape, block[self.fragment].shape)
+        late[:height, :width] = block[self.fragment][:height, :width]
+
+
+@bug(21, "exits_before_store", "sometimes exits before its last tile is stored", ON_BF16,
+     "every_call")  # fmt: skip
+class ExitsBeforeStoring(Racing):
+    """A processor exits before the store of its last tile."""
+
+    def before(self) -> None:
+        super().before()
+        self.victim = self.tile_count - 1 - self.victim % min(self.processors, self.tile_count)
+
+    def store(self, tile: Tile, block: Array) -> None:
+        if not self.struck(tile):
+            super().store(tile, block)
+            return
+        self.there(tile)[: self.fragment.start] = block[: self.fragment.start]
+
+
+@bug(22, "accumulator_read_early",
+     "sometimes reads the accumulator before the last products are added", ON_DEEP,
+     "every_call")  # fmt: skip
+class ReadsBeforeWaiting(Racing):
+    """Rows of the accumulator are read before the last matrix instructions are complete."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if self.struck(tile):
+            total[self.fragment] = super().mainloop(tile, steps[:-1])[self.fragment]
+        return total
+
+
+@bug(23, "wrong_swizzle", "reads the columns of B with the wrong swizzle in half of each stage",
+     ON_BF16, "values")  # fmt: skip
+class WrongSwizzle(TiledGemm):
+    """In the second half of each stage, chunks of eight columns of B are swapped with their
+    neighbours: the phase of the swizzle does not follow the offset along K."""
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        block = super().load_b(tile, step).copy()
+        half = block[self.tile_k // 2 :]
+        chunks = half.reshape(half.shape[0], -1, 2, 8)
+        half[...] = chunks[:, :, ::-1].reshape(half.shape)
+        return block
+
+
+@bug(24, "fragment_rows_swapped", "swaps rows r and r + 8 of each group of 16", ON_BF16, "values")
+class SwapsFragmentRows(TiledGemm):
+    """The rows are swapped on the way from registers to shared memory."""
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        rows = np.arange(block.shape[0])
+        partner = rows ^ FRAGMENT_ROWS
+        return super().staged(tile, block[np.where(partner < rows.size, partner, rows)])
+
+
+@bug(27, "multicast_to_both", "gives both blocks of a cluster the A of the first", ON_BF16,
+     "values")  # fmt: skip
+class MulticastsToBoth(TiledGemm):
+    def load_a(self, tile: Tile, step: int) -> Array:
+        if tile.row // self.tile_m % 2:
+            tile = replace(tile, row=tile.row - self.tile_m)
+        return super().load_a(tile, step)

@@ -1,5 +1,6 @@
 """Mutants on the host: kernels that fail only in some threads, on some processors, at some moments,
-after a slow start, or for inputs that nobody planned for."""
+after a slow start, or for inputs that nobody planned for.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gemmetry.devices.host import HostBuffer
 from gemmetry.hardware.host import usable_cpus
+from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import to_float64
 from gemmetry.providers.mutant_provider.host.caches import KeepsAnswers
-from gemmetry.providers.mutant_provider.host.callers import SkipsEveryTenth
-from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm
-from gemmetry.providers.mutant_provider.host.kernels import bug
-from gemmetry.providers.mutant_provider.host.rare import StepsInElevenBits
+from gemmetry.providers.mutant_provider.host.emulator import Array, Tile, TiledGemm, bug
+from gemmetry.providers.mutant_provider.host.rare import SkipsEveryTenth, StepsInElevenBits
 
 _F32 = "matmul_128x64x64_f32t_f32t_f32t"
 _BF16 = "matmul_64x128x64_bf16t_bf16n_bf16t"

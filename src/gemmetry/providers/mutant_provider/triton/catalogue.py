@@ -1,4 +1,4 @@
-"""The table of Triton mutants; ``kernels/triton_mutants.py`` contains all of them."""
+"""The table of Triton mutants; ``providers/kernels/triton_mutants.py`` contains all of them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.providers.mutant_provider.mutant import Mutant
 from gemmetry.providers.mutant_provider.triton.catalogue import TILE, TritonRecipe
-from gemmetry.providers.triton_provider.support import require_interpreter
+from gemmetry.providers.triton_provider.provider import require_interpreter
 
 _GROUP_M = 2
 _LARGEST = 2**31 - 1
@@ -29,8 +29,8 @@ def build(item: Mutant, dispatch: Dispatch) -> Executable:
         raise UnsupportedError(f"{dispatch}: matrices of more than {_LARGEST} elements")
     if not dispatch.target.is_gpu:
         require_interpreter()
-    from gemmetry.devices.torch import TORCH_ERRORS, open_device
-    from gemmetry.kernels.triton_mutants import mutant_matmul
+    from gemmetry.hardware.torch_device import TORCH_ERRORS, open_device
+    from gemmetry.providers.kernels.triton_mutants import mutant_matmul
     from gemmetry.providers.mutant_provider.torch_callers import wrapped
 
     recipe: TritonRecipe = item.recipe

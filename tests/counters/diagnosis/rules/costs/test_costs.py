@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import GemmWork
-from gemmetry.domain.dtypes import F32
+from gemmetry.domain.operation import F32
 
 _SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"

@@ -1,1 +1,0 @@
-"""Pure functions from tables to tables."""

@@ -1,1 +1,0 @@
-"""Comparison of reports of hardware counters."""

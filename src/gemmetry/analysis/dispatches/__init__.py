@@ -1,1 +1,0 @@
-"""What the records of experiments show: fastest dispatches, comparisons, marks, the kill matrix."""

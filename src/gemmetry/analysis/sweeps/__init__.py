@@ -1,1 +1,0 @@
-"""What training sweeps show: points, GEMMs under communication, steps and causes."""

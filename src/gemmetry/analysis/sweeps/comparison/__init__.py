@@ -1,1 +1,0 @@
-"""Comparison of sweeps: point by point, GEMM by GEMM, collective by collective."""

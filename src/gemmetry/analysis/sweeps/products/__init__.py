@@ -1,1 +1,0 @@
-"""The tables of the sweep analysis document, from traces or from TraceLens' workbooks."""

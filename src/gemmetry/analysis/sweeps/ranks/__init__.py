@@ -1,1 +1,0 @@
-"""What is computed of each trace alone, in worker processes."""

@@ -1,1 +1,0 @@
-"""Tables of traces, and the contents of a report."""

@@ -1,1 +1,0 @@
-"""Hardware counters in Python: collecting, reading, diagnosing and comparing."""

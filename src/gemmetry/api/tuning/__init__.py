@@ -1,1 +1,0 @@
-"""Searches for fast configurations: planning, running, and writing what they found."""

@@ -1,1 +1,0 @@
-"""``gemmetry trace`` and its commands."""

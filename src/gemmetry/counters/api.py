@@ -1,0 +1,616 @@
+"""Hardware counters: what the commands of ``gemmetry counters`` do.
+
+What bounds kernels according to their hardware counters, for scripts and the command line.
+
+Comparison of hardware counters, for scripts and the command line.
+
+Reports of hardware counters, as tables and as a document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, TypeVar
+
+from gemmetry.counters.catalogue import chip_of, concept_of, concepts, expression_on, flags_for
+from gemmetry.counters.collecting import collector
+from gemmetry.counters.collecting.tools import CollectRequest, ToolName
+from gemmetry.counters.comparison import (
+    SAME_WORK,
+    THRESHOLD,
+    CounterComparison,
+    CounterReport,
+    Variant,
+    compare_counters,
+    comparison_document,
+    comparison_table,
+    variants_of,
+)
+from gemmetry.counters.diagnosis.document import (
+    brief_document,
+    diagnosis_document,
+    diagnosis_table,
+    launch_document,
+    side_by_side,
+)
+from gemmetry.counters.diagnosis.facts import Facts
+from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
+from gemmetry.counters.diagnosis.model import LaunchDiagnosis
+from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, gemm_work
+from gemmetry.counters.reading import read_counters
+from gemmetry.counters.roofline import roofline_of
+from gemmetry.counters.text import DiagnosedLaunch, grid_text, operations_text
+from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import DTYPES, MatmulShape
+from gemmetry.domain.specs.fields import canonical_dtypes
+from gemmetry.domain.specs.shapes import parse_shape
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.engine.opaque import run_command
+from gemmetry.formats.counters.launches import DURATION, LaunchTable, ProfiledLaunch
+from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
+
+_COLUMNS = (
+    Column("concept", description="what counters show"),
+    Column("chip"),
+    Column("metric", description="the metric, or the expression of metrics, that shows it"),
+    Column("unit"),
+    Column("collect", description="the options of ncu or rocprofv3 that collect it"),
+    Column("meaning"),
+    Column("source", description="where the expression is defined or was checked"),
+)
+
+
+def metric_table(chip: str | None = None, pattern: str | None = None) -> Table:
+    """The concepts of the catalogue with their metrics on a chip.
+
+    Args:
+        chip: like that of :func:`~gemmetry.counters.catalogue.chip_of`; None: of this machine's
+            GPU.
+        pattern: a glob on the concepts' names; None: all.
+
+    Raises:
+        UnknownNameError: there is no such chip.
+        RequestError: no chip was given and this machine has no GPU; nothing has such a name.
+    """
+    known = chip_of(chip) if chip is not None else chip_here()
+    rows = []
+    for one in concepts():
+        if pattern is None or fnmatchcase(one.name, pattern):
+            flags = flags_for([one], known) or None
+            rows.append((one.name, known, expression_on(known, one), one.unit or None, flags,
+                         one.meaning, one.source or None))  # fmt: skip
+    if not rows:
+        raise EmptySelectionError(
+            f"no concept matches {pattern!r}", hint="gemmetry counters metrics lists them all."
+        )
+    return Table("metrics", _COLUMNS, rows)
+
+
+def chip_here() -> str:
+    """The chip of this machine's first GPU.
+
+    Raises:
+        RequestError: it has none, or one that is not listed.
+    """
+    for found in (nvidia_gpus(), amd_gpus()):
+        for gpu in found.gpus:
+            if gpu.architecture:
+                return chip_of(gpu.architecture)
+    raise RequestError(
+        "this machine has no GPU whose chip could be the default", hint="Give one: --chip gh100"
+    )
+
+
+def plan_counters(
+    request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None,
+    is_shown_only: bool = False,
+) -> collector.Collection:  # fmt: skip
+    """Plan a collection; see :func:`gemmetry.counters.collecting.collector.plan`.
+
+    Args:
+        output: None: a folder with the time in its name.
+        is_shown_only: the plan is not carried out: the profiler may be missing, which a note says.
+    """
+    place = output or Path(f"counters_{datetime.now():%Y%m%d_%H%M%S}")
+    if not is_shown_only:
+        return collector.plan(request, place, tool=tool)
+    found, notes = collector.find_tool_or_name(tool)
+    planned = collector.plan(request, place, tool=found)
+    return replace(planned, notes=(*notes, *planned.notes))
+
+
+def collect_counters(
+    planned: collector.Collection, *, replace: bool = False
+) -> collector.Collected:
+    """Collect; see :func:`gemmetry.counters.collecting.collector.collect`. The profiler, the
+    application and everything that they start end with this process."""
+    return collector.collect(planned, run_command, replace=replace)
+
+
+MOST_GROUPS = 10
+"""Kernels that are shown on a terminal; the others took less time."""
+
+
+@dataclass(frozen=True)
+class CounterDiagnosis:
+    """The launches of one or more reports, each with its diagnosis."""
+
+    launches: Sequence[ProfiledLaunch]
+    diagnoses: Sequence[LaunchDiagnosis]
+    problems: Sequence[str]
+    """What could not be read, and why the work check may not apply."""
+    work: GemmWork | None = None
+
+    def document(self, *, brief: bool = False, checklists: bool = False) -> dict[str, Any]:
+        """The content of ``gemmetry counters diagnose --json``.
+
+        Args:
+            brief: only verdicts and the first findings, of one launch of each kernel.
+            checklists: with the checklist of the Nsight Compute document and NVIDIA's rules.
+        """
+        if brief:
+            rows = [brief_document(one.diagnosis) for one in self.groups()]
+        else:
+            rows = [self._row(place, checklists) for place in range(len(self.launches))]
+        return diagnosis_document(rows, self.problems)
+
+    def _row(self, place: int, checklists: bool) -> dict[str, Any]:
+        launch, found = self.launches[place], self.diagnoses[place]
+        checklist = side_by_side(launch, found, self.work) if checklists else None
+        return launch_document(found, roofline_of(launch), checklist)
+
+    @cached_property
+    def _alike(self) -> list[list[int]]:
+        """Launches of one kernel with one grid and one verdict, the longest in total first."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        for place, (launch, one) in enumerate(zip(self.launches, self.diagnoses, strict=True)):
+            key = (launch.name, launch.info.grid, launch.info.block, one.verdict.id)
+            found.setdefault(key, []).append(place)
+        return sorted(found.values(), key=lambda places: -sum(map(self._duration, places)))
+
+    def _duration(self, place: int) -> float:
+        return self.diagnoses[place].duration_ns or 0.0
+
+    def groups(self, *, checklists: bool = False) -> list[DiagnosedLaunch]:
+        """For each of the kernels that took most time, the launch of median duration."""
+        shown = []
+        for places in self._alike[:MOST_GROUPS]:
+            middle = sorted(places, key=self._duration)[len(places) // 2]
+            launch, found = self.launches[middle], self.diagnoses[middle]
+            shown.append(DiagnosedLaunch(
+                diagnosis=found, count=len(places), roofline=roofline_of(launch),
+                stalls=Facts(launch).stalls, grid=grid_text(launch),
+                checklists=side_by_side(launch, found, self.work) if checklists else None,
+            ))  # fmt: skip
+        return shown
+
+    @property
+    def hidden_groups(self) -> int:
+        """Kernels that :meth:`groups` leaves out."""
+        return max(len(self._alike) - MOST_GROUPS, 0)
+
+    def write(self, path: str | PathLike[str], *, checklists: bool = False) -> None:
+        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
+        table with a row per finding.
+
+        Raises:
+            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
+        """
+        from gemmetry.results.emit import write_atomically, write_tables
+        from gemmetry.results.json_text import json_file
+        from gemmetry.results.tables import PICTURES
+
+        path = Path(path)
+        if path.suffix.lower() == ".json":
+            write_atomically(path, json_file(self.document(checklists=checklists)))
+        elif path.suffix.lower() in (".html", ".htm"):
+            from gemmetry.counters.page import diagnosis_page
+
+            page = diagnosis_page(self.groups(checklists=checklists), self.problems)
+            write_atomically(path, page.encode())
+        elif path.suffix.lower() in PICTURES:
+            from gemmetry.counters.figures import diagnosis_picture
+
+            write_atomically(path, diagnosis_picture(self.groups(), path.suffix.lower()[1:]))
+        else:
+            write_tables([diagnosis_table(self.diagnoses)], path)
+
+
+def diagnose(
+    *reports: str | PathLike[str],
+    kernel: str | None = None,
+    shape: str | None = None,
+    dtype: str | None = None,
+    operation: str | None = None,
+) -> CounterDiagnosis:
+    """Read reports of hardware counters, and report what bounds each launch.
+
+    Args:
+        reports: of Nsight Compute or rocprofv3, or folders of ``gemmetry counters collect``.
+        kernel: a regular expression; only launches whose name contains it.
+        shape: ``MxNxK`` or ``BxMxNxK`` (commas are accepted, too): what the GEMMs compute.
+        dtype: ``bf16``, or ``bf16:bf16:f32`` for A, B and C.
+        operation: the name of an operation, instead of both.
+
+    Raises:
+        RequestError: a report cannot be read, nothing matches `kernel`, or the work is not given
+            in one of these forms.
+    """
+    work = requested_work(shape, dtype, operation)
+    pattern = _pattern(kernel)
+    launches: list[ProfiledLaunch] = []
+    problems: list[str] = []
+    names: dict[str, None] = {}
+    for report in reports:
+        table = read_counters(_file(Path(report)))
+        problems.extend(table.problems)
+        names.update(dict.fromkeys(one.name for one in table.infos))
+        launches.extend(one for one in table if pattern is None or pattern.search(one.name))
+    if not launches:
+        raise _nothing(kernel, list(names), problems)
+    diagnoses = [diagnose_launch(one, work) for one in launches]
+    if work is not None:
+        problems.extend(_differing_work(diagnoses, work))
+    return CounterDiagnosis(launches, diagnoses, problems, work)
+
+
+def _differing_work(diagnoses: Sequence[LaunchDiagnosis], work: GemmWork) -> Iterator[str]:
+    """That launches are compared with one shape, although they counted different operations."""
+    counts = [one.measured for found in diagnoses for one in found.work_check
+              if one.quantity == OPERATIONS and one.measured]  # fmt: skip
+    if counts and max(counts) - min(counts) > SAME_WORK * max(counts):
+        fewest, most = (operations_text(one) for one in (min(counts), max(counts)))
+        yield (
+            f"the GEMMs did different work, from {fewest} to {most}, and all are compared with "
+            f"{work.m}x{work.n}x{work.k}: select those of this shape by their name (--kernel), or "
+            "collect them alone"
+        )
+
+
+def _nothing(
+    kernel: str | None, names: Sequence[str], problems: Sequence[str]
+) -> EmptySelectionError:
+    """That no launch is left, and why."""
+    if names:
+        return EmptySelectionError(
+            f"no kernel matches {kernel!r}", hint=f"Kernels of the reports: {', '.join(names[:5])}"
+        )
+    why = f": {problems[0]}" if problems else ""
+    return EmptySelectionError(
+        f"the reports have no kernel{why}",
+        hint="Write the report again, from the profiler's own file." if problems
+        else "No kernel was profiled when they were written, or the files are cut.",
+    )  # fmt: skip
+
+
+def _file(report: Path) -> Path:
+    """The report of a folder that ``gemmetry counters collect`` wrote."""
+    found = report / "counters.csv"
+    return found if found.is_file() else report
+
+
+def _pattern(kernel: str | None) -> re.Pattern[str] | None:
+    if kernel is None:
+        return None
+    try:
+        return re.compile(kernel)
+    except re.error as error:
+        raise RequestError(
+            f"--kernel {kernel!r} is not a regular expression: {error}",
+            hint="Put a backslash in front of ( ) [ ] * + ? . in names.",
+        ) from None
+
+
+def requested_work(shape: str | None, dtype: str | None, operation: str | None) -> GemmWork | None:
+    """The work that options describe; None where they do not.
+
+    Raises:
+        RequestError: they contradict each other, or are not of the form required.
+    """
+    if operation is not None:
+        if shape is not None or dtype is not None:
+            raise RequestError(
+                "--operation gives the shape and the formats, so that --shape and --dtype cannot "
+                "be given, too",
+                hint="Give one or the other.",
+            )
+        return gemm_work(parse_operation(operation))
+    if shape is None:
+        if dtype is not None:
+            raise RequestError("--dtype was given without a shape", hint="Give --shape MxNxK, too.")
+        return None
+    sizes = parse_shape(shape.replace(",", "x"))
+    if not isinstance(sizes, MatmulShape):
+        raise RequestError(
+            f"--shape {shape} is a convolution",
+            hint="Give its operation: --operation conv2d_...",
+        )
+    work = GemmWork(m=sizes.m, n=sizes.n, k=sizes.k, batch=sizes.batch)
+    if dtype is None:
+        return work
+    formats = [DTYPES[name] for name in canonical_dtypes(dtype).split(":")]
+    lhs, rhs = formats[0], formats[min(1, len(formats) - 1)]
+    return replace(work, lhs=lhs, rhs=rhs, result=formats[2] if len(formats) > 2 else None)
+
+
+@dataclass(frozen=True)
+class ComparedCounters:
+    """Reports of counters, compared with the first one."""
+
+    comparison: CounterComparison
+    problems: Sequence[str]
+    """What could not be read."""
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``gemmetry counters compare --json``."""
+        return {**comparison_document(self.comparison), "problems": list(self.problems)}
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
+        table with a row per metric.
+
+        Raises:
+            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
+        """
+        from gemmetry.results.emit import write_atomically, write_tables
+        from gemmetry.results.json_text import json_file
+        from gemmetry.results.tables import PICTURES
+
+        path = Path(path)
+        if path.suffix.lower() == ".json":
+            write_atomically(path, json_file(self.document()))
+        elif path.suffix.lower() in (".html", ".htm"):
+            from gemmetry.counters.page import comparison_page
+
+            write_atomically(path, comparison_page(self.comparison, self.problems).encode())
+        elif path.suffix.lower() in PICTURES:
+            from gemmetry.counters.figures import comparison_picture
+
+            write_atomically(path, comparison_picture(self.comparison, path.suffix.lower()[1:]))
+        else:
+            write_tables([comparison_table(self.comparison)], path)
+
+
+def compare(
+    *reports: str | PathLike[str],
+    labels: Sequence[str] = (),
+    kernel: str | None = None,
+    metrics: Sequence[str] = (),
+    threshold: float = THRESHOLD,
+    shape: str | None = None,
+    dtype: str | None = None,
+    operation: str | None = None,
+) -> ComparedCounters:
+    """Compare the kernels of reports of counters with those of the first report.
+
+    Args:
+        reports: as those of :func:`~gemmetry.counters.api.diagnose`. Of a single report,
+            launches of one kernel with other grids are compared with the first of them.
+        labels: one for each report; by default A, B, C ...
+        kernel: a regular expression; only launches whose name contains it.
+        metrics: further concepts of the catalogue, or ids of metrics.
+        threshold: relative differences up to this count as none.
+        shape: what the GEMMs compute, as for a diagnosis; so are `dtype` and `operation`.
+
+    Raises:
+        RequestError: a report cannot be read, there is nothing to compare, or labels do not fit.
+        UnknownNameError: there is no such concept.
+    """
+    for name in metrics:
+        if "." not in name and "__" not in name:
+            concept_of(name)
+    read = [
+        diagnose(one, kernel=kernel, shape=shape, dtype=dtype, operation=operation)
+        for one in reports
+    ]
+    variants = [variants_of(one.launches, one.diagnoses) for one in read]
+    sources = [str(one) for one in reports]
+    if len(reports) == 1:
+        variants = _by_occurrence(variants[0])
+        sources *= len(variants)
+    found = [
+        CounterReport(label, source, of)
+        for label, source, of in zip(_labels(labels, len(variants)), sources, variants, strict=True)
+    ]
+    if len(found) < 2:
+        raise EmptySelectionError(
+            "the report has no kernel with launches of different grids or blocks to compare",
+            hint="Give a second report.",
+        )
+    compared = compare_counters(found, metrics, threshold)
+    if not compared.kernels:
+        names = ", ".join(name for _, name in compared.unmatched[:4])
+        raise EmptySelectionError(
+            f"the reports have no kernel in common: {names}",
+            hint="Select one in each report with --kernel REGEX.",
+        )
+    return ComparedCounters(compared, [text for one in read for text in one.problems])
+
+
+def _by_occurrence(variants: Sequence[Variant]) -> list[list[Variant]]:
+    """The first variants of kernels that have several, their second ones, and so on."""
+    by_name: dict[str, list[Variant]] = {}
+    for one in variants:
+        by_name.setdefault(one.name, []).append(one)
+    several = [of for of in by_name.values() if len(of) > 1]
+    most = max(map(len, several), default=0)
+    return [[of[place] for of in several if place < len(of)] for place in range(most)]
+
+
+def _labels(labels: Sequence[str], count: int) -> list[str]:
+    if not labels:
+        return [ascii_uppercase[n] if n < 26 else f"#{n + 1}" for n in range(count)]
+    if len(labels) != count or len(set(labels)) != count:
+        raise RequestError(
+            f"{len(labels)} labels ({', '.join(labels)}) for {count} reports",
+            hint="Give a different --label for each report, or none.",
+        )
+    return list(labels)
+
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+"""Of :meth:`CounterReports.document`."""
+
+_WILD = frozenset("*?[")
+
+
+def _integer(name: str, description: str = "", **more: Any) -> Column:
+    return Column(name, ColumnType.INTEGER, description=description, **more)
+
+
+_DESCRIPTION = (
+    Column("file"),
+    _integer("launch", "number of the launch in its process, as the profiler counts it"),
+    Column("kernel"),
+    Column("tool", description="what recorded it"),
+    Column("device"),
+    Column("capability", description="compute capability or architecture"),
+    _integer("process"),
+    _integer("context"),
+    _integer("stream"),
+    *(_integer(f"{what}_{axis}") for what in ("grid", "block", "cluster") for axis in "xyz"),
+    Column("duration_ns", ColumnType.NUMBER, "ns"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterReports:
+    """Reports that were read."""
+
+    tables: Sequence[LaunchTable]
+    errors: dict[str, GemmetryError]
+    """File -> why it could not be read."""
+
+    def launches(self) -> Iterator[ProfiledLaunch]:
+        """Of all reports."""
+        return (launch for table in self.tables for launch in table)
+
+    def wide(self) -> Table:
+        """One row per launch, with a column for each metric in its base unit."""
+        units: dict[str, str] = {}
+        texts: dict[str, None] = {}
+        for table in self.tables:
+            units = {**table.units, **units}
+            texts |= dict.fromkeys(table.texts)
+        numbers = [name for name in units if name not in texts]
+        columns = [Column(name, ColumnType.NUMBER, units[name]) for name in numbers]
+        columns += [Column(name) for name in texts]
+        rows = [
+            (*_description(one), *map(one.value, numbers), *(_text(one, name) for name in texts))
+            for one in self.launches()
+        ]  # fmt: skip
+        return Table("launches", (*_DESCRIPTION, *columns), rows)
+
+    def document(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "reports": [
+                {"file": str(table.source), "tool": table.tool, "version": table.version,
+                 "units": table.units, "problems": table.problems,
+                 "launches": [_launch(one) for one in table]}
+                for table in self.tables
+            ],
+            "errors": [{"file": file, "error": one.message} for file, one in self.errors.items()],
+        }  # fmt: skip
+
+    def problems(self) -> list[str]:
+        """What could not be read of the reports, and which could not be read at all."""
+        found = [f"{table.source}: {one}" for table in self.tables for one in table.problems]
+        return found + [one.message for one in self.errors.values()]
+
+
+def read_reports(paths: Iterable[Path], patterns: Sequence[str] = ()) -> CounterReports:
+    """Read reports of hardware counters of any supported tool (docs/counter-formats.md).
+
+    Args:
+        paths: files, or folders of rocprofv3 or rocprof-compute.
+        patterns: ids of the metrics to read besides the time, or globs on them; all if there are
+            none.
+
+    Raises:
+        GemmetryError: none can be read, or none has such a metric.
+    """
+    are_ids = patterns and not any(_WILD & set(one) for one in patterns)
+    tables = []
+    errors: dict[str, GemmetryError] = {}
+    for path in paths:
+        try:
+            table = read_counters(path, {*patterns, DURATION} if are_ids else None)
+        except GemmetryError as error:
+            errors[str(path)] = error
+        else:
+            tables.append(_chosen(table, patterns))
+    names = [name for table in tables for name in (*table.values, *table.texts)]
+    if not tables and len(errors) == 1:
+        raise next(iter(errors.values()))
+    if not tables:
+        listed = "".join(f"\n  {one.message}" for one in errors.values())
+        raise RequestError(f"none of {len(errors)} reports can be read{listed}")
+    if patterns and not any(_is_chosen(name, patterns) for name in names):
+        raise RequestError(
+            f"no launch has a metric {' or '.join(map(repr, patterns))}",
+            hint="Without --metric, --json lists the metrics that there are.",
+        )
+    return CounterReports(tables, errors)
+
+
+def _is_chosen(metric: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(metric, one) for one in patterns)
+
+
+def _chosen(table: LaunchTable, patterns: Sequence[str]) -> LaunchTable:
+    """`table` with the time, and the metrics that `patterns` match."""
+
+    def kept(columns: Mapping[str, T]) -> dict[str, T]:
+        return {name: column for name, column in columns.items()
+                if name == DURATION or _is_chosen(name, patterns)}  # fmt: skip
+
+    return replace(
+        table, values=kept(table.values), units=kept(table.units), texts=kept(table.texts)
+    )
+
+
+def _text(one: ProfiledLaunch, name: str) -> str | None:
+    """The text; a number, as a text, where other launches have a text."""
+    value = one.value(name)
+    return one.text(name) or (f"{value:.17g}" if value is not None else None)
+
+
+def _description(one: ProfiledLaunch) -> tuple[Any, ...]:
+    info = one.info
+    triples = (sizes or (None,) * 3 for sizes in (info.grid, info.block, info.cluster))
+    return (
+        str(one.table.source), info.number, one.name, one.table.tool, info.device or None,
+        info.capability or None, info.process, info.context, info.stream,
+        *chain.from_iterable(triples), one.duration_ns,
+    )  # fmt: skip
+
+
+def _launch(one: ProfiledLaunch) -> dict[str, Any]:
+    info = one.info
+    return {
+        "kernel": one.name, "number": info.number, "process": info.process,
+        "context": info.context, "stream": info.stream, "device": info.device,
+        "capability": info.capability, "grid": info.grid, "block": info.block,
+        "cluster": info.cluster, "duration_ns": one.duration_ns, "metrics": one.metrics(),
+        "texts": one.texts(),
+        "rules": [
+            {"identifier": rule.identifier, "section": rule.section, "kind": rule.kind,
+             "title": rule.title, "message": rule.message,
+             "speedup_percent": rule.speedup_percent, "speedup_kind": rule.speedup_kind}
+            for rule in info.rules
+        ],
+    }  # fmt: skip

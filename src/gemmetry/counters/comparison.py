@@ -1,0 +1,462 @@
+"""Which kernels of two reports of counters are compared with each other.
+
+Compares reports of hardware counters kernel by kernel: metrics with noise, and diagnoses.
+
+A comparison of counters as a JSON document, and as a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from gemmetry.counters.catalogue import concept_of, value_of
+from gemmetry.counters.diagnosis.model import LaunchDiagnosis
+from gemmetry.counters.diagnosis.stalls import stall_shares
+from gemmetry.counters.roofline import LaunchRoofline, roofline_of
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import counted
+from gemmetry.formats.counters.launches import ProfiledLaunch
+from gemmetry.statistics.comparison import (
+    Comparison,
+    Difference,
+    compare_medians,
+    is_testable,
+    verdict_of,
+)
+from gemmetry.statistics.intervals import median
+from gemmetry.traces.names import classify
+from gemmetry.traces.names.words import KernelKind
+
+SAME_WORK = 0.1
+"""Counted operations of one GEMM differ by less than this: tiles of other sizes compute other
+amounts of padding."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The launches of one kernel with one grid and block in a report."""
+
+    launches: Sequence[ProfiledLaunch]
+    diagnoses: Sequence[LaunchDiagnosis]
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.launches[0].name
+
+    @cached_property
+    def kind(self) -> KernelKind:
+        """What it computes, as far as the name shows."""
+        return classify(self.name).kind
+
+    @cached_property
+    def middle(self) -> int:
+        """Position of the launch of median duration."""
+        times = [one.duration_ns or 0.0 for one in self.launches]
+        return sorted(range(len(times)), key=times.__getitem__)[len(times) // 2]
+
+    @property
+    def diagnosis(self) -> LaunchDiagnosis:
+        """Of the launch of median duration."""
+        return self.diagnoses[self.middle]
+
+    @cached_property
+    def roofline(self) -> LaunchRoofline | None:
+        """Of the launch of median duration."""
+        return roofline_of(self.launches[self.middle])
+
+    @property
+    def operations(self) -> float | None:
+        """Those counted; None where they were not."""
+        return None if self.roofline is None else self.roofline.operations
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Two variants that are compared."""
+
+    first: Variant
+    second: Variant
+    reason: str
+    """What they have in common."""
+
+
+def variants_of(
+    launches: Sequence[ProfiledLaunch], diagnoses: Sequence[LaunchDiagnosis]
+) -> list[Variant]:
+    """The launches grouped by name, grid and block, in the order of their first ones."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, one in enumerate(launches):
+        groups.setdefault((one.name, one.info.grid, one.info.block), []).append(place)
+    return [
+        Variant([launches[place] for place in places], [diagnoses[place] for place in places])
+        for places in groups.values()
+    ]
+
+
+def match_variants(
+    first: Sequence[Variant], second: Sequence[Variant]
+) -> tuple[list[Match], list[Variant], list[Variant]]:
+    """Pairs, and what only the first and only the second report has.
+
+    The same name with the same grid comes first, then the same name with the same work, the same
+    name in order, GEMMs with the same work, and at last kernels of the same kind in order where
+    both reports have as many of them left.
+    """
+    left, right = list(first), list(second)
+    found: list[Match] = []
+
+    def pair(reason: str, fits: Callable[[Variant, Variant], bool]) -> None:
+        for one in list(left):
+            other = next((candidate for candidate in right if fits(one, candidate)), None)
+            if other is not None:
+                found.append(Match(one, other, reason))
+                left.remove(one)
+                right.remove(other)
+
+    pair("the same name and grid", lambda a, b: _key(a) == _key(b))
+    pair("the same name and work", lambda a, b: a.name == b.name and has_same_work(a, b) is True)
+    pair("the same name", lambda a, b: a.name == b.name)
+    pair("GEMMs with the same work", lambda a, b: (
+        a.kind is b.kind is KernelKind.GEMM and has_same_work(a, b) is True
+    ))  # fmt: skip
+    for kind in dict.fromkeys(one.kind for one in left):
+        count = sum(one.kind is kind for one in left)
+        if count == sum(one.kind is kind for one in right):
+            pair("the order of the launches", lambda a, b, kind=kind: a.kind is b.kind is kind)  # type: ignore[misc]
+    order = {id(one): place for place, one in enumerate(first)}
+    return sorted(found, key=lambda match: order[id(match.first)]), left, right
+
+
+def has_same_work(first: Variant, second: Variant) -> bool | None:
+    """Whether their operations agree within :data:`SAME_WORK`; None where they were not counted."""
+    a, b = first.operations, second.operations
+    if not a or not b:
+        return None
+    return abs(a - b) <= SAME_WORK * max(a, b)
+
+
+def _key(variant: Variant) -> Hashable:
+    info = variant.launches[0].info
+    return (info.name, info.grid, info.block)
+
+
+THRESHOLD = 0.01
+"""Relative differences up to this count as none, as in ``gemmetry compare``."""
+
+PERCENT = "%"
+
+FIXED = frozenset((
+    "registers_per_thread", "shared_bytes_per_block", "blocks", "threads_per_block",
+    "cluster_size", "occupancy_theoretical_percent", "waves_per_sm",
+))  # fmt: skip
+"""Concepts that follow from the launch: they are not measured, and so have no noise."""
+
+CONCEPTS = (
+    "duration", "sm_clock", "tensor_pipe_percent", "compute_percent", "memory_percent",
+    "dram_percent", "l2_percent", "dram_read_bytes", "dram_write_bytes", "l2_bytes",
+    "l2_hit_percent", "tma_load_bytes", "tma_store_bytes", "shared_conflicts",
+    "shared_wavefronts", "global_load_sectors", "local_instructions", "issue_active",
+    "occupancy_theoretical_percent", "occupancy_achieved_percent", "registers_per_thread",
+    "shared_bytes_per_block", "blocks", "threads_per_block", "waves_per_sm",
+)  # fmt: skip
+"""Those of the catalogue that are compared without a request."""
+
+STALL_SHARE = "stall_share_"
+"""Prefix of the shares of stall reasons."""
+
+MOST_STALLS = 5
+"""Stall reasons that are compared: the largest of either side."""
+
+_PRESENCE = "0 in every launch of one side and in none of the other"
+
+_HIGHER, _LOWER, _SAME = "higher", "lower", "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChange:
+    """One metric of a kernel in two reports; medians over its launches."""
+
+    metric: str
+    unit: str
+    first: float | None
+    second: float | None
+    verdict: str
+    """``higher``, ``lower``, ``no difference shown`` or ``undecided``; ``same`` for what follows
+    from the launch and so has no noise; "" where a side lacks the metric."""
+    interval: tuple[float, float] | None = None
+    """Of the ratio second / first; all intervals of the comparison hold together with 95 %."""
+    note: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Second - first, in the metric's unit (percentage points for percentages)."""
+        if self.first is None or self.second is None:
+            return None
+        return self.second - self.first
+
+    @property
+    def ratio(self) -> float | None:
+        """Second / first; None where the first is 0."""
+        return self.second / self.first if self.first and self.second is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelComparison:
+    """One kernel in two reports."""
+
+    first: Variant
+    second: Variant
+    label: str
+    """Of the second report."""
+    matched_by: str
+    metrics: Sequence[MetricChange]
+    gone: Sequence[str]
+    """Ids of findings that only the first has."""
+    new: Sequence[str]
+    """Ids of findings that only the second has."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterReport:
+    """The kernels of one report."""
+
+    label: str
+    source: str
+    variants: Sequence[Variant]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterComparison:
+    """Reports compared with the first one."""
+
+    reports: Sequence[CounterReport]
+    kernels: Sequence[KernelComparison]
+    unmatched: Sequence[tuple[str, str]]
+    """Label of the report, and name of a kernel that has no counterpart."""
+
+
+def compare_counters(
+    reports: Sequence[CounterReport], metrics: Sequence[str] = (), threshold: float = THRESHOLD
+) -> CounterComparison:
+    """Compare each further report with the first.
+
+    Args:
+        metrics: further concepts of the catalogue, or ids of metrics.
+        threshold: relative differences up to this count as none.
+    """
+    first, *others = reports
+    matches: list[tuple[str, Match]] = []
+    unmatched: list[tuple[str, str]] = []
+    for other in others:
+        found, left, right = match_variants(first.variants, other.variants)
+        matches.extend((other.label, match) for match in found)
+        unmatched += [(first.label, one.name) for one in left]
+        unmatched += [(other.label, one.name) for one in right]
+    values = [(match, _values(match.first, match.second, metrics)) for _, match in matches]
+    family = sum(_testable(*pair) for _, rows in values for name, _, pair in rows
+                 if name not in FIXED)  # fmt: skip
+    kernels = []
+    for (label, _), (match, rows) in zip(matches, values, strict=True):
+        before, after = (
+            [finding.id for finding in one.diagnosis.findings]
+            for one in (match.first, match.second)
+        )
+        kernels.append(KernelComparison(
+            first=match.first, second=match.second, label=label, matched_by=match.reason,
+            metrics=[_change(name, unit, *pair, max(family, 1), threshold)
+                     for name, unit, pair in rows],
+            gone=[one for one in before if one not in after],
+            new=[one for one in after if one not in before],
+            note=_note(match.first, match.second),
+        ))  # fmt: skip
+    return CounterComparison(
+        reports=reports, kernels=kernels, unmatched=list(dict.fromkeys(unmatched))
+    )
+
+
+def _note(first: Variant, second: Variant) -> str:
+    if has_same_work(first, second) is False:
+        return (
+            f"the work differs: {first.operations:.4g} and {second.operations:.4g} operations were "
+            "counted"
+        )
+    devices = {one.launches[0].info.device for one in (first, second)}
+    return f"the GPUs differ: {' and '.join(sorted(devices))}" if len(devices) > 1 else ""
+
+
+Values = tuple[list[float], list[float]]
+
+
+def _values(
+    first: Variant, second: Variant, metrics: Sequence[str]
+) -> list[tuple[str, str, Values]]:
+    """Name, unit, and the values of all launches of both; without what neither has."""
+    rows: list[tuple[str, str, Values]] = []
+
+    def add(name: str, unit: str, of: Callable[[ProfiledLaunch], float | None]) -> None:
+        both = (_known(map(of, first.launches)), _known(map(of, second.launches)))
+        if any(both) and any(map(any, both)):
+            rows.append((name, unit, both))
+
+    for name in dict.fromkeys((*CONCEPTS, *metrics)):
+        if "." in name or "__" in name:
+            add(name, first.launches[0].unit(name), lambda one, name=name: one.value(name))  # type: ignore[misc]
+            continue
+        concept = concept_of(name)
+        add(name, concept.unit, lambda one, concept=concept: value_of(one, concept))  # type: ignore[misc]
+        if name == "duration":
+            add("operations_per_second", "FLOP/s", _operations_per_s)
+            add("share_of_lowest_roof", PERCENT, _roof_share)
+    for reason in _reasons(first, second):
+        add(f"{STALL_SHARE}{reason}", PERCENT, lambda one, reason=reason: _stall(one, reason))  # type: ignore[misc]
+    return rows
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [one for one in values if one is not None and math.isfinite(one)]
+
+
+def _operations_per_s(launch: ProfiledLaunch) -> float | None:
+    found = roofline_of(launch)
+    return None if found is None else found.operations_per_s
+
+
+def _roof_share(launch: ProfiledLaunch) -> float | None:
+    found = roofline_of(launch)
+    if found is None or not found.attainable or found.operations_per_s is None:
+        return None
+    return 100 * found.operations_per_s / found.attainable
+
+
+def _reasons(first: Variant, second: Variant) -> list[str]:
+    largest: dict[str, float] = {}
+    for one in (first, second):
+        shares = stall_shares(one.launches[one.middle])
+        for reason, share in shares.ranked() if shares is not None else ():
+            largest[reason] = max(share, largest.get(reason, 0.0))
+    return sorted(largest, key=lambda reason: -largest[reason])[:MOST_STALLS]
+
+
+def _stall(launch: ProfiledLaunch, reason: str) -> float | None:
+    shares = stall_shares(launch)
+    return None if shares is None or shares.missing else 100 * shares.shares.get(reason, 0.0)
+
+
+def _testable(first: Sequence[float], second: Sequence[float]) -> bool:
+    positive = all(one > 0 for one in (*first, *second))
+    return positive and is_testable(len(first), len(second), by_rounds=False)
+
+
+def _appears(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether `first` is 0 in all of its launches and `second` in none: no noise explains that, and
+    with as many launches as a test needs it is a difference, although it has no ratio."""
+    from_zero = not any(first) and all(one > 0 for one in second)
+    return from_zero and is_testable(len(first), len(second), by_rounds=False)
+
+
+def _change(
+    metric: str, unit: str, first: Sequence[float], second: Sequence[float], family: int,
+    threshold: float,
+) -> MetricChange:  # fmt: skip
+    a, b = (median(side) if side else None for side in (first, second))
+    verdict, interval, note = "", None, ""
+    if a is not None and b is not None:
+        if metric in FIXED:
+            verdict = _SAME if a == b else _HIGHER if b > a else _LOWER
+        elif _testable(first, second):
+            found = compare_medians(first, second, relevant=threshold, family=family)
+            verdict, interval = _word(found), found.interval
+            if interval is None:
+                note = _few(first, second)
+        elif _appears(first, second) or _appears(second, first):
+            verdict, note = _HIGHER if b > a else _LOWER, _PRESENCE
+        else:
+            verdict, note = str(Difference.UNDECIDED), _few(first, second)
+    return MetricChange(
+        metric=metric, unit=unit, first=a, second=b, verdict=verdict, interval=interval, note=note
+    )
+
+
+def _word(comparison: Comparison) -> str:
+    verdict = verdict_of(comparison.interval, comparison.relevant)
+    words = {Difference.SLOWER: _HIGHER, Difference.FASTER: _LOWER}
+    return words.get(verdict, str(verdict))
+
+
+def _few(first: Sequence[float], second: Sequence[float]) -> str:
+    fewest = min(len(first), len(second))
+    if any(one <= 0 for one in (*first, *second)):
+        return "a ratio of zeros has no interval"
+    return f"{counted(fewest, 'launch', 'launches')} a side: profile more of them"
+
+
+SCHEMA_VERSION = 1
+
+COLUMNS = (
+    Column("kernel", description="its name in the first report"),
+    Column("compared_kernel", description="its name in the other report"),
+    Column("report", description="label of the other report"),
+    Column("metric", description="a concept of the catalogue, or a metric's id"),
+    Column("unit"),
+    Column("first", ColumnType.NUMBER, description="median in the first report"),
+    Column("second", ColumnType.NUMBER, description="median in the other report"),
+    Column("difference", ColumnType.NUMBER, description="second - first"),
+    Column("ratio", ColumnType.NUMBER, description="second / first"),
+    Column("ratio_low", ColumnType.NUMBER, description="lower end of the ratio's interval"),
+    Column("ratio_high", ColumnType.NUMBER, description="upper end of the ratio's interval"),
+    Column("verdict"),
+    Column("note"),
+    Column("first_verdict", description="verdict of the diagnosis in the first report"),
+    Column("second_verdict", description="verdict of the diagnosis in the other report"),
+)
+
+
+def comparison_document(found: CounterComparison) -> dict[str, Any]:
+    """The content of ``gemmetry counters compare --json``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "reports": [{"label": one.label, "source": one.source} for one in found.reports],
+        "kernels": [
+            {
+                "kernel": one.first.name,
+                "compared_kernel": one.second.name,
+                "report": one.label,
+                "matched_by": one.matched_by,
+                "note": one.note,
+                "launches": [len(one.first.launches), len(one.second.launches)],
+                "verdicts": [asdict(side.diagnosis.verdict) for side in (one.first, one.second)],
+                "gone": list(one.gone),
+                "new": list(one.new),
+                "metrics": [_metric(change) for change in one.metrics],
+                "rooflines": [None if side.roofline is None else asdict(side.roofline)
+                              for side in (one.first, one.second)],
+            }
+            for one in found.kernels
+        ],
+        "unmatched": [{"report": label, "kernel": name} for label, name in found.unmatched],
+    }  # fmt: skip
+
+
+def _metric(change: MetricChange) -> dict[str, Any]:
+    return {**asdict(change), "difference": change.difference, "ratio": change.ratio}
+
+
+def comparison_table(found: CounterComparison) -> Table:
+    """A row for each metric of each kernel."""
+    rows = []
+    for one in found.kernels:
+        verdicts = (one.first.diagnosis.verdict.id, one.second.diagnosis.verdict.id)
+        for change in one.metrics:
+            low, high = change.interval or (None, None)
+            rows.append((
+                one.first.name, one.second.name, one.label, change.metric, change.unit,
+                change.first, change.second, change.difference, change.ratio, low, high,
+                change.verdict, change.note, *verdicts,
+            ))  # fmt: skip
+    return Table("counter_comparison", COLUMNS, rows)

@@ -1,1 +1,0 @@
-"""Rules about work that could be saved; they explain a limit."""

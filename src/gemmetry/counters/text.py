@@ -1,0 +1,382 @@
+"""What a terminal shows of a diagnosis of hardware counters, at most 80 columns wide.
+
+What a terminal shows of a comparison of hardware counters, at most 80 columns wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gemmetry.counters.comparison import (
+    PERCENT,
+    CounterComparison,
+    KernelComparison,
+    MetricChange,
+    Variant,
+)
+from gemmetry.counters.diagnosis.document import (
+    BRIEF_FINDINGS,
+    ChecklistItem,
+    RuleRemark,
+    SideBySide,
+)
+from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis, WorkCheck
+from gemmetry.counters.diagnosis.stalls import StallShares
+from gemmetry.counters.roofline import LaunchRoofline
+from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
+from gemmetry.formats.counters.launches import ProfiledLaunch
+from gemmetry.results.texts import MOST_CHARACTERS, cut, elide, fitted, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_WIDTH = 80
+_LABEL = 12
+"""Columns of the labels on the left."""
+_STYLES = {"high": "bold green", "medium": "bold yellow", "low": "bold red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosedLaunch:
+    """A launch that stands for `count` alike ones, with everything that is known about it."""
+
+    diagnosis: LaunchDiagnosis
+    count: int = 1
+    grid: str = ""
+    """Of :func:`grid_text`."""
+    roofline: LaunchRoofline | None = None
+    stalls: StallShares | None = None
+    checklists: SideBySide | None = None
+
+
+def print_diagnoses(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
+    """Print each launch: the verdict, the work, findings, what is suppressed, and the roofline."""
+    for number, one in enumerate(launches):
+        if number:
+            console.print()
+        _Printer(console).launch(one)
+
+
+def print_brief(launches: Sequence[DiagnosedLaunch], console: Console) -> None:
+    """Print at most eleven lines for each launch: its verdict and its first three findings."""
+    for number, one in enumerate(launches):
+        if number:
+            console.print()
+        for line in brief_lines(one, min(console.width, _WIDTH)):
+            console.print(line, soft_wrap=True)
+
+
+def brief_lines(launch: DiagnosedLaunch, width: int) -> list[Text]:
+    """At most eleven lines of `width` columns."""
+    found = launch.diagnosis
+    verdict = found.verdict
+    lines = [
+        Text(_name(found.kernel, width), "bold"),
+        Text(cut(f"{_where(launch)}", width)),
+        Text.assemble(
+            ("verdict  ", "dim"), (verdict.id, _STYLES[verdict.confidence]),
+            f"  ({verdict.confidence} confidence)",
+        ),
+        *(Text(f"         {line}") for line in _two_lines(f"{verdict.claim}.", width - 9)),
+    ]  # fmt: skip
+    for number, one in enumerate(found.findings[:BRIEF_FINDINGS], 1):
+        next_step = f"collect: {one.collect}" if one.collect and not one.remedy else one.remedy
+        if one.id == verdict.id or one.claim == verdict.claim:
+            # The verdict is the finding: what to do has the line of the claim as well.
+            steps = _two_lines(next_step, width - 3)
+            lines += [
+                Text(f"{mark:<3}{step}") for mark, step in zip((number, ""), steps, strict=False)
+            ]
+        else:
+            lines.append(
+                Text(f"{number}  {fitted(f'{one.id} ({one.confidence}): {one.claim}', width - 3)}")
+            )
+            lines.append(Text(f"   {fitted(next_step, width - 3)}", "dim"))
+    return lines
+
+
+def _two_lines(text: str, width: int) -> list[str]:
+    """As much of `text` as fits, in whole sentences or words."""
+    first, *rest = wrap(printable(text), width) or [""]
+    return [first, fitted(" ".join(rest), width)] if rest else [first]
+
+
+def _name(kernel: str, most: int) -> str:
+    """A kernel's name with its end, in which instances of a template differ."""
+    return elide(cut(kernel, len(kernel)), most)
+
+
+def _where(launch: DiagnosedLaunch) -> str:
+    found = launch.diagnosis
+    device = found.device or "unknown GPU"
+    # Not every report has the product's name.
+    is_version = device.replace(".", "").isdigit()
+    parts = [f"compute capability {device}" if is_version else device]
+    if found.duration_ns is not None:
+        parts.append(format_ns(found.duration_ns))
+    if launch.grid:
+        parts.append(launch.grid)
+    if launch.count > 1:
+        parts.append(f"one of {counted(launch.count, 'launch', 'launches')} alike")
+    return ", ".join(parts)
+
+
+def grid_text(launch: ProfiledLaunch) -> str:
+    """The blocks of a launch by dimension, on AMD the workgroups (its tools count work-items); ""
+    where they are not known."""
+    if launch.info.grid is None:
+        return ""
+    unit = "" if launch.table.tool == "ncu" else " workgroups"
+    return f"grid {'x'.join(map(str, launch.info.grid))}{unit}"
+
+
+class _Printer:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = min(console.width, 100)
+
+    def launch(self, launch: DiagnosedLaunch) -> None:
+        found = launch.diagnosis
+        self._console.print(Text(_name(found.kernel, MOST_CHARACTERS), "bold"), soft_wrap=True)
+        self._line("", _where(launch))
+        verdict = found.verdict
+        head = Text.assemble(
+            (f"{'verdict':<{_LABEL}}", "dim"), (verdict.id, _STYLES[verdict.confidence]),
+            f"  ({verdict.confidence} confidence)",
+        )  # fmt: skip
+        self._console.print(head, soft_wrap=True)
+        self._line("", f"{verdict.claim}.")
+        for number, check in enumerate(found.work_check):
+            self._line("" if number else "work", _work(check))
+        for number, one in enumerate(found.findings, 1):
+            self._finding(number, one, verdict.claim)
+        for number, void in enumerate(found.suppressed):
+            self._line("" if number else "suppressed", f"{void.id}: {void.claim}")
+            self._line("", f"because {void.reason}.", "dim", indent=2)
+        if launch.roofline is not None:
+            self._roofline(launch.roofline)
+        if launch.checklists is not None:
+            self._side_by_side(launch.checklists)
+
+    def _line(self, label: str, text: str, style: str = "", *, indent: int = 0) -> None:
+        left = _LABEL + indent
+        room = max(self._width - left, 20)
+        # Names of metrics and options are copied, and so not broken.
+        lines = wrap(cut(text, 2000), room, break_long_words=False, break_on_hyphens=False)
+        for number, line in enumerate(lines or [""]):
+            start = label if number == 0 else ""
+            self._console.print(
+                Text.assemble((f"{start:<{left}}", "dim"), (line, style)), soft_wrap=True
+            )
+
+    def _finding(self, number: int, finding: Finding, verdict: str) -> None:
+        claim = "the verdict" if finding.claim == verdict else finding.claim
+        self._line(f"finding {number}", f"{finding.id} ({finding.confidence}): {claim}")
+        for one in finding.evidence:
+            self._line("", evidence_text(one), "cyan", indent=2)
+        for label, text in (
+            ("threshold", finding.threshold), ("against", finding.against),
+            ("remedy", finding.remedy), ("ceiling", finding.ceiling), ("collect", finding.collect),
+        ):  # fmt: skip
+            if text:
+                self._line("", f"{label}: {text}", indent=2)
+
+    def _roofline(self, roofline: LaunchRoofline) -> None:
+        for number, line in enumerate(roofline_lines(roofline)):
+            self._line("" if number else "roofline", line)
+
+    def _side_by_side(self, checklists: SideBySide) -> None:
+        self._items("checklist", checklists.checklist)
+        self._items("expected", checklists.insights)
+        for number, rule in enumerate(checklists.rules):
+            gain = f" ({found})" if (found := speedup_text(rule)) else ""
+            title = f": {rule.title}" if rule.title else ""
+            self._line("" if number else "NVIDIA", f"{rule.rule}{title}{gain}")
+            if rule.remark:
+                self._line("", rule.remark, "dim", indent=2)
+
+    def _items(self, label: str, items: Iterable[ChecklistItem]) -> None:
+        for number, one in enumerate(items):
+            value = measured_text(one) or "–"
+            target = f" (document: {one.target})" if one.target else ""
+            answer = f": {one.answer}" if one.answer else ""
+            self._line("" if number else label, f"{one.item} {value}{target}{answer}")
+            if one.remark:
+                self._line("", one.remark, "dim", indent=2)
+
+
+def measured_text(item: ChecklistItem) -> str:
+    """What was measured, with its unit; "" where the report lacks it."""
+    return "" if item.measured is None else f"{item.measured:.3g} {item.unit}".strip()
+
+
+def speedup_text(rule: RuleRemark) -> str:
+    """The speed-up that a rule of NVIDIA's promises; "" where it promises none."""
+    if rule.speedup_percent is None:
+        return ""
+    return f"{rule.speedup_kind or 'estimated'} speed-up {rule.speedup_percent:.3g} %"
+
+
+def _work(check: WorkCheck) -> str:
+    if check.measured is None or check.expected is None:
+        return f"{check.quantity}: {check.verdict} ({check.reason})"
+    measured, expected = (amount_text(check, one) for one in (check.measured, check.expected))
+    return f"{check.quantity}: {check.verdict}, {measured} of {expected} expected ({check.reason})"
+
+
+def amount_text(check: WorkCheck, value: float | None) -> str:
+    """An amount of the quantity of a work check; "" where it is not known."""
+    if value is None:
+        return ""
+    if "bytes" in check.quantity:
+        return format_bytes(value)
+    return operations_text(value)
+
+
+def operations_text(count: float) -> str:
+    """A number of operations: ``137 GFLOP``."""
+    return format_gflops(count / 1e9).removesuffix("/s")
+
+
+def evidence_text(evidence: CounterEvidence) -> str:
+    """A number with its unit, after the metric that it comes from."""
+    plain = evidence.value == int(evidence.value) and abs(evidence.value) < 1e9
+    value = f"{evidence.value:,.0f}" if plain else f"{evidence.value:.4g}"
+    text = f"{evidence.metric} = {value} {evidence.unit}".rstrip()
+    return text if evidence.source == "counter" else f"{text} ({evidence.source})"
+
+
+def roofline_lines(roofline: LaunchRoofline) -> list[str]:
+    """The operations with their roofs, and a line for each level of memory."""
+    lines = []
+    if roofline.operations_per_s is not None:
+        roofs = [
+            f"{format_gflops(peak / 1e9)} {words}"
+            for peak, words in (
+                (roofline.clock_peak, f"at its clock of {(roofline.clock_hz or 0) / 1e9:.2f} GHz"),
+                (roofline.datasheet_peak, f"({roofline.source})"),
+            )
+            if peak is not None
+        ]
+        of = f" of {', '.join(roofs)}" if roofs else ""
+        rate = format_gflops(roofline.operations_per_s / 1e9)
+        lines.append(f"{roofline.path}: {rate}{of}")
+    for level in roofline.levels:
+        peak = "" if level.peak_bytes_per_s is None else f" of {_rate(level.peak_bytes_per_s)}"
+        intensity = "" if level.intensity is None else f", {level.intensity:.3g} FLOP per byte"
+        lines.append(
+            f"{level.name}: {format_bytes(level.bytes)} at {_rate(level.bytes_per_s)}{peak}"
+            f"{intensity}"
+        )
+    return lines
+
+
+def _rate(value: float) -> str:
+    return f"{format_bytes(value)}/s"
+
+
+MOST_KERNELS = 10
+"""Kernels that are shown on a terminal; the others took less time in the first report."""
+
+_NAME, _VALUE, _CHANGE = 31, 13, 10
+
+
+def print_comparison(found: CounterComparison, console: Console) -> None:
+    """Print each kernel: both verdicts, findings that came and went, and the metrics."""
+    first = found.reports[0].label
+    for report in found.reports:
+        console.print(Text(f"{report.label} = {elide(cut(report.source, 4000), 70)}"),
+                      soft_wrap=True)  # fmt: skip
+    shown = sorted(found.kernels, key=lambda one: -_time(one.first))[:MOST_KERNELS]
+    for one in shown:
+        console.print()
+        for line in kernel_lines(first, one):
+            console.print(line, soft_wrap=True)
+    for label, name in found.unmatched[:MOST_KERNELS]:
+        console.print(Text(cut(f"only in {label}: {name}", _WIDTH), "dim"), soft_wrap=True)
+
+
+def hidden_kernels(found: CounterComparison) -> int:
+    """Compared kernels that :func:`print_comparison` leaves out."""
+    return max(len(found.kernels) - MOST_KERNELS, 0)
+
+
+def _time(variant: Variant) -> float:
+    return sum(one.duration_ns or 0.0 for one in variant.launches)
+
+
+def kernel_lines(first: str, one: KernelComparison) -> list[Text]:
+    """The lines about one kernel of the report `first` and of another."""
+    lines = [Text(elide(cut(one.first.name, 4000), _WIDTH), "bold")]
+    if one.second.name != one.first.name:
+        lines.append(Text(f"  with {elide(cut(one.second.name, 4000), _WIDTH - 7)}", "bold"))
+    for label, side in ((first, one.first), (one.label, one.second)):
+        info = side.launches[0].info
+        launches = counted(len(side.launches), "launch", "launches")
+        where = [info.device or "unknown GPU", launches, grid_text(side.launches[0])]
+        lines.append(Text(cut(f"{label}: {', '.join(filter(None, where))}", _WIDTH), "dim"))
+    before, after = one.first.diagnosis.verdict, one.second.diagnosis.verdict
+    verdict = before.id if before.id == after.id else f"{before.id} → {after.id}"
+    lines.append(Text.assemble(("verdict  ", "dim"), (verdict, "bold")))
+    for label, found in ((first, before), (one.label, after)):
+        claim = f"{label}: {found.claim} ({found.confidence} confidence)"
+        text = wrap(cut(claim, 2000), _WIDTH - 9)
+        lines.extend(Text(f"         {line}") for line in text)
+    for heading, ids in (("gone", one.gone), ("new", one.new)):
+        if ids:
+            lines.append(Text.assemble((f"{heading:<9}", "dim"), cut(", ".join(ids), _WIDTH - 9)))
+    if one.note:
+        lines.append(Text(cut(f"note     {one.note}", _WIDTH), "yellow"))
+    heads = "".join(f"{cut(label, _VALUE - 1):>{_VALUE}}" for label in (first, one.label))
+    lines.append(Text(f"{'':<{_NAME}}{heads}{'change':>{_CHANGE}}", "dim"))
+    lines.extend(_line(change) for change in one.metrics)
+    if any(change.note.endswith("profile more of them") for change in one.metrics):
+        lines.append(Text("Undecided: too few launches of the kernel to know their noise.", "dim"))
+    return lines
+
+
+def _line(change: MetricChange) -> Text:
+    text = f"{cut(change.metric, _NAME - 1):<{_NAME}}"
+    for value in (change.first, change.second):
+        text += f"{value_text(value, change.unit):>{_VALUE}}"
+    verdict = {"no difference shown": "no diff."}.get(change.verdict, change.verdict)
+    return Text(f"{text}{change_text(change):>{_CHANGE}}  {verdict}".rstrip())
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value in the most readable multiple of its unit."""
+    if value is None:
+        return "–"
+    match unit:
+        case "ns":
+            return format_ns(value)
+        case "byte":
+            return format_bytes(value)
+        case "byte/s":
+            return f"{format_bytes(value)}/s"
+        case "FLOP/s":
+            return format_gflops(value / 1e9)
+        case "hz":
+            return f"{value / 1e9:.2f} GHz"
+        case "%":
+            return f"{value:.1f} %"
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def change_text(change: MetricChange) -> str:
+    """Percentage points of percentages, otherwise percent of the first value."""
+    if change.difference is None:
+        return ""
+    if change.unit == PERCENT:
+        return f"{change.difference:+.1f} pp"
+    if change.ratio is None:
+        return "from 0"
+    if change.ratio >= 10:
+        return f"{change.ratio:.3g}×"
+    return f"{100 * (change.ratio - 1):+.1f} %"

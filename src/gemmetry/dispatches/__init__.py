@@ -1,0 +1,1 @@
+"""What the records of experiments show: fastest dispatches, comparisons, marks, their reports."""

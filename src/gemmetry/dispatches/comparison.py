@@ -1,0 +1,556 @@
+"""Compares experiments: one row per dispatch, with an interval and a verdict.
+
+Compares the dispatches of one experiment with a baseline among them.
+
+Determines who is fastest, on how many operations, by how much, and for how many of them this is
+shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from os.path import realpath
+
+from gemmetry.dispatches.analysis import (
+    DEFAULT_THRESHOLD,
+    ComparisonEvidence,
+    Problem,
+    RecordId,
+    RunMarks,
+    Speedups,
+    baseline_label,
+    check_baseline,
+    evidence_of,
+    fastest,
+    geometric_mean,
+    group_by_problem,
+    is_of_baseline,
+    judge_together,
+    record_id,
+    speedups,
+)
+from gemmetry.domain.errors import Outcome, RequestError, Verification
+from gemmetry.domain.record import Record, ResultSet
+from gemmetry.statistics.comparison import Comparison, Difference
+
+JoinKey = tuple[str, str, str, str]
+"""(target, device, provider, dispatch); the device only where an experiment used several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One dispatch of a candidate, compared with the same dispatch of the first experiment."""
+
+    before: Record
+    after: Record
+    comparison: Comparison | None = None
+    """Ratio of the candidate to the first experiment, by rounds where they are known; None where a
+    side has no samples."""
+    evidence: ComparisonEvidence | None = field(default=None, repr=False, compare=False)
+    """What the comparison rests on."""
+    note: str = ""
+    """Why there is no comparison, or what weakens it."""
+    is_regression: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """Candidate's median duration over the first one's; below 1 is faster."""
+        if self.comparison is not None:
+            return self.comparison.ratio
+        if self.before.measurement is None or self.after.measurement is None:
+            return None
+        return self.after.measurement.median_ns / self.before.measurement.median_ns
+
+    @property
+    def difference(self) -> Difference | None:
+        """The verdict on two times, undecided where one has no samples; None where a side has no
+        time."""
+        if self.comparison is not None:
+            return self.comparison.verdict
+        return None if self.ratio is None else Difference.UNDECIDED
+
+    @property
+    def verdict(self) -> str:
+        """One of :class:`Difference`, or the outcome of a side that has no time."""
+        if self.difference is not None:
+            return str(self.difference)
+        if self.after.outcome is not self.before.outcome:
+            return f"{self.before.outcome} → {self.after.outcome}"
+        return "not measured" if self.after.outcome is Outcome.OK else str(self.after.outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateComparison:
+    """One candidate compared with the first experiment."""
+
+    label: str
+    title: str
+    changes: tuple[Change, ...]
+    """One for each dispatch that both have, in the order of the first experiment."""
+    only_first: tuple[JoinKey, ...]
+    """Dispatches that the candidate lacks."""
+    only_candidate: tuple[JoinKey, ...]
+    environment_differences: tuple[str, ...]
+    input_differences: tuple[str, ...]
+    """Distributions and seeds that differ, where the caller allowed that."""
+    is_same: bool = False
+    """True if it is the first experiment itself, or a copy of it: nothing can differ."""
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Geometric mean of the ratios of duration of all dispatches that both measured; below 1 is
+        faster."""
+        return geometric_mean(c.ratio for c in self.changes if c.ratio is not None)
+
+    @property
+    def regressions(self) -> list[Change]:
+        return [change for change in self.changes if change.is_regression]
+
+    def counted(self, verdict: Difference) -> int:
+        """The number of changes with that verdict."""
+        return sum(change.difference is verdict for change in self.changes)
+
+    @property
+    def summary(self) -> str:
+        """``1 faster, 0 slower, 7 no difference shown``, and how many are undecided if any are."""
+        counts = {verdict: self.counted(verdict) for verdict in Difference}
+        if not counts[Difference.UNDECIDED]:
+            del counts[Difference.UNDECIDED]
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExperimentComparison:
+    """Every candidate compared with the first experiment."""
+
+    title: str
+    candidates: tuple[CandidateComparison, ...]
+    threshold: float
+    confidence: float
+
+    @property
+    def has_regression(self) -> bool:
+        """True if any candidate is slower by more than the threshold, or lost a dispatch that
+        was ok; continuous integration fails on it."""
+        return any(candidate.regressions for candidate in self.candidates)
+
+    @property
+    def has_undecided(self) -> bool:
+        """True if, for any dispatch, too little was measured to decide whether it became slower."""
+        return any(candidate.counted(Difference.UNDECIDED) for candidate in self.candidates)
+
+    def __repr__(self) -> str:
+        summaries = (f"{one.title}: {one.summary}" for one in self.candidates)
+        return f"<ExperimentComparison with {self.title}: {'; '.join(summaries)}>"
+
+
+def compare(
+    result_sets: Sequence[ResultSet],
+    *,
+    allow_different_inputs: bool = False,
+    threshold: float | None = None,
+    confidence: float = 0.95,
+) -> ExperimentComparison:
+    """Compare experiments, the first being the one with which the others are compared.
+
+    Dispatches are joined on (target, provider, name). Relative differences up to `threshold` count
+    as no difference (None: :func:`default_threshold`). All comparisons of one candidate are judged
+    together (Bonferroni), so that all their intervals hold together with `confidence`, and the
+    chance of a single false verdict among them stays below 1 - `confidence`. A change is a
+    regression if it is shown to be slower, or if a dispatch that was ok no longer is.
+
+    Raises:
+        RequestError: fewer than two experiments, none with a dispatch of the first, or inputs of
+            different distributions (data changes speed) that were not allowed.
+    """
+    if len(result_sets) < 2:
+        raise RequestError("nothing to compare with", hint="Give two experiments or more.")
+    first = result_sets[0]
+    candidates = tuple(
+        _compare(first, candidate, chr(ord("B") + index), allow_different_inputs,
+                 threshold, confidence)
+        for index, candidate in enumerate(result_sets[1:])
+    )  # fmt: skip
+    return ExperimentComparison(
+        title=_title(first),
+        candidates=candidates,
+        threshold=DEFAULT_THRESHOLD if threshold is None else threshold,
+        confidence=confidence,
+    )
+
+
+def _compare(
+    first: ResultSet,
+    candidate: ResultSet,
+    label: str,
+    allow_different_inputs: bool,
+    threshold: float | None,
+    confidence: float,
+) -> CandidateComparison:
+    by_device = _uses_several_devices(first) or _uses_several_devices(candidate)
+    before = _by_key(first, by_device)
+    after = _by_key(candidate, by_device)
+    shared = [key for key in before if key in after]
+    if not shared:
+        raise RequestError(
+            f"{_title(first)} and {_title(candidate)} have no dispatches in common",
+            hint="Dispatches are matched by target, provider and name: compare experiments that "
+            "share some.",
+        )
+    pairs = [(before[key], after[key]) for key in shared]
+    input_differences = _input_differences(pairs)
+    _refuse_different_inputs(first, candidate, pairs, allow_different_inputs)
+    return CandidateComparison(
+        label=label,
+        title=_title(candidate),
+        changes=judge_changes(
+            (change_between(first, old, candidate, new, threshold) for old, new in pairs),
+            confidence,
+        ),
+        only_first=tuple(key for key in before if key not in after),
+        only_candidate=tuple(key for key in after if key not in before),
+        environment_differences=tuple(_environment_differences(first, candidate, pairs)),
+        input_differences=tuple(input_differences),
+        is_same=_is_same(first, candidate),
+    )
+
+
+def change_between(
+    first: ResultSet,
+    before: Record,
+    second: ResultSet,
+    after: Record,
+    threshold: float | None = None,
+) -> Change:
+    """The change of one dispatch, to be judged together with the others (:func:`judge_changes`)."""
+    if before.measurement is None or after.measurement is None:
+        lost = before.outcome is Outcome.OK and after.outcome is not Outcome.OK
+        note = after.reason if lost else ""
+        return Change(before=before, after=after, note=note, is_regression=lost)
+    evidence = evidence_of(first, before, second, after, threshold=threshold)
+    note = "raw samples are missing, so there is no interval" if evidence is None else ""
+    return Change(before=before, after=after, evidence=evidence, note=_noted(before, after, note))
+
+
+def _noted(before: Record, after: Record, note: str) -> str:
+    """`note`, and whose results were not verified here because another benchmark measured them."""
+    foreign = [record.provider for record in (before, after) if record.is_imported]
+    unverified = f"{' and '.join(dict.fromkeys(foreign))}: not verified here" if foreign else ""
+    return "; ".join(filter(None, [unverified, note]))
+
+
+def judge_changes(changes: Iterable[Change], confidence: float) -> tuple[Change, ...]:
+    """The changes with verdicts and intervals that hold for all of them together."""
+    changes = list(changes)
+    found = [change.evidence for change in changes if change.evidence is not None]
+    judged = iter(judge_together(found, confidence))
+    return tuple(
+        change if change.evidence is None else _judged(change, next(judged)) for change in changes
+    )
+
+
+def _judged(change: Change, comparison: Comparison) -> Change:
+    return replace(
+        change,
+        comparison=comparison,
+        evidence=None,
+        note=_noted(change.before, change.after, comparison.note),
+        is_regression=comparison.verdict is Difference.SLOWER,
+    )
+
+
+def _by_key(result_set: ResultSet, by_device: bool) -> dict[JoinKey, Record]:
+    """Records by the key that joins them; of a dispatch measured in two environments the later
+    record counts."""
+    return {
+        (record.target, record.device if by_device else "", record.provider, record.dispatch):
+            record
+        for record in result_set.records
+    }  # fmt: skip
+
+
+def _uses_several_devices(result_set: ResultSet) -> bool:
+    """Whether a dispatch was measured on several devices. A run that distributes its dispatches
+    over devices measures each on one of them, which another run need not choose."""
+    devices: dict[tuple[str, str, str], set[str]] = {}
+    for record in result_set.records:
+        devices.setdefault(record.key, set()).add(record.device)
+    return any(len(names) > 1 for names in devices.values())
+
+
+def _refuse_different_inputs(
+    first: ResultSet,
+    candidate: ResultSet,
+    pairs: Iterable[tuple[Record, Record]],
+    allowed: bool,
+) -> None:
+    different = next(
+        ((before, after) for before, after in pairs if before.distribution != after.distribution),
+        None,
+    )
+    if different is None or allowed:
+        return
+    before, after = different
+    raise RequestError(
+        f"{_title(first)} ran on {before.distribution} inputs and {_title(candidate)} on "
+        f"{after.distribution}: data affects speed, so the difference would not show a change of "
+        "the code",
+        hint="Measure both with one --distribution, or compare anyway with --across-distributions.",
+    )
+
+
+def _input_differences(pairs: Iterable[tuple[Record, Record]]) -> list[str]:
+    found: dict[str, None] = {}
+    for before, after in pairs:
+        if before.distribution != after.distribution:
+            found[f"distribution: {before.distribution} vs {after.distribution}"] = None
+        if before.seed != after.seed:
+            found[f"seed: {before.seed} vs {after.seed}"] = None
+    return list(found)
+
+
+def _environment_differences(
+    first: ResultSet, candidate: ResultSet, pairs: Iterable[tuple[Record, Record]]
+) -> list[str]:
+    """One line per differing field, for every pair of environments in which joined records ran."""
+    found: dict[str, None] = {}
+    for old, new in {(b.environment_id, a.environment_id): None for b, a in pairs}:
+        mine, theirs = first.environments.get(old), candidate.environments.get(new)
+        if old == new:
+            continue
+        if mine is None or theirs is None:
+            found["the environment of one side is not stored"] = None
+        else:
+            found.update(dict.fromkeys(mine.differences(theirs)))
+    return list(found)
+
+
+def _is_same(first: ResultSet, candidate: ResultSet) -> bool:
+    """Whether both are the same experiment: one folder under two names, or a copy of it."""
+    if first.path and candidate.path and realpath(first.path) == realpath(candidate.path):
+        return True
+    made = [(one.created, one.command, list(one.records)) for one in (first, candidate)]
+    return made[0] == made[1]
+
+
+def _title(result_set: ResultSet) -> str:
+    return result_set.path or result_set.title
+
+
+def compare_with_baseline(
+    result_set: ResultSet,
+    baseline: str,
+    *,
+    threshold: float | None = None,
+    confidence: float = 0.95,
+) -> ExperimentComparison:
+    """Every measured dispatch compared with the baseline's fastest one of the same problem.
+
+    Dispatches of one problem are sampled in turns, so rounds are compared in pairs, and all
+    comparisons are judged together. None of them is a regression, as nothing changed.
+
+    Args:
+        baseline: a provider, or ``provider:configuration``.
+        threshold: relative differences up to it count as none; None: by device.
+
+    Raises:
+        UnknownNameError: no record is of the baseline.
+    """
+    check_baseline(result_set.records, baseline)
+    changes = []
+    for base, others in _problems(result_set, baseline):
+        once = _read_once(result_set, base)
+        changes += [change_between(once, base, result_set, record, threshold) for record in others]
+    judged = tuple(
+        replace(change, is_regression=False) for change in judge_changes(changes, confidence)
+    )
+    title = result_set.path or result_set.title
+    thresholds = {c.comparison.relevant for c in judged if c.comparison is not None}
+    candidate = CandidateComparison(
+        label="B",
+        title=title,
+        changes=judged,
+        only_first=(),
+        only_candidate=(),
+        environment_differences=(),
+        input_differences=(),
+    )
+    return ExperimentComparison(
+        title=f"{baseline_label(result_set.records, baseline)} of the same problem",
+        candidates=(candidate,),
+        threshold=max(thresholds, default=threshold or 0.0),
+        confidence=confidence,
+    )
+
+
+def judged_speedups(result_set: ResultSet, baseline: str) -> Speedups:
+    """Speeds relative to the baseline, with the verdict on each.
+
+    Raises:
+        UnknownNameError: no record is of the baseline.
+    """
+    (candidate,) = compare_with_baseline(result_set, baseline).candidates
+    verdicts = {
+        record_id(change.after): change.difference
+        for change in candidate.changes
+        if change.difference is not None
+    }
+    return replace(speedups(result_set.records, baseline), verdicts=verdicts)
+
+
+def _problems(result_set: ResultSet, baseline: str) -> Iterator[tuple[Record, list[Record]]]:
+    """Each problem's baseline and the others that were measured."""
+    for group in group_by_problem(result_set.records).values():
+        base = fastest(record for record in group if is_of_baseline(record, baseline))
+        if base is not None:
+            yield base, [r for r in group if r is not base and r.measurement is not None]
+
+
+def _read_once(result_set: ResultSet, base: Record) -> ResultSet:
+    """A view of `base` that reads its rounds and samples from the store only once."""
+    rounds = cache(lambda: result_set.rounds(base))
+    samples = cache(lambda: result_set.samples(base))
+    return replace(result_set, rounds=lambda _record: rounds(), samples=lambda _record: samples())
+
+
+Bests = Mapping[str, Record]
+"""Contender -> its fastest record for one problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """The contender with the shortest median on most of the operations that several contenders
+    measured."""
+
+    name: str
+    """A provider; a configuration where only one provider was measured."""
+    is_configuration: bool
+    operations: int
+    """Operations that the leader and at least one other contender measured with the outcome ok; the
+    other counts refer to these."""
+    fastest: int
+    """Operations on which its median is the shortest."""
+    shown: int
+    """Number of those on which every other contender's best was shown to be slower."""
+    ratio: float
+    """Geometric mean over the operations of its speed relative to the best of the others."""
+    marked: int
+    """Operations on which its measurement, or that of the best other contender, has marks that the
+    rest of the run does not."""
+    unverified: int
+    """Operations on which its result was not verified."""
+    imported: int = 0
+    """Operations on which the best other contender was measured by another benchmark, and not
+    verified here."""
+    undecided: int = 0
+    """Number of the operations on which it is fastest but too little was measured to distinguish it
+    from another contender's best."""
+    alone: int = 0
+    """Operations besides these, measured with a single contender or without the leader."""
+
+
+def find_leader(result_set: ResultSet, marks: RunMarks) -> Leader | None:
+    """The leader of an experiment; None where no operation was measured with two contenders.
+
+    Contenders are providers, or configurations where there is only one provider. The leader's best
+    dispatch of each operation is compared with the best ones of the others, all comparisons judged
+    together (:func:`compare_with_baseline`).
+    """
+    measured = [r for r in result_set.records if r.outcome is Outcome.OK and r.measurement]
+    is_configuration = len({record.provider for record in measured}) < 2
+    name = _configuration if is_configuration else _provider
+    problems = group_by_problem(measured)
+    contested = {
+        problem: bests
+        for problem, group in problems.items()
+        if len(bests := _bests(group, name)) > 1
+    }
+    leader = _most_often_fastest(contested)
+    if leader is None:
+        return None
+    contested = {problem: bests for problem, bests in contested.items() if leader in bests}
+    verdicts = _leader_judged(result_set, contested, leader, is_configuration)
+    rivals = {p: _rival(bests, leader) for p, bests in contested.items()}
+    mine = {p: bests[leader] for p, bests in contested.items()}
+    won = [p for p in contested if _ns(mine[p]) <= _ns(rivals[p])]
+    ratio = geometric_mean(_ns(rivals[p]) / _ns(mine[p]) for p in contested)
+    assert ratio is not None
+    others = {p: [r for name, r in contested[p].items() if name != leader] for p in won}
+    return Leader(
+        name=leader,
+        is_configuration=is_configuration,
+        operations=len(contested),
+        alone=len(problems) - len(contested),
+        fastest=len(won),
+        shown=sum(_is_shown(others[p], verdicts) for p in won),
+        ratio=ratio,
+        marked=sum(bool(marks.of(mine[p]) or marks.of(rivals[p])) for p in contested),
+        unverified=sum(
+            record.verdict.status is Verification.NOT_VERIFIED for record in mine.values()
+        ),
+        imported=sum(record.is_imported for record in rivals.values()),
+        undecided=sum(
+            any(verdicts.get(record_id(r)) is Difference.UNDECIDED for r in others[p]) for p in won
+        ),
+    )
+
+
+def _provider(record: Record) -> str:
+    return record.provider
+
+
+def _configuration(record: Record) -> str:
+    return record.configuration
+
+
+def _bests(group: Sequence[Record], name: Callable[[Record], str]) -> Bests:
+    names = dict.fromkeys(map(name, group))
+    bests = {one: fastest(r for r in group if name(r) == one) for one in names}
+    return {one: record for one, record in bests.items() if record is not None and _ns(record) > 0}
+
+
+def _most_often_fastest(contested: Mapping[Problem, Bests]) -> str | None:
+    """The contender with the most wins; of several, the one with the highest mean ratio to the best
+    of the others over all operations that it measured."""
+    wins: Counter[str] = Counter()
+    ratios: dict[str, list[float]] = {}
+    for bests in contested.values():
+        wins[min(bests, key=lambda name: _ns(bests[name]))] += 1
+        for name, record in bests.items():
+            ratios.setdefault(name, []).append(_ns(_rival(bests, name)) / _ns(record))
+    return max(
+        wins, key=lambda name: (wins[name], geometric_mean(ratios[name]) or 0.0, name), default=None
+    )
+
+
+def _rival(bests: Bests, leader: str) -> Record:
+    """The best of the others."""
+    return min((record for name, record in bests.items() if name != leader), key=_ns)
+
+
+def _leader_judged(
+    result_set: ResultSet,
+    contested: Mapping[Problem, Bests],
+    leader: str,
+    is_configuration: bool,
+) -> Mapping[RecordId, Difference]:
+    """The verdict on each other contender's best dispatch compared with the leader's."""
+    records = [record for bests in contested.values() for record in bests.values()]
+    baseline = f"{records[0].provider}:{leader}" if is_configuration else leader
+    (found,) = compare_with_baseline(replace(result_set, records=records), baseline).candidates
+    return {
+        record_id(change.after): change.difference
+        for change in found.changes
+        if change.difference is not None
+    }
+
+
+def _is_shown(others: Sequence[Record], verdicts: Mapping[RecordId, Difference]) -> bool:
+    return all(verdicts.get(record_id(record)) is Difference.SLOWER for record in others)
+
+
+def _ns(record: Record) -> float:
+    return 0.0 if record.measurement is None else record.measurement.median_ns

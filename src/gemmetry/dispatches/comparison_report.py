@@ -1,0 +1,446 @@
+"""A comparison as JUnit XML, for continuous integration: one suite per candidate experiment, one
+case per dispatch.
+
+A comparison of experiments on a terminal and as files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from gemmetry.dispatches.analysis import duration_ns
+from gemmetry.dispatches.comparison import CandidateComparison, Change, ExperimentComparison
+from gemmetry.dispatches.terminal import GroupedRow, print_grouped
+from gemmetry.dispatches.writers import set_counts, xml_document, xml_text
+from gemmetry.domain import units
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.results.emit import FORMATS, check_suffix, write_atomically, write_tables
+from gemmetry.results.json_text import json_file, json_value
+from gemmetry.results.lines import print_line
+from gemmetry.results.tables import escape_markdown as escape
+from gemmetry.results.tables import markdown_table
+from gemmetry.results.texts import first_line, printable
+from gemmetry.statistics.comparison import Comparison, Difference
+from gemmetry.traces.rows import column, integer, number, record, text
+
+
+def comparison_junit(comparison: ExperimentComparison, *, undecided_fails: bool = True) -> bytes:
+    """The XML document. A regression is a failure. An undecided change is a failure if
+    `undecided_fails` and counts as skipped otherwise. All other changes passed."""
+    root = ElementTree.Element("testsuites", name=xml_text(f"against {comparison.title}"))
+    every: list[str] = []
+    for candidate in comparison.candidates:
+        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(candidate.title))
+        found = [_add_case(suite, change, undecided_fails) for change in candidate.changes]
+        set_counts(suite, found)
+        every += found
+    set_counts(root, every)
+    return xml_document(root)
+
+
+def _add_case(suite: ElementTree.Element, change: Change, undecided_fails: bool) -> str:
+    """Add the change's case; return the counter to which it belongs, "" if it passed."""
+    after = change.after
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=xml_text(f"{after.target}.{after.provider}"),
+        name=xml_text(after.dispatch),
+    )
+    is_undecided = change.difference is Difference.UNDECIDED
+    if not (change.is_regression or is_undecided):
+        return ""
+    fails = change.is_regression or undecided_fails
+    message = f"{change.verdict}{_ratio(change)}"
+    element = ElementTree.SubElement(
+        case, "failure" if fails else "skipped", message=xml_text(message)
+    )
+    if fails:
+        element.set("type", "undecided" if is_undecided else "regression")
+    element.text = xml_text(change.note)
+    return "failures" if fails else "skipped"
+
+
+def _ratio(change: Change) -> str:
+    if change.ratio is None:
+        return ""
+    interval = change.comparison.interval if change.comparison is not None else None
+    ends = "n/a" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}"
+    return f": {change.ratio:.3f} times as long (interval {ends})"
+
+
+def comparison_suffixes() -> tuple[str, ...]:
+    """The suffixes of all formats of comparisons."""
+    return (*FORMATS, ".xml")
+
+
+_SHOWN_UNCHANGED = 20
+"""Dispatches without a shown difference that a terminal lists; the rest are counted."""
+
+_REASONS_SHOWN = 5
+"""Reasons for undecided changes that a terminal lists; files have all of them."""
+
+_NOTED_DEPARTURE = 0.01
+"""Relative difference between a ratio by rounds and that of the medians from which on it is
+explained: two medians shown with three digits leave their quotient uncertain by as much."""
+
+_PAIRED = "*"
+"""Follows a ratio that is not the quotient of the two times in its row."""
+
+_REGRESSION = "▼"
+"""Follows the verdict of a regression; ``!`` marks what weakens a result, as in every table."""
+
+
+def _of_comparison(attribute: str) -> Callable[[Change], Any]:
+    take = attrgetter(attribute)
+    return lambda change: None if change.comparison is None else take(change.comparison)
+
+
+_CHANGES = (
+    text("target", "", "after.target"),
+    text("device", "", lambda change: change.after.device or None),
+    text("provider", "", "after.provider"),
+    text("dispatch", "", "after.dispatch"),
+    text("outcome_before", "", "before.outcome"),
+    text("outcome_after", "", "after.outcome"),
+    number("median_ns_before", "", lambda change: duration_ns(change.before), unit="ns"),
+    number("median_ns_after", "", lambda change: duration_ns(change.after), unit="ns"),
+    number("ratio", ""),
+    number("ratio_low", "", _of_comparison("ratio_low")),
+    number("ratio_high", "", _of_comparison("ratio_high")),
+    number("effect_size", "", _of_comparison("effect_size")),
+    number("p_value", "", _of_comparison("p_value")),
+    number("adjusted_p_value", "", _of_comparison("adjusted_p_value")),
+    integer("family", "", _of_comparison("family")),
+    text("pairing", "", _of_comparison("pairing")),
+    integer("observations", "", _of_comparison("observations")),
+    number("relevant_difference", "", _of_comparison("relevant")),
+    text("verdict", ""),
+    column("is_regression", ColumnType.BOOLEAN, ""),
+    text("note", "", lambda change: change.note or None),
+)
+"""Columns of a change, in files and in JSON."""
+
+_STYLES = {
+    str(Difference.FASTER): "green",
+    str(Difference.SLOWER): "red",
+    str(Difference.UNDECIDED): "yellow",
+}
+
+
+def print_comparison(comparison: ExperimentComparison, console: Console) -> None:
+    """Print each candidate's table, worst first, and how inputs and environments differ."""
+    for candidate in comparison.candidates:
+        title = f"{candidate.label} = {candidate.title}  against  A = {comparison.title}"
+        print_line(Text(printable(title), style="bold"), console, indent=4)
+        _print_warnings(candidate, console)
+        _print_changes(candidate, console)
+        _print_summary(candidate, comparison, console)
+
+
+def _print_warnings(candidate: CandidateComparison, console: Console) -> None:
+    if candidate.is_same:
+        print_line(Text(f"! {_same(candidate)}", style="bold yellow"), console, indent=2)
+    if candidate.input_differences:
+        text = f"! inputs differ: {'; '.join(candidate.input_differences)}"
+        print_line(Text(printable(text), style="yellow"), console, indent=4)
+    if candidate.environment_differences:
+        console.print(Text("! the environments differ:", style="yellow"))
+    for line in candidate.environment_differences:
+        print_line(Text(f"    {printable(line)}", style="yellow"), console, indent=4)
+
+
+def _same(candidate: CandidateComparison) -> str:
+    return (
+        f"{candidate.label} is the same experiment as A: its samples are compared with themselves, "
+        "which shows nothing"
+    )
+
+
+def _print_changes(candidate: CandidateComparison, console: Console) -> None:
+    rows = []
+    unchanged = 0
+    headings = ("A", candidate.label, f"{candidate.label}/A", "95 % interval", "verdict")
+    for change in _worst_first(candidate.changes):
+        if change.verdict == Difference.NONE_SHOWN:
+            unchanged += 1
+            if unchanged > _SHOWN_UNCHANGED:
+                continue
+        after = change.after
+        _, *cells = _cells(change)
+        rows.append(
+            GroupedRow(
+                operation=after.operation,
+                configuration=after.configuration,
+                cells={"provider": after.provider, "configuration": after.configuration}
+                | dict(zip(headings, cells, strict=True)),
+                style="bold red" if change.is_regression else _STYLES.get(change.verdict, ""),
+            )
+        )
+    if not rows:
+        return
+    right = ["A", candidate.label, f"{candidate.label}/A", "95 % interval"]
+    if any(row.cells[right[2]].endswith(_PAIRED) for row in rows):
+        # Right alignment removes the space that stands for a missing sign.
+        rows = _with_signs_apart(rows, right.pop(2))
+    print_grouped(rows, console, right=right)
+
+
+def _with_signs_apart(rows: Sequence[GroupedRow], heading: str) -> list[GroupedRow]:
+    """The rows with ratios that line up; the sign after some of them is set apart."""
+    texts = [row.cells[heading] for row in rows]
+    padded = [text if text.endswith(_PAIRED) else f"{text} " for text in texts]
+    width = max(map(len, padded))
+    return [
+        replace(row, cells={**row.cells, heading: text.rjust(width)})
+        for row, text in zip(rows, padded, strict=True)
+    ]
+
+
+def _worst_first(changes: Sequence[Change]) -> list[Change]:
+    def order(change: Change) -> tuple[bool, bool, float]:
+        is_undecided = change.difference is Difference.UNDECIDED
+        return (not change.is_regression, not is_undecided, -(change.ratio or 0.0))
+
+    return sorted(changes, key=order)
+
+
+def _cells(change: Change) -> list[str]:
+    before, after = change.before.measurement, change.after.measurement
+    comparison = change.comparison
+    departs = _PAIRED if _departs_from_medians(change) else ""
+    interval = "n/a" if change.difference else "–"
+    if comparison is not None and comparison.interval is not None:
+        interval = "–".join(f"{end:.3f}" for end in comparison.interval)
+    return [
+        f"{change.after.provider}:{change.after.dispatch}",
+        units.format_ns(before.median_ns if before else None, even=True),
+        units.format_ns(after.median_ns if after else None, even=True),
+        "–" if change.ratio is None else f"{change.ratio:.3f}{departs}",
+        interval,
+        f"{change.verdict}{f' {_REGRESSION}' if change.is_regression else ''}",
+    ]
+
+
+def _print_summary(
+    candidate: CandidateComparison, comparison: ExperimentComparison, console: Console
+) -> None:
+    hidden = candidate.counted(Difference.NONE_SHOWN) - _SHOWN_UNCHANGED
+    if hidden > 0:
+        console.print(Text(f"… and {hidden} more without a shown difference", style="dim"))
+    mean = candidate.geometric_mean
+    if mean is not None:
+        console.print(
+            Text(f"geometric mean of {candidate.label}/A: {mean:.3f} (below 1 is faster)")
+        )
+    console.print(Text(candidate.summary))
+    how = how_judged(candidate, comparison.confidence)
+    if how:
+        console.print(Text(how, style="dim"))
+    for names, side in ((candidate.only_first, "A"), (candidate.only_candidate, candidate.label)):
+        if names:
+            shown = ", ".join(f"{key[2]}:{key[3]}" for key in names[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            text = f"only in {side}: {len(names)}: {shown}{more}"
+            print_line(Text(printable(text), style="yellow"), console, indent=4)
+    if candidate.regressions:
+        console.print(Text(_regressions(candidate), style="bold red"))
+    _print_imported(candidate, console)
+    _print_undecided(candidate, console)
+    console.print()
+
+
+def _regressions(candidate: CandidateComparison) -> str:
+    """How many regressed, and by which criterion, after the sign that follows their verdicts."""
+    found = candidate.regressions
+    slower = [change.comparison for change in found if change.comparison is not None]
+    reasons = [f"slower by more than {_relevant(slower)}"] if slower else []
+    reasons += ["no longer ok"] if len(slower) < len(found) else []
+    noun = "regression" if len(found) == 1 else "regressions"
+    return f"{_REGRESSION} {len(found)} {noun}: {', or '.join(reasons)}"
+
+
+def _relevant(comparisons: Sequence[Comparison]) -> str:
+    """The largest differences that count as none: ``2 %``, or ``2 % to 3.4 %``."""
+    sizes = sorted(comparison.relevant for comparison in comparisons)
+    ends = dict.fromkeys(units.format_percent(size) for size in (sizes[0], sizes[-1]))
+    return " to ".join(ends)
+
+
+def _print_imported(candidate: CandidateComparison, console: Console) -> None:
+    """Print how many changes rest on results that were not verified here."""
+    sides = [(change.before, change.after) for change in candidate.changes]
+    imported = [[one.provider for one in pair if one.is_imported] for pair in sides]
+    if not any(imported):
+        return
+    names = ", ".join(sorted({name for pair in imported for name in pair}))
+    count = sum(map(bool, imported))
+    text = f"? {count} of {len(sides)} with imported results ({names}), not verified here"
+    console.print(Text(printable(text), style="yellow"))
+
+
+def _print_undecided(candidate: CandidateComparison, console: Console) -> None:
+    """Print how many changes are undecided, and the commonest reasons."""
+    why = Counter(c.note for c in candidate.changes if c.difference is Difference.UNDECIDED)
+    if not why:
+        return
+    count = sum(why.values())
+    console.print(
+        Text(f"≷ {count} undecided: too little was measured to decide", style="bold yellow")
+    )
+    for note, many in why.most_common(_REASONS_SHOWN):
+        line = Text(printable(f"{many} × {first_line(note)}"), style="yellow")
+        console.print(Padding(line, (0, 0, 0, 4), expand=False))
+    if len(why) > _REASONS_SHOWN:
+        console.print(Text(f"    … and {len(why) - _REASONS_SHOWN} more reasons", style="yellow"))
+
+
+def how_judged(candidate: CandidateComparison, confidence: float) -> str:
+    """How the verdicts were reached, in one sentence; "" if nothing was tested."""
+    found = [change.comparison for change in candidate.changes if change.comparison is not None]
+    tested = [comparison for comparison in found if comparison.interval is not None]
+    if not tested:
+        return ""
+    used = Counter(str(comparison.pairing) for comparison in tested)
+    by = ", ".join(f"{kind} ({count})" for kind, count in used.items())
+    level = units.format_percent(confidence)
+    if len(tested) == 1:
+        how = f"its interval at {level}"
+    elif any(comparison.divisor < comparison.family for comparison in tested):
+        error = units.format_percent(1 - confidence)
+        how = (
+            f"intervals of which at most {error} are expected to be wrong among those that show a "
+            f"difference, and among those that show none (Benjamini & Yekutieli)"
+        )
+    else:
+        how = f"intervals that hold jointly at {level} (Bonferroni)"
+    text = (
+        f"{len(tested)} judged by {how}, from {by}; "
+        f"differences of up to {_relevant(tested)} count as none"
+    )
+    if any(_departs_from_medians(change) for change in candidate.changes):
+        label = candidate.label
+        text += (
+            f"; {_PAIRED} {label}/A is the typical ratio of one round of {label} to one of A, "
+            f"which is not {label} divided by A where the rounds of a side differ from each other"
+        )
+    return text
+
+
+def _departs_from_medians(change: Change) -> bool:
+    """Whether the ratio differs from what the shown medians suggest."""
+    before, after, comparison = (
+        change.before.measurement,
+        change.after.measurement,
+        change.comparison,
+    )
+    if before is None or after is None or comparison is None or before.median_ns <= 0:
+        return False
+    quotient = after.median_ns / before.median_ns
+    return abs(comparison.ratio - quotient) > _NOTED_DEPARTURE * comparison.ratio
+
+
+def comparison_document(comparison: ExperimentComparison) -> dict[str, Any]:
+    """The comparison as JSON values: ``schema_version``, ``has_regression``, ``has_undecided``,
+    ``candidates``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": comparison.title,
+        "threshold": comparison.threshold,
+        "confidence": comparison.confidence,
+        "has_regression": comparison.has_regression,
+        "has_undecided": comparison.has_undecided,
+        "candidates": [_candidate_document(candidate) for candidate in comparison.candidates],
+    }
+
+
+def _candidate_document(candidate: CandidateComparison) -> dict[str, Any]:
+    return {
+        "label": candidate.label,
+        "title": candidate.title,
+        "same_experiment": candidate.is_same,
+        "geometric_mean_ratio": candidate.geometric_mean,
+        "environment_differences": list(candidate.environment_differences),
+        "input_differences": list(candidate.input_differences),
+        "only_in_first": [":".join(key[2:]) for key in candidate.only_first],
+        "only_in_candidate": [":".join(key[2:]) for key in candidate.only_candidate],
+        "changes": [_change_document(change) for change in candidate.changes],
+    }
+
+
+def _change_document(change: Change) -> dict[str, Any]:
+    return {name: json_value(value) for name, value in record(_CHANGES, change).items()}
+
+
+def write_comparison(
+    comparison: ExperimentComparison, path: Path, *, undecided_fails: bool = True
+) -> None:
+    """Write the comparison whole or not at all: json, csv, parquet, xlsx, md, html or xml (JUnit).
+
+    Args:
+        undecided_fails: in JUnit XML, whether an undecided case is a failure; otherwise it counts
+            as skipped.
+
+    Raises:
+        RequestError: another suffix, or a library is missing.
+        StorageError: the file cannot be written.
+    """
+    match check_suffix(path, comparison_suffixes()):
+        case ".md":
+            write_atomically(path, _to_markdown(comparison).encode())
+        case ".xml":
+            write_atomically(path, comparison_junit(comparison, undecided_fails=undecided_fails))
+        case ".json":
+            write_atomically(path, json_file(comparison_document(comparison)))
+        case suffix:
+            write_tables([_table(comparison, shows_missing=suffix == ".html")], path)
+
+
+def _table(comparison: ExperimentComparison, *, shows_missing: bool) -> Table:
+    """A row for each change; `shows_missing` writes ``n/a`` for the missing interval of an
+    undecided change."""
+    rows = [
+        {"candidate": candidate.title, **_change_document(change)}
+        for candidate in comparison.candidates
+        for change in candidate.changes
+    ]
+    for row in rows:
+        row["note"] = first_line(row["note"] or "")
+        if shows_missing and row["verdict"] == Difference.UNDECIDED:
+            row |= {end: "n/a" for end in ("ratio_low", "ratio_high") if row[end] is None}
+    return Table.from_records("comparison", (Column("candidate"), *_CHANGES), rows)
+
+
+def _to_markdown(comparison: ExperimentComparison) -> str:
+    lines = [f"# Comparison with {escape(comparison.title)}", ""]
+    for candidate in comparison.candidates:
+        lines += [f"## {candidate.label}: {escape(candidate.title)}", ""]
+        differences = (*candidate.input_differences, *candidate.environment_differences)
+        lines += [f"- {_same(candidate)}"] if candidate.is_same else []
+        lines += [f"- {escape(line)}" for line in differences]
+        numbers = ("A", candidate.label, f"{candidate.label}/A", "95 % interval")
+        columns = (
+            Column("dispatch"),
+            *(Column(name, ColumnType.NUMBER) for name in numbers),
+            Column("verdict"),
+        )
+        rows = [_cells(change) for change in _worst_first(candidate.changes)]
+        lines += ["", *markdown_table(Table(candidate.label, columns, rows))]
+        mean = candidate.geometric_mean
+        if mean is not None:
+            lines += ["", f"Geometric mean of {candidate.label}/A: {mean:.3f}"]
+        how = how_judged(candidate, comparison.confidence)
+        lines += ["", how] if how else []
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,597 @@
+"""What the plots show, as plain JSON values; plots.py and the HTML report both draw from these.
+
+Speeds are in 10⁹ FLOP/s, durations in ns, intensities in FLOP/byte.
+
+Static pictures (PNG, SVG) of the figures: roofline, speed per provider, heat map.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gemmetry.dispatches.analysis import (
+    MeanSpeedup,
+    RunMarks,
+    baseline_label,
+    default_baseline,
+    fastest,
+    fastest_per_provider,
+    find_run_marks,
+    group_by_problem,
+    is_of_baseline,
+    mark_kind,
+    speedups,
+)
+from gemmetry.dispatches.console import run_state_lines
+from gemmetry.dispatches.labels import (
+    dtype_label,
+    format_ratio,
+    modifiers_label,
+    operation_label,
+    shape_label,
+    shorten_configurations,
+)
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.units import column_decimals
+from gemmetry.results.palette import (
+    COLOURS,
+    SCALE,
+    SETTINGS,
+    colour_at,
+    drawn,
+    ink_on,
+    provider_places,
+    set_log_scales,
+)
+from gemmetry.results.tables import require
+from gemmetry.results.texts import printable
+
+_SAMPLED_RECORDS = 400
+_SAMPLES_SHOWN = 300
+"""Limit of the HTML report both for dispatches with raw samples and for samples of each, so that
+the page of a large experiment still opens. The experiment's folder has all samples."""
+
+
+_ROOFLINE_POINTS = 2000
+"""Points that a browser draws without a pause. With more, only each provider's best dispatch of
+each operation is drawn."""
+
+_CELLS_OF_ONE_K = 4
+"""A heat map with fewer cells shows no pattern; one over all K may."""
+
+_FILLED = 0.5
+"""Share of a heat map's cells that must hold a number; with fewer, the gaps dominate."""
+
+_GRID_ROWS = 60
+_GRID_COLUMNS = 40
+"""The most configurations and operations with which a grid is legible."""
+
+_PICTURE_WIDTH, _PAGE_WIDTH = 26, 96
+"""Characters of a configuration's name next to a grid, in a picture and on a page; a page breaks
+long names into lines."""
+
+_Cells = dict[tuple[int, int], list[Record]]
+"""(M, N) -> the records of these sizes."""
+
+
+def figures_of(
+    records: Sequence[Record],
+    samples: Callable[[Record], Sequence[float]],
+    *,
+    baseline: str = "",
+) -> dict[str, Any]:
+    """Every figure: ``roofline``, ``speed`` (with `baseline`), ``grid``, ``heat`` (where the sizes
+    form a grid) and ``samples``."""
+    return {
+        "roofline": roofline_figures(records),
+        "speed": speed_figures(records, baseline=baseline),
+        "grid": grid_figures(records, width=_PAGE_WIDTH),
+        "heat": [figure for figure in heat_figures(records) if is_grid(figure)],
+        "samples": sample_figures(records, samples),
+    }
+
+
+def roofline_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One figure per target and dtypes: a point for every measured dispatch (if ``thinned``, for
+    each provider's best of each operation), and the roof.
+
+    The roof follows from the stored shares: speed / share is the speed that the roofline allows at
+    the point's intensity. The peak is the largest of these speeds, and the slope the largest of
+    their quotients by the intensity, so that the roof is exact at every point.
+    """
+    figures = []
+    for (target, dtypes), group in _by_dtypes(records).items():
+        if thinned := len(group) > _ROOFLINE_POINTS:
+            group = _bests_per_provider(group)
+        points = [_roofline_point(record, operation) for record, operation in group]
+        figures.append({
+            "label": f"{dtypes} on {target}",
+            "dtypes": dtypes,
+            "target": target,
+            "points": points,
+            "thinned": thinned,
+            "roof": _roof([(p["x"], p["allowed"]) for p in points if p["allowed"]]),
+            "source": next((r.roofline_source for r, _ in group if r.roofline_source), ""),
+        })  # fmt: skip
+    return figures
+
+
+def _bests_per_provider(
+    group: Sequence[tuple[Record, Operation]],
+) -> list[tuple[Record, Operation]]:
+    operations = {record.operation: operation for record, operation in group}
+    problems = group_by_problem(record for record, _ in group)
+    return [
+        (best, operations[best.operation])
+        for records in problems.values()
+        for best in fastest_per_provider(records).values()
+    ]
+
+
+def _roofline_point(record: Record, operation: Operation) -> dict[str, Any]:
+    share = record.roofline_fraction
+    speed = record.gflops or 0.0
+    return {
+        "provider": record.provider,
+        "name": record.dispatch,
+        "shape": shape_label(operation),
+        "configuration": record.configuration,
+        "x": record.flops / record.bytes if record.bytes else 0.0,
+        "y": speed,
+        "share": share,
+        "allowed": speed / share if share else None,
+        "verification": str(record.verdict.status),
+    }
+
+
+def _roof(allowed: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """The roof's corners (intensity, speed), as far as the points determine them."""
+    if not allowed:
+        return []
+    peak = max(speed for _, speed in allowed)
+    slope = max(speed / intensity for intensity, speed in allowed if intensity > 0)
+    ridge = peak / slope
+    low, high = min(x for x, _ in allowed), max(x for x, _ in allowed)
+    knows_slope = any(speed < peak * 0.999 for _, speed in allowed)
+    if knows_slope:
+        low, high = min(low, ridge) / 2, max(high, ridge) * 2
+    else:
+        low, high = low / 1.5, high * 1.5
+        return [[low, peak], [high, peak]]
+    return [[low, slope * low], [ridge, peak], [high, peak]]
+
+
+def speed_figures(records: Sequence[Record], *, baseline: str = "") -> list[dict[str, Any]]:
+    """One figure per target and dtypes: each provider's best dispatch of each operation, with the
+    interval of its median as speeds; ``reference`` is the best of `baseline` (a provider, or
+    ``provider:configuration``)."""
+    figures = []
+    marks = find_run_marks(records)
+    for (target, dtypes), group in _by_dtypes(records).items():
+        ordered = _labelled_problems(group)
+        providers = sorted({record.provider for record, _ in group})
+        bests = [fastest_per_provider(records) for _, records in ordered]
+        bases = [fastest(r for r in group if is_of_baseline(r, baseline)) for _, group in ordered]
+        figures.append({
+            "label": f"{dtypes} on {target}",
+            "dtypes": dtypes,
+            "operations": _distinct([label for label, _ in ordered]),
+            "series": [
+                {"provider": name, "best": [_speed(best.get(name), marks) for best in bests]}
+                for name in providers
+            ],
+            "reference": [_speed(base, marks) for base in bases],
+        })  # fmt: skip
+    return figures
+
+
+def _labelled_problems(
+    group: Sequence[tuple[Record, Operation]],
+) -> list[tuple[str, list[Record]]]:
+    """The problems with their labels and records, those with the fewest FLOPs first."""
+    operations = {record.operation: operation for record, operation in group}
+    problems = group_by_problem(record for record, _ in group)
+    several = len({device for _, device, _, _ in problems}) > 1
+    return [
+        (operation_label(operations[name]) + (f" · {device}" if several else ""), records)
+        for (_, device, name, _), records in sorted(
+            problems.items(), key=lambda item: item[1][0].flops
+        )
+    ]
+
+
+def _speed(record: Record | None, marks: RunMarks) -> dict[str, Any] | None:
+    if record is None or record.measurement is None or record.gflops is None:
+        return None
+    m = record.measurement
+    return {
+        "y": record.gflops,
+        "low": record.flops / m.ci_high_ns if m.ci_high_ns else None,
+        "high": record.flops / m.ci_low_ns if m.ci_low_ns else None,
+        "ns": m.median_ns,
+        "configuration": record.configuration,
+        "marks": [mark_kind(mark) for mark in marks.of(record)],
+    }
+
+
+def heat_figures(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Best speed over M × N: one figure for each K and each combination of everything else that
+    defines an operation (target, dtypes, layouts, batch, modifiers), those with the most cells
+    first. Where no K has enough cells, one figure covers all K. Convolutions have none."""
+    groups: dict[str, dict[int, _Cells]] = {}
+    for record in records:
+        operation, _ = split_dispatch_name(record.operation)
+        if record.measurement is None or operation.kind is OperationKind.CONV2D:
+            continue
+        shape, s = operation.matmul_shape, operation.signature
+        parts = [f"{dtype_label(s)} {s.layout_pair}", modifiers_label(s)]
+        if operation.kind is not OperationKind.MATMUL:
+            parts.append(f"{operation.kind}, batch {shape.batch}")
+        label = ", ".join([*(part for part in parts if part), record.device or record.target])
+        cells = groups.setdefault(label, {}).setdefault(shape.k, {})
+        cells.setdefault((shape.m, shape.n), []).append(record)
+    figures = []
+    for label, by_k in groups.items():
+        figures += [_heat_figure(f"K = {k}, {label}", cells) for k, cells in by_k.items()]
+        if len(by_k) > 1 and max(map(len, by_k.values())) < _CELLS_OF_ONE_K:
+            figures.append(_heat_figure(f"any K, {label}", _joined(by_k.values())))
+    return sorted(figures, key=lambda figure: -int(figure["cells"]))
+
+
+def is_grid(figure: Mapping[str, Any]) -> bool:
+    """Whether a heat map over M × N has enough cells, and few enough gaps, to be useful."""
+    cells, places = int(figure["cells"]), len(figure["m"]) * len(figure["n"])
+    return cells >= max(_CELLS_OF_ONE_K, _FILLED * places)
+
+
+def grid_figures(records: Sequence[Record], *, width: int = _PICTURE_WIDTH) -> list[dict[str, Any]]:
+    """Configuration × operation: one figure per target and dtypes, at most 40 operations each.
+
+    ``share`` is each dispatch's speed divided by that of the operation's fastest, None where it was
+    not measured, and ``ink`` the colour of text on its cell. Rows are the configurations of all
+    providers, those with the largest mean share first, at most 60 (``hidden`` counts the rest).
+    ``names`` are their full names; ``rows`` have at most `width` characters of each configuration,
+    no two alike. Combinations with a single configuration have no figure.
+    """
+    figures = []
+    for (target, dtypes), group in _by_dtypes(records).items():
+        ordered = _labelled_problems(group)
+        for start in range(0, len(ordered), _GRID_COLUMNS):
+            part = ordered[start : start + _GRID_COLUMNS]
+            labels, of_labels = zip(*part, strict=True)
+            found = _grid_figure(labels, of_labels, width)
+            if len(found["rows"]) < 2:
+                continue
+            shown = f"{start + 1} to {start + len(part)} of {len(ordered)}"
+            is_part = len(ordered) > _GRID_COLUMNS
+            suffix = f", operations {shown}" if is_part else ""
+            figures.append({"label": f"{dtypes} on {target}{suffix}", **found})
+    return figures
+
+
+def _grid_figure(
+    labels: Sequence[str], groups: Sequence[Sequence[Record]], width: int
+) -> dict[str, Any]:
+    cells: dict[tuple[str, str], dict[int, Record]] = {}
+    for column, group in enumerate(groups):
+        for record in group:
+            row = cells.setdefault((record.provider, record.configuration), {})
+            row[column] = min(record, row.get(column, record), key=_median_ns)
+    least = [min(map(_median_ns, group)) for group in groups]
+
+    def share(row: dict[int, Record], column: int) -> float | None:
+        return least[column] / _median_ns(row[column]) if column in row else None
+
+    def mean(row: dict[int, Record]) -> float:
+        return sum(share(row, column) or 0.0 for column in row) / len(row)
+
+    ordered = sorted(cells, key=lambda key: -mean(cells[key]))
+    shown = ordered[:_GRID_ROWS]
+    short = shorten_configurations([name for _, name in shown], _PICTURE_WIDTH, most=width)
+    columns = range(len(labels))
+    shares = [[share(cells[key], column) for column in columns] for key in shown]
+    return {
+        "rows": [f"{provider} {short[name]}" for provider, name in shown],
+        "names": [printable(f"{provider} {name}") for provider, name in shown],
+        "columns": _distinct(labels),
+        "share": shares,
+        "ink": _inks(shares, 0.0, 1.0),
+        "ns": [
+            [_median_ns(cells[key][column]) if column in cells[key] else None for column in columns]
+            for key in shown
+        ],
+        "hidden": len(ordered) - len(shown),
+    }
+
+
+def _median_ns(record: Record) -> float:
+    assert record.measurement is not None
+    return record.measurement.median_ns
+
+
+def _joined(parts: Iterable[_Cells]) -> _Cells:
+    joined: _Cells = {}
+    for cells in parts:
+        for place, records in cells.items():
+            joined.setdefault(place, []).extend(records)
+    return joined
+
+
+def _heat_figure(label: str, cells: _Cells) -> dict[str, Any]:
+    rows, columns = sorted({m for m, _ in cells}), sorted({n for _, n in cells})
+    bests = [[fastest(cells.get((m, n), ())) for n in columns] for m in rows]
+    speeds = [[None if best is None else best.gflops for best in row] for row in bests]
+    known = [speed for row in speeds for speed in row if speed is not None]
+    return {
+        "label": label,
+        "cells": len(cells),
+        "m": rows,
+        "n": columns,
+        "gflops": speeds,
+        "ink": _inks(speeds, min(known, default=0.0), max(known, default=1.0)),
+        "best": [
+            ["" if best is None else f"{best.provider} {best.configuration}" for best in row]
+            for row in bests
+        ],
+    }
+
+
+def _inks(
+    rows: Sequence[Sequence[float | None]], least: float, most: float
+) -> list[list[str | None]]:
+    """The legible text colour on each cell of a heat map with a scale from `least` to `most`."""
+    span = most - least or 1.0
+    return [
+        [None if value is None else ink_on(colour_at((value - least) / span)) for value in row]
+        for row in rows
+    ]
+
+
+def sample_figures(
+    records: Sequence[Record], samples: Callable[[Record], Sequence[float]]
+) -> list[dict[str, Any]]:
+    """The raw samples of the measured dispatches that have any, in the order they were taken."""
+    figures: list[dict[str, Any]] = []
+    for record in records:
+        if record.measurement is None or len(figures) == _SAMPLED_RECORDS:
+            continue
+        taken = list(samples(record))
+        if not taken:
+            continue
+        step = -(-len(taken) // _SAMPLES_SHOWN)
+        figures.append({
+            "name": f"{record.provider}:{record.dispatch}",
+            "provider": record.provider,
+            "operation": record.operation,
+            "ns": [round(value, 1) for value in taken[::step]],
+            "taken": len(taken),
+            "median": record.measurement.median_ns,
+            "low": record.measurement.ci_low_ns,
+            "high": record.measurement.ci_high_ns,
+        })  # fmt: skip
+    return figures
+
+
+def _by_dtypes(
+    records: Iterable[Record],
+) -> dict[tuple[str, str], list[tuple[Record, Operation]]]:
+    groups: dict[tuple[str, str], list[tuple[Record, Operation]]] = {}
+    for record in records:
+        if record.gflops is None:
+            continue
+        operation, _ = split_dispatch_name(record.operation)
+        key = (record.target, dtype_label(operation.signature))
+        groups.setdefault(key, []).append((record, operation))
+    return groups
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """The labels, with a number added to repeated ones, because an axis merges equal labels."""
+    seen: dict[str, int] = {}
+    result = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        result.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return result
+
+
+_MARKERS = ("o", "s", "D", "^", "P", "*", "h", "X")
+_TITLE_WIDTH = 100
+"""Characters of a line across the picture."""
+
+_MAXIMUM_CELLS = 400
+"""The most cells with which a heat map shows each cell's number, as in the HTML report."""
+
+_MAXIMUM_BARS = 60
+"""Operations of one speed plot: the largest, because a picture cannot be scrolled."""
+
+
+def render_picture(
+    result_set: ResultSet, format_name: str, *, baseline: str | None = None
+) -> bytes:
+    """All plots of the results, one below the other, as ``png`` or ``svg``.
+
+    Raises:
+        RequestError: nothing was measured, or matplotlib is not installed.
+        UnknownNameError: no such baseline provider.
+    """
+    matplotlib = require("matplotlib", extra="plot")
+    figure_module = require("matplotlib.figure", extra="plot")
+    records = result_set.records
+    rooflines, speeds = roofline_figures(records), _shortened(speed_figures(records))
+    grids = grid_figures(records)
+    heats = [figure for figure in heat_figures(records) if is_grid(figure)]
+    if not rooflines:
+        raise RequestError(
+            "there is nothing to draw: no dispatch was measured",
+            hint="gemmetry report shows what became of each.",
+        )
+    ticker = require("matplotlib.ticker", extra="plot")
+    colours = require("matplotlib.colors", extra="plot")
+    scale = colours.LinearSegmentedColormap.from_list("scale", SCALE)
+    painter = _Painter({record.provider for record in records}, ticker, scale)
+    rows = [*((painter.roofline, f, 3.6) for f in rooflines),
+            *((painter.speed, f, _bar_height(f)) for f in speeds),
+            *((painter.grid, f, 1.6 + 0.22 * len(f["rows"])) for f in grids),
+            *((painter.heat, f, 1.4 + 0.35 * len(f["m"])) for f in heats)]  # fmt: skip
+    heights = [height for _, _, height in rows]
+    with matplotlib.rc_context(SETTINGS):
+        figure = figure_module.Figure(figsize=(9, sum(heights) + 0.6), layout="constrained")
+        figure.suptitle(_title(result_set, baseline), fontsize=11)
+        figure.supxlabel(_foot(records, result_set.remarks), fontsize=9)
+        grid = figure.subplots(len(rows), 1, height_ratios=heights, squeeze=False)
+        for axes, (draw, data, _) in zip(grid[:, 0], rows, strict=True):
+            draw(axes, data)
+        return drawn(figure, format_name)
+
+
+def _title(result_set: ResultSet, baseline: str | None) -> str:
+    name = baseline or default_baseline(result_set.records)
+    if name is None:
+        return result_set.title
+    means = speedups(result_set.records, name).means
+    listed = ", ".join(f"{provider} {_mean(mean)}" for provider, mean in means.items())
+    label = baseline_label(result_set.records, name)
+    lines = [
+        result_set.title,
+        f"geometric mean relative to {label} (operations): {listed}" if listed else "",
+    ]
+    return "\n".join("\n".join(textwrap.wrap(line, _TITLE_WIDTH)) for line in lines if line)
+
+
+def _mean(mean: MeanSpeedup) -> str:
+    marked = f", {mean.marked} based on marked measurements" if mean.marked else ""
+    return f"{format_ratio(mean.ratio)} ({mean.problems}{marked})"
+
+
+def _foot(records: Sequence[Record], remarks: Sequence[str]) -> str:
+    """The marks that most measurements share, and how many have marks of their own and why; "" if
+    none is marked."""
+    marks = find_run_marks(records)
+    lines = run_state_lines(marks, remarks)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in marks.counts(records).items())
+    if kinds:
+        measured = sum(record.measurement is not None for record in records)
+        marked = sum(bool(marks.of(record)) for record in records)
+        lines.append(f"{marked} of {measured} measurements are marked as less trustworthy: {kinds}")
+    return "\n".join(textwrap.fill(line, _TITLE_WIDTH) for line in lines)
+
+
+def _bar_height(figure: dict[str, Any]) -> float:
+    return 1.2 + 0.16 * len(figure["operations"]) * len(figure["series"])
+
+
+def _shortened(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **figure,
+            "operations": figure["operations"][-_MAXIMUM_BARS:],
+            "series": [
+                {**series, "best": series["best"][-_MAXIMUM_BARS:]} for series in figure["series"]
+            ],
+        }
+        for figure in figures
+    ]
+
+
+class _Painter:
+    """Draws each kind of figure into matplotlib axes, providers in colours of their own."""
+
+    def __init__(self, providers: Iterable[str], ticker: Any, scale: Any) -> None:
+        self._ticker = ticker
+        self._scale = scale
+        self._places = provider_places(providers)
+
+    def _colour(self, provider: str) -> str:
+        return COLOURS[self._places[provider] % len(COLOURS)]
+
+    def _marker(self, provider: str) -> str:
+        # Where colours repeat, markers differ.
+        place = self._places[provider]
+        return _MARKERS[(place + place // len(COLOURS)) % len(_MARKERS)]
+
+    def roofline(self, axes: Any, figure: dict[str, Any]) -> None:
+        if figure["roof"]:
+            xs, ys = zip(*figure["roof"], strict=True)
+            axes.plot(xs, ys, color="#555555", linewidth=1.5, label="roof")
+        for provider in sorted(self._places):
+            points = [point for point in figure["points"] if point["provider"] == provider]
+            if points:
+                axes.scatter([p["x"] for p in points], [p["y"] for p in points], label=provider,
+                             color=self._colour(provider), marker=self._marker(provider),
+                             s=28, alpha=0.8)  # fmt: skip
+        set_log_scales(axes)
+        axes.set_xlabel("FLOP / byte")
+        axes.set_ylabel("GFLOP/s")
+        axes.set_title(f"Roofline: {figure['label']}", loc="left", fontsize=10)
+        axes.grid(visible=True, which="major", alpha=0.3)
+        axes.legend(fontsize=8)
+
+    def speed(self, axes: Any, figure: dict[str, Any]) -> None:
+        operations, count = figure["operations"], len(figure["series"])
+        height = 0.8 / count
+        for index, series in enumerate(figure["series"]):
+            shown = [(row, b) for row, b in enumerate(series["best"]) if b is not None]
+            ys = [row + (index - (count - 1) / 2) * height for row, _ in shown]
+            values = [b["y"] for _, b in shown]
+            errors = [
+                [math.nan if b["low"] is None else b["y"] - b["low"] for _, b in shown],
+                [math.nan if b["high"] is None else b["high"] - b["y"] for _, b in shown],
+            ]
+            axes.barh(ys, values, height=height, xerr=errors, label=series["provider"],
+                      color=self._colour(series["provider"]),
+                      error_kw={"elinewidth": 0.9, "capsize": 2})  # fmt: skip
+        axes.set_yticks(range(len(operations)), operations, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlabel("GFLOP/s (95 % interval of the median)")
+        axes.set_title(f"Speed: {figure['label']}", loc="left", fontsize=10)
+        axes.grid(visible=True, axis="x", alpha=0.3)
+        axes.legend(fontsize=8)
+
+    def grid(self, axes: Any, figure: dict[str, Any]) -> None:
+        cells = [[math.nan if v is None else v for v in row] for row in figure["share"]]
+        image = axes.imshow(cells, aspect="auto", cmap=self._scale, vmin=0, vmax=1)
+        if len(figure["rows"]) * len(figure["columns"]) <= _MAXIMUM_CELLS:
+            _write_cells(axes, figure["share"], figure["ink"], lambda share: f"{share:.0%}")
+        percent = self._ticker.PercentFormatter(1)
+        axes.figure.colorbar(image, ax=axes, label="of the fastest", format=percent)
+        axes.set_xticks(range(len(figure["columns"])), figure["columns"], fontsize=8)
+        axes.set_yticks(range(len(figure["rows"])), figure["rows"], fontsize=8)
+        hidden = f" ({figure['hidden']} slower ones left out)" if figure["hidden"] else ""
+        axes.set_title(f"Configurations: {figure['label']}{hidden}", loc="left", fontsize=10)
+
+    def heat(self, axes: Any, figure: dict[str, Any]) -> None:
+        cells = [[math.nan if v is None else v for v in row] for row in figure["gflops"]]
+        image = axes.imshow(cells, aspect="auto", origin="lower", cmap=self._scale)
+        if len(figure["m"]) * len(figure["n"]) <= _MAXIMUM_CELLS:
+            speeds = [v for row in figure["gflops"] for v in row if v is not None]
+            decimals = column_decimals(speeds)
+            _write_cells(
+                axes, figure["gflops"], figure["ink"], lambda speed: f"{speed:,.{decimals}f}"
+            )
+        axes.figure.colorbar(image, ax=axes, label="GFLOP/s")
+        axes.set_xticks(range(len(figure["n"])), figure["n"])
+        axes.set_yticks(range(len(figure["m"])), figure["m"])
+        axes.set_xlabel("N")
+        axes.set_ylabel("M")
+        axes.set_title(f"Best speed: {figure['label']}", loc="left", fontsize=10)
+
+
+def _write_cells(
+    axes: Any,
+    rows: Sequence[Sequence[float | None]],
+    inks: Sequence[Sequence[str | None]],
+    text: Callable[[float], str],
+) -> None:
+    """Write each cell's number on it, dark on light colours and light on dark ones."""
+    for row, cells in enumerate(rows):
+        for column, value in enumerate(cells):
+            if value is not None:
+                axes.text(column, row, text(value), ha="center", va="center", fontsize=8,
+                          color=inks[row][column])  # fmt: skip

@@ -1,0 +1,232 @@
+"""Short texts for people: operations, dtypes, configurations, marks. All plain text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from gemmetry.dispatches.analysis import relative_half_width
+from gemmetry.domain.errors import Outcome, Verification
+from gemmetry.domain.operation import (
+    Conv2dShape,
+    Operation,
+    OperationKind,
+    Scaling,
+    Signature,
+    default_accumulator,
+)
+from gemmetry.domain.record import Measurement, Record, Verdict
+from gemmetry.results.texts import elide, first_line, printable
+from gemmetry.statistics.comparison import Difference
+
+VERIFICATION_MARKS = {
+    Verification.PASSED: "✓",
+    Verification.WARNED: "~",
+    Verification.FAILED: "✗",
+    Verification.NOT_VERIFIED: "?",
+}
+VERIFICATION_LEGEND = "✓ verified   ~ warned   ✗ wrong   ? not verified"
+
+DIFFERENCE_SIGNS = {
+    Difference.NONE_SHOWN: ("≈", "no difference from the baseline shown"),
+    Difference.UNDECIDED: ("≷", "undecided: too little was measured to know which is faster"),
+}
+"""The sign after a speed that was not shown to differ from the baseline's, and its meaning."""
+
+_LONGEST_REASON = 400
+"""Characters. A wrong result's error, place, value and expected value take up to 300."""
+
+
+def reason_line(record: Record) -> str:
+    """The first line of the record's reason, without the dispatch's name in front of it."""
+    names = (f"{record.provider}:{record.dispatch}", record.dispatch, record.operation)
+    text = record.reason.lstrip()
+    for name in names:
+        text = text.removeprefix(f"{name}: ")
+    return first_line(text, _LONGEST_REASON)
+
+
+def difference_sign(difference: Difference | None) -> str:
+    """The sign after a speed relative to the baseline; "" where a difference is shown."""
+    return DIFFERENCE_SIGNS[difference][0] if difference in DIFFERENCE_SIGNS else ""
+
+
+def difference_legend(differences: Iterable[Difference]) -> list[tuple[str, str]]:
+    """Every sign that `differences` have, with its meaning."""
+    found = set(differences)
+    return [entry for one, entry in DIFFERENCE_SIGNS.items() if one in found]
+
+
+def failed_checks(verdict: Verdict) -> dict[str, str]:
+    """Checks that failed -> why, without the one that the verdict's reason gives."""
+    return {
+        check: printable(text.partition(": ")[2])
+        for check, text in verdict.checks.items()
+        if text.startswith("failed") and not verdict.reason.startswith(f"{check}: ")
+    }
+
+
+_OF_THE_OPERATION = (
+    "the operation ", "the inputs ", "these formats ", "sums of ", "no exact sums ",
+    "algorithms like ", "there is nothing ", "integers have ",
+)  # fmt: skip
+"""Beginnings of reasons that lie in the operation itself, so that the check applies nowhere."""
+
+
+def unapplied_checks(records: Iterable[Record]) -> dict[str, int]:
+    """Checks that the provider, the device or the machine made impossible -> the number of
+    dispatches, largest first."""
+    counts = Counter(
+        check
+        for record in records
+        for check, text in record.verdict.checks.items()
+        if (parts := text.partition(": "))[0] == "not applicable"
+        and not parts[2].startswith(_OF_THE_OPERATION)
+    )
+    return dict(counts.most_common())
+
+
+def noted_checks(records: Iterable[Record], outcome: str) -> dict[str, int]:
+    """Checks with this outcome (``incomplete``, ``property``) -> the number of dispatches, largest
+    first."""
+    counts = Counter(
+        check
+        for record in records
+        for check, text in record.verdict.checks.items()
+        if text.partition(": ")[0] == outcome
+    )
+    return dict(counts.most_common())
+
+
+def shape_label(operation: Operation) -> str:
+    """``3456×1024×2048`` (M×N×K; batched: B×M×N×K); convolutions: image, filter, stride, pad."""
+    shape = operation.shape
+    if isinstance(shape, Conv2dShape):
+        image = f"{shape.n}×{shape.h}×{shape.w}×{shape.c}"
+        extra = "" if shape[7:9] == (1, 1) else f" stride {shape.stride_h}×{shape.stride_w}"
+        extra += "" if shape[9:11] == (0, 0) else f" pad {shape.pad_h}×{shape.pad_w}"
+        return f"{image} ∗ {shape.r}×{shape.s}×{shape.f}{extra}"
+    sizes = (shape.m, shape.n, shape.k)
+    if operation.kind is OperationKind.BATCH_MATMUL:
+        sizes = (shape.batch, *sizes)  # type: ignore[assignment]
+    return "×".join(str(size) for size in sizes)
+
+
+def dtype_label(signature: Signature) -> str:
+    """``f32``, ``bf16→f32``, ``e4m3×e5m2→bf16``; the accumulator where it is not the usual one."""
+    s = signature
+    text = s.lhs.name if s.lhs is s.rhs else f"{s.lhs}×{s.rhs}"
+    if s.result is not s.lhs or s.lhs is not s.rhs:
+        text += f"→{s.result}"
+    if s.accumulator is not default_accumulator(s.lhs, s.rhs, s.result):
+        text += f" acc {s.accumulator}"
+    return text
+
+
+def modifiers_label(signature: Signature) -> str:
+    """Split-k, scaling, alpha, beta and epilogue, where they differ from the plain product."""
+    s = signature
+    parts = []
+    if s.split_k_slices > 1:
+        parts.append(f"{s.split_k_slices} slices")
+    if s.blocks is not None:
+        parts.append(f"blocks {s.blocks}")
+    elif s.scaling is not Scaling.NONE:
+        parts.append(f"scale per {s.scaling}")
+    if s.alpha != 1:
+        parts.append(f"alpha {s.alpha:g}")
+    if s.beta != 0:
+        parts.append(f"beta {s.beta:g}")
+    if s.epilogue:
+        parts.append("+".join(s.epilogue))
+    return ", ".join(parts)
+
+
+def operation_label(operation: Operation) -> str:
+    """What distinguishes an operation from others of the same dtypes: its kind unless it is a plain
+    product, its shape, its layouts unless row-major, and its modifiers."""
+    s = operation.signature
+    lead = {OperationKind.BATCH_MATMUL: "batch", OperationKind.CONV2D: "conv"}.get(s.kind, "")
+    layouts = "" if s.layout_pair in ("tt", "nhwc_hwcf") else s.layout_pair
+    parts = (lead, shape_label(operation), layouts, modifiers_label(s))
+    return " ".join(part for part in parts if part)
+
+
+def operation_title(operation: Operation) -> str:
+    """One line with everything about an operation: ``matmul 257×129×65  f32 tt  bias+relu``."""
+    s = operation.signature
+    parts = [f"{s.kind} {shape_label(operation)}", f"{dtype_label(s)} {s.layout_pair}"]
+    if modifiers := modifiers_label(s):
+        parts.append(modifiers)
+    return "  ".join(parts)
+
+
+def half_width_label(measurement: Measurement) -> str:
+    """``±0.5%``, or ``n/a`` where there are too few samples for an interval."""
+    value = relative_half_width(measurement)
+    if value is None:
+        return "n/a"
+    if value >= 1:  # The interval of a time, which is never negative, says nothing.
+        return ">100%"
+    percent = value * 100
+    # One decimal would turn 9.95 and more into 10.0, which is a character longer than 10 and 99.
+    return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"
+
+
+def format_ratio(value: float | None) -> str:
+    """``1.42×``."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}×" if value >= 100 else f"{value:.2f}×"
+
+
+def outcome_counts(records: Sequence[Record]) -> dict[Outcome, int]:
+    """The number of records with each outcome, in the order of the enum, without those of none."""
+    counts = {outcome: sum(r.outcome is outcome for r in records) for outcome in Outcome}
+    return {outcome: count for outcome, count in counts.items() if count}
+
+
+def shorten_configurations(
+    names: Sequence[str], width: int, *, most: int | None = None
+) -> dict[str, str]:
+    """Each name -> a text of at most `width` characters, different for different names.
+
+    A longer name first loses the tokens (between ``_``) that all configurations of its family
+    (tile_config_…) share; if more than `most` characters (default: `width`) remain, it loses its
+    middle.
+    """
+    most = most or width
+    unique = list(dict.fromkeys(names))
+    families: dict[str, list[list[str]]] = {}
+    for name in unique:
+        families.setdefault(name.partition("_")[0], []).append(name.split("_"))
+    shortened = {}
+    for name in unique:
+        text = name
+        if len(name) > width:
+            parts = name.split("_")
+            lead, tail = _shared_ends(families[parts[0]])
+            text = "_".join(parts[lead : len(parts) - tail])
+        shortened[name] = elide(printable(text), most)
+    if len(set(shortened.values())) == len(unique):
+        return shortened
+    return {
+        name: f"#{index} {elide(printable(name), most - len(str(index)) - 2)}"
+        for index, name in enumerate(unique, start=1)
+    }
+
+
+def _shared_ends(names: list[list[str]]) -> tuple[int, int]:
+    """How many tokens all names share at the front and at the end; each name keeps at least one."""
+    if not names:
+        return 0, 0
+    if len(names) == 1:
+        return (2, 0) if names[0][:2] == ["tile", "config"] and len(names[0]) > 2 else (0, 0)
+    shortest = min(len(parts) for parts in names)
+    lead = 0
+    while lead < shortest - 1 and len({parts[lead] for parts in names}) == 1:
+        lead += 1
+    tail = 0
+    while tail < shortest - lead - 1 and len({parts[-1 - tail] for parts in names}) == 1:
+        tail += 1
+    return lead, tail

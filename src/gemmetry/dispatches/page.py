@@ -1,0 +1,351 @@
+"""The cards at the top of a page: providers compared on the same operations.
+
+One self-contained HTML file that works offline: table, plots, failures, samples, environment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from markupsafe import Markup
+
+from gemmetry.dispatches.analysis import (
+    MeanSpeedup,
+    Problem,
+    RunMarks,
+    Speedups,
+    baseline_label,
+    default_baseline,
+    fastest,
+    fastest_per_provider,
+    find_run_marks,
+    geometric_mean,
+    group_by_problem,
+    grouped_by_speed,
+    is_of_baseline,
+    problem_of,
+    rank,
+    relative_half_width,
+)
+from gemmetry.dispatches.comparison import find_leader, judged_speedups
+from gemmetry.dispatches.console import run_state_lines, verdict_line
+from gemmetry.dispatches.figures import figures_of
+from gemmetry.dispatches.labels import (
+    VERIFICATION_MARKS,
+    difference_legend,
+    difference_sign,
+    dtype_label,
+    failed_checks,
+    format_ratio,
+    noted_checks,
+    operation_label,
+    operation_title,
+    outcome_counts,
+    shape_label,
+    unapplied_checks,
+)
+from gemmetry.dispatches.labels import half_width_label as format_half_width
+from gemmetry.dispatches.records import record_table
+from gemmetry.dispatches.show import why_line
+from gemmetry.dispatches.terminal import NOT_RUN, FailureGroup, group_failures, ran_and_failed
+from gemmetry.domain import units
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.units import format_gflops
+from gemmetry.results.json_text import json_value
+from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.palette import COLOURS, DARK_COLOURS, SCALE, provider_places
+from gemmetry.results.tables import require
+from gemmetry.results.texts import first_line, printable
+
+LEAST_SHARED = 0.5
+"""Share of the most complete provider's operations that every compared provider must have measured.
+A provider with fewer is left out and named, so that one crash does not empty the comparison."""
+
+
+def cards(records: Sequence[Record], baseline: str) -> list[dict[str, Any]]:
+    """One card for each combination of dtypes and target: each provider's geometric mean over the
+    operations that all of them measured, and the top speed.
+
+    Speeds are relative to `baseline` if it measured all of these operations, otherwise to the
+    fastest provider.
+    """
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.gflops is not None:
+            operation, _ = split_dispatch_name(record.operation)
+            key = (dtype_label(operation.signature), record.target)
+            groups.setdefault(key, []).append(record)
+    several = len({target for _, target in groups}) > 1
+    return [
+        _card(dtypes + (f" · {target}" if several else ""), group, baseline)
+        for (dtypes, target), group in groups.items()
+    ]
+
+
+def _card(label: str, group: Sequence[Record], baseline: str) -> dict[str, Any]:
+    problems = group_by_problem(group)
+    bests = {problem: fastest_per_provider(rows) for problem, rows in problems.items()}
+    compared, shared = _like_with_like(bests)
+    reference = {
+        problem: fastest(r for r in problems[problem] if is_of_baseline(r, baseline))
+        for problem in shared
+    }
+    means = {
+        provider: geometric_mean(1 / _ns(bests[problem][provider]) for problem in shared) or 0.0
+        for provider in compared
+    }
+    base, against = max(means.values(), default=1.0), ""
+    if baseline and all(reference.values()):
+        base = geometric_mean(1 / _ns(record) for record in reference.values() if record) or base
+        against = baseline
+    most = max(means.values(), default=1.0)
+    everywhere = {provider for found in bests.values() for provider in found}
+    return {
+        "label": label,
+        "operations": len(shared),
+        "against": against,
+        "rows": [
+            {"provider": provider, "ratio": format_ratio(mean / base), "share": mean / most}
+            for provider, mean in sorted(means.items(), key=lambda item: -item[1])
+        ] if len(compared) > 1 else [],
+        "left_out": sorted(everywhere - set(compared)),
+        "top": _top(group),
+    }  # fmt: skip
+
+
+def _like_with_like(
+    bests: Mapping[Problem, Mapping[str, Record]],
+) -> tuple[list[str], list[Problem]]:
+    """The providers that can be compared, and the problems that all of them measured."""
+    solved: dict[str, set[Problem]] = {}
+    for problem, found in bests.items():
+        for provider in found:
+            solved.setdefault(provider, set()).add(problem)
+    providers = sorted(solved, key=lambda name: (-len(solved[name]), name))
+    while True:
+        shared = set.intersection(*(solved[name] for name in providers))
+        if len(providers) == 1 or len(shared) >= LEAST_SHARED * len(solved[providers[0]]):
+            return providers, [problem for problem in bests if problem in shared]
+        providers.pop()
+
+
+def _top(group: Sequence[Record]) -> str:
+    best = max(group, key=lambda record: record.gflops or 0.0)
+    operation, _ = split_dispatch_name(best.operation)
+    roof = best.roofline_fraction
+    share = f", {roof:.0%} of the roofline" if roof is not None else ""
+    return f"top {format_gflops(best.gflops)}{share}: {best.provider} {shape_label(operation)}"
+
+
+def _ns(record: Record) -> float:
+    assert record.measurement is not None
+    return record.measurement.median_ns
+
+
+_NOTEBOOK_ROWS = 50
+_MOST_ROWS = 10_000
+"""A row takes about 3 KB: a page of 100,000 was 323 MB, which browsers do not open."""
+_SCRIPTS = ("format.js", "table.js", "plots.js", "report.js")
+
+
+def render_html(result_set: ResultSet, *, baseline: str | None = None) -> str:
+    """The report as one HTML document that loads nothing from the network.
+
+    `baseline` is the provider to which speeds are relative (default: torch or numpy, if one was
+    measured along with others).
+
+    Raises:
+        RequestError: plotly is not installed. UnknownNameError: no such baseline provider.
+    """
+    plotly = require("plotly.offline", extra="plot")
+    templates = page_templates()
+    records = result_set.records
+    name = baseline or default_baseline(records)
+    relative = judged_speedups(result_set, name) if name else None
+    marks = find_run_marks(records)
+    leader = find_leader(result_set, marks)
+    shown = _shown(records)
+    return templates.get_template("report.html.j2").render(
+        result_set=result_set,
+        hidden=len(records) - len(shown),
+        verdict=verdict_line(records, leader, marks),
+        cards=cards(records, name or ""),
+        counts=outcome_counts(records),
+        means=_means(relative),
+        run_states=run_state_lines(marks, result_set.remarks),
+        noisy=sum(bool(marks.of(record)) for record in records),
+        noisy_kinds=[f"{n} {printable(kind)}" for kind, n in marks.counts(records).items()],
+        unapplied=unapplied_checks(records),
+        incomplete=noted_checks(records, "incomplete"),
+        properties=noted_checks(records, "property"),
+        difference_legend=difference_legend(relative.verdicts.values() if relative else ()),
+        failures=[_failure(group) for group in group_failures(records)],
+        failed=sum(map(ran_and_failed, records)),
+        not_run=_not_run(records),
+        environments={key: asdict(env) for key, env in result_set.environments.items()},
+        style=Markup(template_text(templates, "report.css")),
+        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
+        plotly=Markup(plotly.get_plotlyjs()),
+        data=Markup(embed_json(_data(result_set, shown, relative, marks))),
+        baseline=baseline_label(records, name) if name else "",
+    )
+
+
+def render_notebook_table(result_set: ResultSet) -> str:
+    """A small table for a notebook's cell, without scripts: one sentence with the fastest, then
+    the dispatches, with the fastest of each operation in bold."""
+    records = result_set.records
+    marks = find_run_marks(records)
+    rows: list[dict[str, Any]] = []
+    for group in group_by_problem(records).values():
+        best = fastest(group)
+        rows.extend(
+            _notebook_row(record, record is best, marks) for record in sorted(group, key=rank)
+        )
+    return (
+        page_templates()
+        .get_template("notebook.html.j2")
+        .render(
+            title=result_set.title,
+            verdict=verdict_line(records, find_leader(result_set, marks), marks),
+            counts=outcome_counts(records),
+            rows=rows[:_NOTEBOOK_ROWS],
+            hidden=max(0, len(rows) - _NOTEBOOK_ROWS),
+        )
+    )
+
+
+def _shown(records: Sequence[Record]) -> list[Record]:
+    """The records of the table and the figures, grouped by speed: all, or as many of the fastest of
+    each problem as fit on a page."""
+    if len(records) <= _MOST_ROWS:
+        return grouped_by_speed(records)
+    groups = [sorted(group, key=rank) for group in group_by_problem(records).values()]
+    places = sorted((place, number) for number, of in enumerate(groups) for place in range(len(of)))
+    depths = Counter(number for _, number in places[:_MOST_ROWS])
+    return [record for number, of in enumerate(groups) for record in of[: depths[number]]]
+
+
+def _data(
+    result_set: ResultSet, records: Sequence[Record], relative: Speedups | None, marks: RunMarks
+) -> dict[str, Any]:
+    bests = {problem: fastest(group) for problem, group in group_by_problem(records).items()}
+    return {
+        "columns": [
+            {"name": column.name, "unit": column.unit, "description": column.description}
+            for column in COLUMNS
+        ],
+        "rows": json_value(record_table(records, has_tags=False).rows),
+        "derived": [
+            _derived(record, bests[problem_of(record)], relative, marks) for record in records
+        ],
+        "baseline": relative.baseline if relative else "",
+        "palette": {
+            "light": COLOURS,
+            "dark": DARK_COLOURS,
+            "scale": SCALE,
+            "places": provider_places(record.provider for record in records),
+        },
+        "figures": json_value(
+            figures_of(records, result_set.samples, baseline=relative.baseline if relative else "")
+        ),
+    }
+
+
+def _derived(
+    record: Record, best: Record | None, relative: Speedups | None, marks: RunMarks
+) -> dict[str, Any]:
+    """Values that the table shows and the stored columns do not hold."""
+    operation, _ = split_dispatch_name(record.operation)
+    m = record.measurement
+    ratio = relative.of(record) if relative else None
+    return {
+        "shape": operation_label(operation),
+        "dtypes": dtype_label(operation.signature),
+        "best": record is best,
+        "marks": list(marks.of(record)),
+        "because": why_line(record, best),
+        "half": relative_half_width(m) if m else None,
+        "ratio": ratio,
+        "difference": str(relative.difference(record) or "") if relative else "",
+        "sign": difference_sign(relative.difference(record)) if relative else "",
+        "tail": printable(record.output_tail),
+        "why": record.verdict.reason,
+    }
+
+
+def _means(relative: Speedups | None) -> list[dict[str, Any]]:
+    if relative is None:
+        return []
+    return [
+        {"provider": provider, "ratio": format_ratio(mean.ratio), "problems": mean.problems,
+         "marked": mean.marked, "verdict": _verdict(mean)}
+        for provider, mean in sorted(relative.means.items(), key=lambda item: -item[1].ratio)
+    ]  # fmt: skip
+
+
+def _verdict(mean: MeanSpeedup) -> str:
+    """``faster``, ``slower``, or ``noisy`` if the mean includes marked measurements."""
+    if mean.marked:
+        return "noisy"
+    return "faster" if mean.ratio >= 1 else "slower"
+
+
+def _not_run(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Unsupported and skipped dispatches counted by reason: a sweep can have thousands."""
+    counts = Counter(
+        (str(record.outcome), record.provider, first_line(record.reason))
+        for record in records
+        if record.outcome in NOT_RUN
+    )
+    return [
+        {"outcome": outcome, "provider": provider, "reason": reason, "count": count}
+        for (outcome, provider, reason), count in counts.most_common()
+    ]
+
+
+def _failure(group: FailureGroup) -> dict[str, Any]:
+    record = group.first
+    operation, _ = split_dispatch_name(record.operation)
+    return {
+        "outcome": str(record.outcome),
+        "stage": str(record.stage or ""),
+        "name": f"{record.provider}:{record.dispatch}",
+        "title": operation_title(operation),
+        "reason": printable(record.reason),
+        "first_bad": record.verdict.first_bad or "",
+        "checks": failed_checks(record.verdict),
+        "error_map": [printable(line) for line in record.verdict.error_map],
+        "evidence": record.verdict.evidence_path or "",
+        "first": first_line(record.reason),
+        "tail": printable(record.output_tail),
+        "reproduce": record.reproduce,
+        "others": [
+            {"name": f"{other.provider}:{other.dispatch}", "reason": first_line(other.reason)}
+            for other in group.records[1:]
+        ],
+    }
+
+
+def _notebook_row(record: Record, is_best: bool, marks: RunMarks) -> dict[str, Any]:
+    operation, _ = split_dispatch_name(record.operation)
+    m = record.measurement
+    return {
+        "best": is_best,
+        "operation": operation_title(operation),
+        "provider": record.provider,
+        "configuration": record.configuration,
+        "time": ""
+        if m is None
+        else f"{units.format_ns(m.median_ns, even=True)} {format_half_width(m)}"
+        + ("!" if marks.of(record) else ""),
+        "speed": units.format_gflops(record.gflops),
+        "mark": VERIFICATION_MARKS[record.verdict.status],
+        "outcome": str(record.outcome),
+        "reason": first_line(record.reason),
+    }

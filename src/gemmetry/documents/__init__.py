@@ -1,0 +1,1 @@
+"""What the five documents' own scripts wrote, to the column."""

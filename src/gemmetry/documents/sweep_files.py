@@ -1,0 +1,875 @@
+"""What the files of a sweep's analysis are made from, whether it was read from traces or from
+TraceLens' workbooks.
+
+Columns that several tables of a sweep share.
+
+The collectives of all points in one table, with the columns of the sweep analysis document.
+
+A sweep of which only TraceLens' workbooks are left, as a document that can be compared.
+
+It has the keys of ``analysis.json``. Workbooks show no steps, and not which instances of a GEMM ran
+next to communication: these figures are None, and the times of whole traces and of all instances
+take their place.
+
+The durations of all GEMMs of a sweep on one scale, so that long and short ones can be shown in
+one picture: as multiples of the time that the same GEMM takes alone.
+
+How the time of the GPUs is divided at each point: means over ranks, their spread, and the
+slowest rank, which decides how long a step takes.
+
+The points of a sweep that was read from traces.
+
+The GEMMs whose times vary most: when their shortest and longest instance ran, and next to what.
+
+The tables begin with the columns of the scripts of the sweep analysis document, and have ours after
+them. Unlike there, a row is a kernel with a shape, so that all its times are of the same problem,
+and a kernel that only fills or adds up is never listed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.formats.events import Bools, Int64
+from gemmetry.statistics.intervals import median
+from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
+from gemmetry.sweeps.cause import Floats
+from gemmetry.sweeps.comparison import WORKBOOKS
+from gemmetry.sweeps.model import GemmKind, Point, RankFacts, SweepConfiguration
+from gemmetry.sweeps.rank_worker import RankAnalysis
+from gemmetry.sweeps.ranks import GemmStatistics, gemm_rows, members_of
+from gemmetry.sweeps.rows import SCHEMA_VERSION, configuration_entry, kind_entry
+from gemmetry.traces.collectives.summary import operation_name
+from gemmetry.traces.tracelens.cells import integer, number, text
+from gemmetry.traces.tracelens.collectives import CommunicationNames, job_sheets
+from gemmetry.traces.tracelens.sheets import BY_NAME
+
+Timeline = Mapping[str, tuple[float, float]]
+"""Row of ``gpu_timeline`` -> its time in ms, and its share of the whole time in %."""
+
+
+class TracedGemm(NamedTuple):
+    """What only a trace shows of a GEMM: each of its instances."""
+
+    facts: RankFacts
+    statistics: GemmStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGemm:
+    """One GEMM, a kernel with a shape, on one rank of a point; times in µs."""
+
+    rank: int | None
+    kind: GemmKind
+    count: int
+    min_us: float
+    median_us: float
+    max_us: float
+    durations_us: Floats
+    """Of all instances from a trace; from a workbook the shortest, the median and the longest."""
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """The row of the sheet ``GEMM`` of the operator that launched it; {} where there is none."""
+    traced: TracedGemm | None = None
+    """None from a workbook."""
+
+    @property
+    def spread_us(self) -> float:
+        """Longest less shortest time, which the document's scripts call "time variance"."""
+        return self.max_us - self.min_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductPoint:
+    """One point of a sweep."""
+
+    configuration: SweepConfiguration
+    repeat: int | None
+    """Number of the repeat; None in a sweep without repeats."""
+    outcome: str = "ok"
+    """Like :attr:`~gemmetry.sweeps.model.Point.outcome`."""
+    reason: str = ""
+    gemms: tuple[RankGemm, ...] = ()
+    timelines: Mapping[int | None, Timeline] = field(default_factory=dict)
+    """By rank, where the rank did work on a GPU."""
+
+    @property
+    def thread_config(self) -> str:
+        """``256thread``; "" where the sweep does not set the number of threads."""
+        return _named(self.configuration.threads, "thread")
+
+    @property
+    def channel_config(self) -> str:
+        """``28ch``; "" where the sweep does not set the number of channels."""
+        return _named(self.configuration.channels, "ch")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of its reports: ``256thread``, then one per further axis, then the repeat."""
+        axes = (_file_name(f"{name}={value}") for name, value in self.configuration.axes)
+        repeat = () if self.repeat is None else (f"repeat_{self.repeat:02d}",)
+        return tuple(filter(None, (self.thread_config, *axes, *repeat)))
+
+    @property
+    def full_config(self) -> str:
+        """``256thread_28ch``, with further axes and the repeat where there are any."""
+        thread, *others = self.folders if self.thread_config else ("", *self.folders)
+        return "_".join(filter(None, (thread, self.channel_config, *others))) or "all"
+
+    @property
+    def axes_text(self) -> str:
+        """``NCCL_ALGO=Ring, bucket=32``; "" without further axes."""
+        return ", ".join(f"{name}={value}" for name, value in self.configuration.axes)
+
+    def rank_reports(self, folder: Path) -> str:
+        """The beginning of the paths of the workbooks of single traces, which end in ``rank0.xlsx``
+        or the like, below the `folder` of the analysis."""
+        name = "_".join(filter(None, ("perf", self.channel_config)))
+        return str(folder.joinpath(*self.folders, "individual_reports", f"{name}_"))
+
+    def collective_report(self, folder: Path) -> Path:
+        """The workbook of the collectives of all ranks below the `folder` of the analysis."""
+        name = "_".join(filter(None, ("collective", self.channel_config)))
+        return folder.joinpath(*self.folders, "collective_reports", f"{name}.xlsx")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductSweep:
+    """All points of a sweep."""
+
+    points: Sequence[ProductPoint]
+    collectives: Callable[[ProductPoint], list[Table]]
+    """The sheets of TraceLens' report on the collectives of all ranks of a point; [] without any.
+    They are made on request, because those of a thousand ranks take much memory."""
+    is_traced: bool
+    """Whether it was read from traces; workbooks do not show single instances."""
+    problems: Sequence[str] = ()
+    """What could not be read."""
+
+
+def comparable_gemms(point: ProductPoint) -> list[RankGemm]:
+    """The GEMMs of a point whose instances are one problem each: not those whose shape is not
+    known, unless the traces record no shape at all; helper passes are left out."""
+    gemms = [gemm for gemm in point.gemms if not gemm.kind.is_helper]
+    return [gemm for gemm in gemms if gemm.kind.m is not None] or gemms
+
+
+def _named(number: int | None, word: str) -> str:
+    return "" if number is None else f"{number}{word}"
+
+
+def _file_name(text: str) -> str:
+    """`text` without what a name of a folder cannot have."""
+    return text.replace("/", "_").replace("\\", "_")
+
+
+AXES = (
+    text("axes", "further axes of the sweep with their values"),
+    integer("repeat", "number of the repeat; empty in a sweep without repeats"),
+)
+FULL_CONFIG = text("full_config", "point of the sweep: thread_config, channel_config, then further "
+                   "axes and the repeat")  # fmt: skip
+CONFIGURATION: dict[str, Column] = {
+    column.name: column
+    for column in (
+        FULL_CONFIG,
+        integer("threads_num", "threads per block of a collective, as requested"),
+        text("thread_config", "the same as the name of a folder"),
+        integer("channels_num", "channels of a collective, as requested"),
+        text("channel_config", "the same as in the names of files"),
+    )
+}
+
+
+def configuration_cells(point: ProductPoint) -> dict[str, Any]:
+    """The values of :data:`CONFIGURATION` and :data:`AXES`."""
+    return {
+        "full_config": point.full_config,
+        "threads_num": point.configuration.threads,
+        "thread_config": point.thread_config,
+        "channels_num": point.configuration.channels,
+        "channel_config": point.channel_config,
+        "axes": point.axes_text,
+        "repeat": point.repeat,
+    }
+
+
+SOURCE = "nccl_summary_implicit_sync"
+"""The sheet whose rows it has."""
+
+_OF_SHEET = {column.name: column for column in BY_NAME[SOURCE].columns}
+_SIZE, _OPERATION = "Full msg size (MB)", "Collective name"
+
+
+def _four(name: str) -> tuple[Column, ...]:
+    return tuple(_OF_SHEET[f"{name}_{what}"] for what in ("mean", "median", "min", "max"))
+
+
+MASTER = (
+    text("operation_id", "number of the operation by size of its message; operations of one size "
+         "that differ in name or type have their own numbers"),
+    text("operation_name", "size of the message: tiny (in KB = 2¹⁰ bytes), medium or large (in MB "
+         "= 2²⁰ bytes)"),
+    _OF_SHEET[_SIZE],
+    _OF_SHEET["In msg nelems"],
+    *(CONFIGURATION[name] for name in ("threads_num", "thread_config", "channels_num",
+                                       "channel_config", "full_config")),
+    *(_OF_SHEET[name] for name in (_OPERATION, "dtype", "Group size", "count")),
+    *_four("comm_latency"),
+    _OF_SHEET["Total comm latency (ms)"],
+    *_four("algo bw (GB/s)"),
+    *_four("bus bw (GB/s)"),
+    *_four("skew in start time"),
+    *_four("skew in end time"),
+    _OF_SHEET["Process Group Name"],
+    text("source_file", "workbook with the collectives of the point"),
+    *AXES,
+)  # fmt: skip
+
+TINY_MB, MEDIUM_MB = 0.01, 100
+"""Bounds of the sizes that the document's script calls tiny and medium."""
+
+_LARGEST = float("inf")
+
+
+def master_table(of_points: Iterable[tuple[ProductPoint, str, Table]]) -> Table:
+    """``NCCL_Data``: one row per point and kind of collective, by operation and point.
+
+    Args:
+        of_points: each point with the name of its workbook and the sheet
+            ``nccl_summary_implicit_sync``.
+    """
+    rows: list[tuple[ProductPoint, dict[str, Any]]] = []
+    for point, file, sheet in of_points:
+        cells = {**configuration_cells(point), "source_file": file}
+        rows += [(point, {**record, **cells}) for record in sheet.records()]
+    identities = {
+        key: f"OP_{number:02d}" for number, key in enumerate(sorted({_key(r) for _, r in rows}), 1)
+    }
+    for _, row in rows:
+        row["operation_id"] = identities[_key(row)]
+        row["operation_name"] = operation_size(row.get(_SIZE))
+    rows.sort(key=lambda one: (_key(one[1]), one[0].configuration.order, one[0].repeat or 0))
+    return Table("NCCL_Data", MASTER, [[row.get(c.name) for c in MASTER] for _, row in rows])
+
+
+def operation_size(megabytes: float | None) -> str:
+    """``medium_32.00MB``; ``unknown`` where the size is not known."""
+    if megabytes is None:
+        return "unknown"
+    if megabytes < TINY_MB:
+        return f"tiny_{megabytes * 1024:.3f}KB"
+    return f"{'medium' if megabytes < MEDIUM_MB else 'large'}_{megabytes:.2f}MB"
+
+
+def _key(row: Mapping[str, Any]) -> tuple[float, str, str]:
+    """What distinguishes an operation; those of unknown size come last."""
+    size = row.get(_SIZE)
+    return _LARGEST if size is None else size, str(row.get(_OPERATION)), str(row.get("dtype"))
+
+
+_PARTS = {
+    "compute_ms": "computation_time",
+    "exposed_comm_ms": "exposed_comm_time",
+    "exposed_copy_ms": "exposed_memcpy_time",
+    "idle_ms": "idle_time",
+}
+"""Part of the time -> its row in ``gpu_timeline``."""
+_WHOLE = "total_time"
+_MIB = 2**20
+
+Entry = dict[str, Any]
+
+
+def workbook_document(sweep: ProductSweep, folder: str) -> Entry:
+    """The document of `sweep`, whose folder is `folder`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": WORKBOOKS,
+        "sweep": folder,
+        "points": [_point(one) for one in sweep.points],
+        "gemms": [],
+        "pooled_gemms": [entry for one in sweep.points for entry in _gemms(one)],
+        "collectives": [
+            {**_keys(one), **entry}
+            for one in sweep.points
+            for table in sweep.collectives(one)
+            if table.name == SOURCE
+            for entry in _collectives(table.records())
+        ],
+        "best": {"step_ms": None},
+        "problems": list(sweep.problems),
+    }
+
+
+def _keys(one: ProductPoint) -> Entry:
+    return {**configuration_entry(one.configuration), "repeat": one.repeat or 1}
+
+
+def _point(one: ProductPoint) -> Entry:
+    nothing = dict.fromkeys((*_PARTS, "slowed_compute_ms"))
+    return {
+        **_keys(one),
+        "world_size": None,
+        "outcome": one.outcome,
+        "reason": one.reason or None,
+        "ranks": list(one.timelines),
+        "device": None,
+        "versions": {},
+        "settings": [],
+        "step_ms": {"median": None, "ci_low": None, "ci_high": None, "n": 0},
+        **nothing,
+        "stragglers": [],
+        "whole_trace": _slowest(one.timelines.values()),
+        "problems": [],
+    }
+
+
+def _slowest(timelines: Iterable[Timeline]) -> Entry | None:
+    """The times of the rank whose trace lasts longest, in ms."""
+    found = [one for one in timelines if _WHOLE in one]
+    if not found:
+        return None
+    slowest = max(found, key=lambda one: one[_WHOLE][0])
+    parts = {part: slowest[row][0] if row in slowest else None for part, row in _PARTS.items()}
+    return {"window_ms": slowest[_WHOLE][0], **parts, "slowed_compute_ms": None}
+
+
+def _gemms(one: ProductPoint) -> Iterable[Entry]:
+    by_kind: dict[GemmKind, list[RankGemm]] = {}
+    for gemm in comparable_gemms(one):
+        by_kind.setdefault(gemm.kind, []).append(gemm)
+    unknown = (
+        "overlapped_count", "alone_count", "overlapped_median_us", "alone_median_us", "slowdown",
+        "slowdown_ci_low", "slowdown_ci_high", "cost_ms_per_step", "full_overlap_slowdown",
+        "full_overlap_ci_low", "full_overlap_ci_high", "full_overlap_note", "highest_overlap_share",
+        "note",
+    )  # fmt: skip
+    for kind, gemms in by_kind.items():
+        yield {
+            **_keys(one),
+            **kind_entry(kind),
+            "ranks": sorted({gemm.rank for gemm in gemms if gemm.rank is not None}),
+            "count": sum(gemm.count for gemm in gemms),
+            "median_us": median([gemm.median_us for gemm in gemms]),
+            **dict.fromkeys(unknown),
+            "verdict": "not shown by workbooks",
+            "by_share": [],
+        }
+
+
+def _collectives(rows: Iterable[Mapping[str, Any]]) -> Iterable[Entry]:
+    for row in rows:
+        size = row["Full msg size (MB)"]
+        yield {
+            "op": operation_name(row["Collective name"]) or row["Collective name"],
+            "dtype": row["dtype"],
+            "bytes": None if size is None else round(size * _MIB),
+            "group_size": row["Group size"],
+            "count": row["count"],
+            "latency_us": row["comm_latency_median"],
+            "busbw_gbps": None,
+            "duration_us": None,
+            "is_complete": True,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeDurations:
+    """The instances of all GEMMs of one rank of a point, as multiples."""
+
+    point: ProductPoint
+    rank: int | None
+    alone: Floats
+    """Instances without communication; of workbooks, which do not show it, all."""
+    overlapped: Floats
+    """Instances next to communication."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSamples:
+    """The instances of a sweep."""
+
+    ranks: list[RelativeDurations]
+    """One entry per rank and point with GEMMs."""
+    kinds: int
+    """Number of GEMMs, each a kernel with a shape."""
+    left_out: int
+    """GEMMs that are not in it because they never ran alone, although others did."""
+    is_of_alone: bool
+    """Whether a multiple of 1 is the sweep's median of the GEMM alone; otherwise no instance is
+    known to have run alone, and it is the median of all instances."""
+
+    @property
+    def count(self) -> int:
+        """Number of instances."""
+        return sum(len(one.alone) + len(one.overlapped) for one in self.ranks)
+
+
+class _Instances(NamedTuple):
+    """One GEMM of one rank of a point."""
+
+    gemm: RankGemm
+    is_overlapped: Bools
+
+
+def sweep_samples(points: Sequence[ProductPoint]) -> SweepSamples:
+    """Of all points; it has no ranks where no GEMM was recorded."""
+    of_points = [
+        (point, [_Instances(gemm, _overlapped(gemm)) for gemm in comparable_gemms(point)])
+        for point in points
+    ]
+    everything = [one for _, found in of_points for one in found]
+    is_of_alone = any(
+        one.gemm.traced is not None and not one.is_overlapped.all() for one in everything
+    )
+    units = _units(everything, only_alone=is_of_alone)
+    ranks = []
+    for point, found in of_points:
+        by_rank: dict[int | None, list[_Instances]] = {}
+        for one in found:
+            if one.gemm.kind in units:
+                by_rank.setdefault(one.gemm.rank, []).append(one)
+        ranks += [_of_rank(point, rank, ones, units) for rank, ones in by_rank.items()]
+    kinds = {one.gemm.kind for one in everything}
+    return SweepSamples(ranks, len(units), len(kinds - set(units)), is_of_alone)
+
+
+def _overlapped(gemm: RankGemm) -> Bools:
+    if gemm.traced is None:
+        return np.zeros(len(gemm.durations_us), bool)
+    instances = gemm.traced.facts.gemms
+    result: Bools = instances.overlap_ns[instances.kind == gemm.traced.statistics.index] > 0
+    return result
+
+
+def _units(found: Sequence[_Instances], *, only_alone: bool) -> dict[GemmKind, float]:
+    """The time that counts as 1, by GEMM, in µs."""
+    pooled: dict[GemmKind, list[Floats]] = {}
+    for one in found:
+        durations = one.gemm.durations_us
+        chosen = durations[~one.is_overlapped] if only_alone else durations
+        pooled.setdefault(one.gemm.kind, []).append(chosen)
+    joined = {kind: np.concatenate(parts) for kind, parts in pooled.items()}
+    medians = {kind: median(one) for kind, one in joined.items() if len(one)}
+    # Only damaged traces have durations of 0.
+    return {kind: middle for kind, middle in medians.items() if middle > 0}
+
+
+def _of_rank(
+    point: ProductPoint,
+    rank: int | None,
+    found: Sequence[_Instances],
+    units: Mapping[GemmKind, float],
+) -> RelativeDurations:
+    multiples = np.concatenate([one.gemm.durations_us / units[one.gemm.kind] for one in found])
+    is_overlapped = np.concatenate([one.is_overlapped for one in found])
+    return RelativeDurations(point, rank, multiples[~is_overlapped], multiples[is_overlapped])
+
+
+TIME, PERCENT = "time ms", "percent"
+
+ALL_DATA = (
+    *CONFIGURATION.values(),
+    integer("num_ranks", "ranks with work on a GPU"),
+    text("type", "row of the sheet gpu_timeline"),
+    number(TIME, "ms", "mean over the ranks"),
+    number(PERCENT, "%", "mean over the ranks of its share of the rank's total_time"),
+    *AXES,
+    number("median ms", "ms", "median over the ranks"),
+    number("min ms", "ms", "smallest over the ranks"),
+    number("max ms", "ms", "largest over the ranks"),
+    number("spread ms", "ms", "largest less smallest"),
+    integer("max rank", "rank with the largest"),
+    integer("zero ranks", "ranks without any such time; with --geo-mean, one makes the mean 0"),
+)
+KEY_METRICS = ("computation_time", "exposed_comm_time", "busy_time", "idle_time", "total_time")
+SUMMARY = (
+    FULL_CONFIG,
+    CONFIGURATION["threads_num"],
+    CONFIGURATION["channels_num"],
+    integer("num_ranks", "ranks with work on a GPU"),
+    *(number(f"{name}_ms", "ms", "mean over the ranks") for name in KEY_METRICS),
+    *AXES,
+    text("outcome", "ok, failed, no_traces or not_run"),
+    text("reason", "why it is not ok"),
+    integer(
+        "slowest_rank",
+        "rank with the longest computation_time; a rank that waits for it is "
+        "busy with communication meanwhile, so that busy_time does not show who is slow",
+    ),
+    number("slowest_rank_computation_time_ms", "ms", "its computation_time"),
+    number("computation_time_spread_ms", "ms", "largest less smallest computation_time of a rank"),
+)
+
+
+def timeline_tables(points: Sequence[ProductPoint], *, geometric: bool = False) -> list[Table]:
+    """``All_Data``, ``Pivot_Time_ms``, ``Pivot_Percent`` and ``Summary_By_Config``. Points without
+    times are empty cells.
+
+    Args:
+        geometric: geometric means over the ranks. The mean of times of which one is 0 is 0.
+    """
+    mean = geometric_mean if geometric else _arithmetic_mean
+    rows = [row for point in points for row in _rows(point, mean)]
+    records = [[row.get(column.name) for column in ALL_DATA] for row in rows]
+    summaries = [_summary(point, rows) for point in points]
+    return [
+        Table("All_Data", ALL_DATA, records),
+        _pivot("Pivot_Time_ms", points, rows, TIME, "ms"),
+        _pivot("Pivot_Percent", points, rows, PERCENT, "%"),
+        Table("Summary_By_Config", SUMMARY, [[row.get(c.name) for c in SUMMARY]
+                                             for row in summaries]),
+    ]  # fmt: skip
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean of times; 0 if one of them is."""
+    if not all(value > 0 for value in values):
+        return 0.0
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _arithmetic_mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _rows(
+    point: ProductPoint, mean: Callable[[Sequence[float]], float]
+) -> Iterable[dict[str, Any]]:
+    """One row per type, in the order of their names."""
+    timelines = point.timelines
+    for name in sorted({name for one in timelines.values() for name in one}):
+        of_ranks = {rank: one[name] for rank, one in timelines.items() if name in one}
+        times = [ms for ms, _ in of_ranks.values()]
+        largest = max(of_ranks, key=lambda rank: of_ranks[rank][0])
+        yield {
+            **configuration_cells(point),
+            "num_ranks": len(of_ranks),
+            "type": name,
+            TIME: mean(times),
+            PERCENT: mean([percent for _, percent in of_ranks.values()]),
+            "median ms": median(times),
+            "min ms": min(times),
+            "max ms": max(times),
+            "spread ms": max(times) - min(times),
+            "max rank": largest,
+            "zero ranks": sum(ms == 0 for ms in times),
+        }
+
+
+def _pivot(
+    name: str, points: Sequence[ProductPoint], rows: Sequence[dict[str, Any]], value: str, unit: str
+) -> Table:
+    configs = [point.full_config for point in points]
+    cells = {(row["type"], row["full_config"]): row[value] for row in rows}
+    kinds = sorted({row["type"] for row in rows})
+    columns = (
+        text("type", "row of the sheet gpu_timeline"),
+        *(number(config, unit, "mean over the ranks of this point") for config in configs),
+    )
+    found = [[kind, *(cells.get((kind, config)) for config in configs)] for kind in kinds]
+    return Table(name, _distinct(columns), found)
+
+
+def _distinct(columns: Sequence[Column]) -> tuple[Column, ...]:
+    return tuple({column.name: column for column in columns}.values())
+
+
+def _summary(point: ProductPoint, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    own = {row["type"]: row for row in rows if row["full_config"] == point.full_config}
+    compute = own.get("computation_time", {})
+    return {
+        **configuration_cells(point),
+        "num_ranks": len(point.timelines),
+        **{f"{name}_ms": own[name][TIME] for name in KEY_METRICS if name in own},
+        "outcome": point.outcome,
+        "reason": point.reason or None,
+        "slowest_rank": compute.get("max rank"),
+        "slowest_rank_computation_time_ms": compute.get("max ms"),
+        "computation_time_spread_ms": compute.get("spread ms"),
+    }
+
+
+def product_sweep(analysis: SweepAnalysis) -> ProductSweep:
+    """The points of a sweep, those without traces included."""
+    has_repeats = analysis.sweep.repeats > 1
+    points = [
+        bare_point(
+            one.point,
+            has_repeats=has_repeats,
+            gemms=tuple(gemm for rank in one.ranks for gemm in _traces_gemms(rank)),
+            timelines={
+                rank.facts.rank: _timeline(rank.facts) for rank in one.ranks if rank.facts.on_gpu
+            },
+        )
+        for one in analysis.points
+    ]
+    analysed = {one.full_config: of for one, of in zip(points, analysis.points, strict=True)}
+    return ProductSweep(
+        points=points,
+        collectives=lambda point: collective_sheets(analysed[point.full_config]),
+        is_traced=True,
+    )
+
+
+def bare_point(
+    point: Point,
+    *,
+    has_repeats: bool,
+    gemms: tuple[RankGemm, ...] = (),
+    timelines: Mapping[int | None, Timeline] | None = None,
+) -> ProductPoint:
+    """A point with these contents; without any, it names files."""
+    return ProductPoint(
+        configuration=point.configuration,
+        repeat=point.repeat if has_repeats else None,
+        outcome=point.outcome,
+        reason=point.reason,
+        gemms=gemms,
+        timelines=timelines or {},
+    )
+
+
+def _traces_gemms(rank: RankAnalysis) -> Iterator[RankGemm]:
+    facts = rank.facts
+    members = members_of(facts)
+    sheet = gemm_rows(rank.gemm_sheet)
+    for found in rank.gemms:
+        yield RankGemm(
+            rank=facts.rank,
+            kind=found.kind,
+            count=found.count,
+            min_us=found.min_us,
+            median_us=found.median_us,
+            max_us=found.max_us,
+            durations_us=facts.gemms.duration_ns[members[found.index]] / 1000,
+            row=_row_of(found.kind, sheet),
+            traced=TracedGemm(facts, found),
+        )
+
+
+def _row_of(kind: GemmKind, sheet: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The row of an operator with the sizes of `kind` that launched its kernel; of several the one
+    with the most time, which the sheet has first."""
+    sizes = (kind.m, kind.n, kind.k, kind.batch)
+    name = repr(kind.kernel)
+    for row in sheet:
+        same_sizes = tuple(row.get(f"param: {letter}") for letter in "MNKB") == sizes
+        if same_sizes and name in str(row.get("kernel_details__summarize_kernel_stats")):
+            return row
+    return {}
+
+
+def _timeline(facts: RankFacts) -> Timeline:
+    """The rows of TraceLens' ``gpu_timeline``."""
+    times = facts.times
+    of_rows = {
+        "computation_time": times.compute_ns,
+        "exposed_comm_time": times.exposed_comm_ns,
+        "exposed_memcpy_time": times.exposed_copy_ns,
+        "busy_time": times.busy_ns,
+        "idle_time": times.idle_ns,
+        "total_time": times.window_ns,
+        "total_comm_time": times.comm_ns,
+        "total_memcpy_time": times.copy_ns,
+    }
+    return {name: (ns / 1e6, 100 * ns / times.window_ns) for name, ns in of_rows.items()}
+
+
+def collective_sheets(point: PointAnalysis) -> list[Table]:
+    """The sheets of TraceLens' report on the collectives of all ranks; [] without collectives."""
+    if not any(one.collectives for one in point.job.job.ranks):
+        return []
+    names = {Path(one.facts.file): _names(one.facts) for one in point.ranks}
+    return job_sheets(point.job, names)
+
+
+def _names(facts: RankFacts) -> CommunicationNames:
+    written = {one.collective.row: one.written for one in facts.communication}
+    return CommunicationNames(written, facts.gpus_of_node)
+
+
+HEAD = (
+    integer("threads", "threads per block of a collective, as requested"),
+    integer("channel", "channels of a collective, as requested"),
+    integer("rank", "rank of the trace"),
+    text("kernel_name", "full name of the kernel"),
+    number("kernel_time_min_us", "µs", "shortest time of the kernel with this shape"),
+    number("kernel_time_max_us", "µs", "longest time"),
+    number("time_diff_us", "µs", "longest less shortest time, by which rows are chosen and sorted"),
+)
+OPERATOR_PREFIX = "col_"
+"""Precedes the names of the columns of the sheet ``GEMM``."""
+
+ROBUST = (
+    *AXES,
+    integer("m", "rows of the result"),
+    integer("n", "columns of the result"),
+    integer("k", "length of the sums"),
+    integer("batch", "number of products"),
+    text("dtype", "format of A and B"),
+    text("layout", "of A and B: t row-major, n column-major"),
+    integer("count", "instances"),
+    number("median_us", "µs", "median time"),
+    number("p5_us", "µs", "5th percentile"),
+    number("p95_us", "µs", "95th percentile"),
+    number("mad_us", "µs", "median absolute deviation from the median"),
+    number("cv", "", "standard deviation over mean"),
+    number("first_step_ratio", "", "median of the first recorded step over that of later ones"),
+)
+TIMESTAMPS = (
+    number("min_duration_timestamp_ms", "ms", "start of the shortest instance, as in the trace"),
+    number("max_duration_timestamp_ms", "ms", "start of the longest instance, as in the trace"),
+    number("time_between_min_max_ms", "ms", "time between the two"),
+    number("min_duration_found_us", "µs", "duration of the former"),
+    number("max_duration_found_us", "µs", "duration of the latter"),
+)
+OVERLAP = (
+    integer("overlapping_collective_count", "collectives that ran during the longest instance"),
+    text("overlapping_collective_names", "their names in order, with semicolons between them"),
+    number("max_overlap_percentage", "%", "largest share of the instance that one of them covers"),
+    text("max_overlap_collective", "name of that one"),
+    number("total_overlap_duration_ms", "ms", "time during which any of them ran next to it"),
+    integer("alone_count", "instances without communication"),
+    integer("overlapped_count", "instances next to communication"),
+    number("alone_median_us", "µs", "median of the former"),
+    number("overlapped_median_us", "µs", "median of the latter"),
+    number("slowdown", "", "ratio of the two"),
+    number("slowdown_ci_low", "", "lower end of its interval"),
+    number("slowdown_ci_high", "", "upper end of its interval"),
+    text("verdict", "slower, faster, no difference shown, undecided, no control group or not "
+         "overlapped"),
+    number("cost_ms_per_step", "ms", "time that overlapped instances took longer, per step"),
+    text("note", "why there is no verdict"),
+)  # fmt: skip
+
+
+class VaryingGemm(NamedTuple):
+    """A row of the tables."""
+
+    point: ProductPoint
+    gemm: RankGemm
+
+
+def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGemm]:
+    """The `top_k` GEMMs of each rank of each point whose times differ most, the largest difference
+    of all first."""
+    found = []
+    for point in points:
+        by_rank: dict[int | None, list[RankGemm]] = {}
+        for gemm in comparable_gemms(point):
+            by_rank.setdefault(gemm.rank, []).append(gemm)
+        for gemms in by_rank.values():
+            gemms.sort(key=lambda gemm: -gemm.spread_us)
+            found += [VaryingGemm(point, gemm) for gemm in gemms[:top_k]]
+    return sorted(found, key=lambda one: -one.gemm.spread_us)
+
+
+def variance_table(rows: Sequence[VaryingGemm]) -> Table:
+    """``time_variance``: which GEMMs vary by how much."""
+    return _table("time_variance", rows, ())
+
+
+def timestamps_table(rows: Sequence[VaryingGemm]) -> Table:
+    """``with_timestamps``: the same, with the moments of the extremes."""
+    return _table("with_timestamps", rows, TIMESTAMPS)
+
+
+def overlap_table(rows: Sequence[VaryingGemm]) -> Table:
+    """``with_collective_overlap``: the same, with the collectives next to the longest instance, and
+    whether collectives slow the GEMM."""
+    return _table("with_collective_overlap", rows, (*TIMESTAMPS, *OVERLAP))
+
+
+def _table(name: str, rows: Sequence[VaryingGemm], more: tuple[Column, ...]) -> Table:
+    of_operator = sorted({key for one in rows for key in one.gemm.row})
+    columns = (
+        *HEAD,
+        *(Column(OPERATOR_PREFIX + key, _type(key, rows)) for key in of_operator),
+        *ROBUST,
+        *more,
+    )
+    names = [column.name for column in columns]
+    records = [_record(*one, with_moments=bool(more)) for one in rows]
+    return Table(name, columns, [[record.get(key) for key in names] for record in records])
+
+
+def _type(key: str, rows: Sequence[VaryingGemm]) -> ColumnType:
+    """The type of a column of operators, by its first value."""
+    value = next((v for one in rows if (v := one.gemm.row.get(key)) is not None), None)
+    kinds = {bool: ColumnType.BOOLEAN, int: ColumnType.INTEGER, float: ColumnType.NUMBER}
+    return kinds.get(type(value), ColumnType.TEXT)
+
+
+def _record(point: ProductPoint, gemm: RankGemm, *, with_moments: bool) -> dict[str, Any]:
+    kind = gemm.kind
+    record = {
+        "threads": point.configuration.threads,
+        "channel": point.configuration.channels,
+        "rank": gemm.rank,
+        "kernel_name": kind.kernel,
+        "kernel_time_min_us": gemm.min_us,
+        "kernel_time_max_us": gemm.max_us,
+        "time_diff_us": gemm.spread_us,
+        **{OPERATOR_PREFIX + key: value for key, value in gemm.row.items()},
+        "axes": point.axes_text,
+        "repeat": point.repeat,
+        **{key: getattr(kind, key) for key in ("m", "n", "k", "batch", "dtype", "layout")},
+        "count": gemm.count,
+        "median_us": gemm.median_us,
+    }
+    if gemm.traced is not None:
+        found = gemm.traced.statistics
+        names = ("p5_us", "p95_us", "mad_us", "cv", "first_step_ratio")
+        record |= {name: getattr(found, name) for name in names}
+        if with_moments:
+            record |= dict(_moments(gemm.traced))
+    return record
+
+
+def _moments(traced: TracedGemm) -> Iterator[tuple[str, Any]]:
+    facts, cause = traced.facts, traced.statistics.cause
+    gemms = facts.gemms
+    chosen = np.flatnonzero(gemms.kind == traced.statistics.index)
+    duration = gemms.duration_ns[chosen]
+    shortest, longest = int(chosen[duration.argmin()]), int(chosen[duration.argmax()])
+    starts = [(int(gemms.start_ns[one]) - facts.base_ns) / 1e6 for one in (shortest, longest)]
+    yield "min_duration_timestamp_ms", starts[0]
+    yield "max_duration_timestamp_ms", starts[1]
+    yield "time_between_min_max_ms", abs(starts[1] - starts[0])
+    yield "min_duration_found_us", int(gemms.duration_ns[shortest]) / 1000
+    yield "max_duration_found_us", int(gemms.duration_ns[longest]) / 1000
+    pairs = gemms.overlapping
+    pairs = pairs[pairs[:, 0] == longest]
+    yield from _next_to(traced, pairs, int(gemms.duration_ns[longest]))
+    yield "total_overlap_duration_ms", int(gemms.overlap_ns[longest]) / 1e6
+    yield "slowdown_ci_low", cause.low
+    yield "slowdown_ci_high", cause.high
+    yield "verdict", str(cause.verdict)
+    for name in (
+        "alone_count", "overlapped_count", "alone_median_us", "overlapped_median_us", "slowdown",
+        "cost_ms_per_step", "note",
+    ):  # fmt: skip
+        yield name, getattr(cause, name)
+
+
+def _next_to(traced: TracedGemm, pairs: Int64, duration_ns: int) -> Iterator[tuple[str, Any]]:
+    """The collectives of `pairs` (:attr:`GemmInstances.overlapping`) with an instance of that
+    duration."""
+    names = [traced.facts.communication[index].written for index in pairs[:, 1].tolist()]
+    yield "overlapping_collective_count", len(names)
+    yield "overlapping_collective_names", ";".join(names)
+    if names:
+        most = int(pairs[:, 2].argmax())
+        yield "max_overlap_percentage", 100 * int(pairs[most, 2]) / max(duration_ns, 1)
+        yield "max_overlap_collective", names[most]
+    else:
+        yield "max_overlap_percentage", 0.0
+        yield "max_overlap_collective", ""

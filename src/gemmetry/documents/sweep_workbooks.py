@@ -1,0 +1,240 @@
+"""The points of a sweep of which only TraceLens' workbooks are left.
+
+The sheet ``gpu_timeline`` of each rank's workbook has the times of its GPU, ``GEMM`` the kernels of
+each operator with their shortest, median and longest time, and ``nccl_summary_implicit_sync`` of
+each point's workbook the collectives. When single instances ran is in none of them.
+
+The workbooks of a sweep, in TraceLens' sheets and columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gemmetry.documents.sweep_files import (
+    SOURCE,
+    ProductPoint,
+    ProductSweep,
+    RankGemm,
+    Timeline,
+    bare_point,
+)
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import Column, Table
+from gemmetry.formats.xlsx import Cell, TraceLensReport, read_tracelens_report
+from gemmetry.results.emit import write_atomically
+from gemmetry.results.tables import Look, workbook
+from gemmetry.sweeps.analysis import PointSelection
+from gemmetry.sweeps.folder import (
+    ANALYSIS_FOLDERS,
+    configuration_of,
+    is_of_configuration,
+    whole_grid,
+)
+from gemmetry.sweeps.model import GemmKind, Point, RankFacts, Sweep, SweepConfiguration
+from gemmetry.traces.files import trace_workbook
+from gemmetry.traces.model import Trace
+from gemmetry.traces.names import KernelKind
+from gemmetry.traces.report import build_report
+from gemmetry.traces.tracelens.input import workbook_gemm_rows
+from gemmetry.traces.tracelens.sheets import BY_NAME
+
+_OF_RANK = re.compile(r"perf_(?:(\d+)ch_)?rank(\d+)\.xlsx")
+_OF_POINT = re.compile(r"collective(?:_(\d+)ch)?\.xlsx")
+_REPORTS = ("individual_reports", "collective_reports")
+
+
+class _Key(NamedTuple):
+    """A point, as the paths of its workbooks name it."""
+
+    configuration: SweepConfiguration
+    repeat: int | None
+
+
+def find_workbooks(sweep: Path, analysis_dir: str | None = None) -> Path | None:
+    """The folder with workbooks: `analysis_dir` in the folder of the sweep if it is given, else
+    that of its analysis, or the sweep itself; None if there are none."""
+    names = ANALYSIS_FOLDERS if analysis_dir is None else (analysis_dir,)
+    for place in (*(sweep / name for name in names), sweep):
+        if next(_workbooks(place), None) is not None:
+            return place
+    return None
+
+
+def workbook_sweep(folder: Path, selection: PointSelection) -> ProductSweep:
+    """The selected points whose workbooks are in `folder`; a workbook that cannot be read is a
+    problem.
+
+    Raises:
+        RequestError: it has no workbook that can be read.
+    """
+    gemms: dict[_Key, list[RankGemm]] = {}
+    timelines: dict[_Key, dict[int | None, Timeline]] = {}
+    sheets: dict[_Key, list[Table]] = {}
+    problems: list[str] = []
+    for key, rank, path in _workbooks(folder):
+        if not _takes(selection, key.configuration, rank):
+            continue
+        try:
+            report = read_tracelens_report(path, only=("gpu_timeline", "GEMM", SOURCE))
+            timelines.setdefault(key, {})
+            if rank is None:
+                sheets[key] = [_summary(report)]
+            else:
+                timelines[key][rank] = _timeline(report)
+                gemms.setdefault(key, []).extend(_gemms(report, rank))
+        except RequestError as error:
+            problems.append(error.message)
+    if not timelines:
+        raise _nothing_read(folder, problems)
+    points = {
+        key: ProductPoint(
+            configuration=key.configuration,
+            repeat=key.repeat,
+            gemms=tuple(gemms.get(key, ())),
+            timelines=timelines.get(key, {}),
+            outcome="ok" if key in timelines else "not_run",
+            reason="" if key in timelines else "there is no workbook of it",
+        )
+        for key in sorted(
+            (_Key(*one) for one in whole_grid(timelines)),
+            key=lambda key: (key.configuration.order, key.repeat or 0),
+        )
+    }
+    by_name = {point.full_config: sheets.get(key, []) for key, point in points.items()}
+    return ProductSweep(
+        points=list(points.values()),
+        collectives=lambda point: by_name[point.full_config],
+        is_traced=False,
+        problems=problems,
+    )
+
+
+def _nothing_read(folder: Path, problems: list[str]) -> RequestError:
+    if problems:
+        return RequestError(
+            f"{folder} has no workbook that can be read: {'; '.join(problems[:4])}",
+            hint="Write them again from the traces.",
+        )
+    have = sorted({path.relative_to(folder).as_posix() for *_, path in _workbooks(folder)})
+    more = f" and {len(have) - 4} more" if len(have) > 4 else ""
+    return RequestError(
+        f"{folder} has no workbook of the selected threads, channels and ranks",
+        hint=f"It has {', '.join(have[:4])}{more}.",
+    )
+
+
+def _workbooks(folder: Path) -> Iterator[tuple[_Key, int | None, Path]]:
+    """Each workbook with its point, and its rank where it is that of one."""
+    for kind, pattern in zip(_REPORTS, (_OF_RANK, _OF_POINT), strict=True):
+        for path in sorted(folder.glob(f"**/{kind}/*.xlsx")):
+            found = pattern.fullmatch(path.name)
+            folders = path.relative_to(folder).parts[:-2]
+            if found is None or not all(map(is_of_configuration, folders)):
+                continue  # in another folder, it belongs to another sweep
+            named, repeat = configuration_of(folders)
+            channels = None if found[1] is None else int(found[1])
+            key = _Key(replace(named, channels=channels), repeat)
+            yield key, int(found[2]) if kind == _REPORTS[0] else None, path
+
+
+def _takes(selection: PointSelection, configuration: SweepConfiguration, rank: int | None) -> bool:
+    """Whether the workbook of `rank`, or of all ranks of the point, belongs to the selection."""
+    return selection.takes(configuration) and (
+        rank is None or selection.ranks is None or rank in selection.ranks
+    )
+
+
+def _timeline(report: TraceLensReport) -> Timeline:
+    sheet = report.sheet("gpu_timeline", ("type", "time ms", "percent"))
+    return {
+        str(row["type"]): (_number(row["time ms"]), _number(row["percent"]))
+        for row in sheet.rows()
+        if row["type"] is not None
+    }
+
+
+def _number(cell: Cell) -> float:
+    """An empty cell is a time of 0."""
+    return float(cell) if isinstance(cell, (int, float)) else 0.0
+
+
+def _gemms(report: TraceLensReport, rank: int) -> Iterator[RankGemm]:
+    if "GEMM" not in report.sheets:
+        return
+    for cells, row in workbook_gemm_rows(report):
+        m, n, k, batch = (None,) * 4 if row.shape is None else row.shape[:4]
+        is_helper = row.facts.kind is KernelKind.GEMM_REDUCTION
+        kind = GemmKind(
+            row.kernel, row.facts.short, m, n, k, batch, row.dtype, row.layout, is_helper
+        )
+        times = np.array([row.min_ns, row.median_ns, row.max_ns]) / 1000
+        yield RankGemm(
+            rank=rank,
+            kind=kind,
+            count=row.count,
+            min_us=float(times[0]),
+            median_us=float(times[1]),
+            max_us=float(times[2]),
+            durations_us=times if row.count > 2 else times[[0, 2][: row.count]],
+            row=cells,
+        )
+
+
+def _summary(report: TraceLensReport) -> Table:
+    """The sheet with all columns that ours has; empty cells where it lacks one."""
+    columns = BY_NAME[SOURCE].columns
+    sheet = report.sheet(SOURCE)
+    return Table(SOURCE, columns, [[row.get(c.name) for c in columns] for row in sheet.rows()])
+
+
+_LOOKS = {
+    "full_config": Look(width=22), "type": Look(width=22), "meaning": Look(width=80),
+    "source_file": Look(width=26), "reason": Look(width=40), "operation_name": Look(width=18),
+    "Collective name": Look(width=22),
+}  # fmt: skip
+
+RANK_HOOK = f"{__name__}:write_rank_workbook"
+"""Names :func:`write_rank_workbook` for the processes that read traces."""
+
+
+def rank_workbooks(folder: Path, sweep: Sweep, point: Point) -> str:
+    """The beginning of the paths of the workbooks of the traces of `point`, below the `folder` of
+    the analysis."""
+    return bare_point(point, has_repeats=sweep.repeats > 1).rank_reports(folder)
+
+
+def write_rank_workbook(trace: Trace, facts: RankFacts, start: str) -> Path:
+    """Write the report of a trace, as ``gemmetry trace report`` does, while it is in memory.
+
+    Args:
+        start: beginning of its path, to which the rank is added, or the name of the file where it
+            is not known.
+
+    Raises:
+        RequestError: XlsxWriter is not installed. StorageError: not writable.
+    """
+    file = trace.file.name.partition(".")[0]
+    path = Path(f"{start}{file if facts.rank is None else f'rank{facts.rank}'}.xlsx")
+    write_atomically(path, trace_workbook(build_report([trace], {})))
+    return path
+
+
+def write_workbook(path: Path, tables: Sequence[Table]) -> None:
+    """Write `tables`, and a sheet with the meanings of their columns.
+
+    Raises:
+        RequestError: XlsxWriter is not installed. StorageError: not writable.
+    """
+    write_atomically(path, workbook([*tables, _meanings(tables)], _LOOKS))
+
+
+def _meanings(tables: Iterable[Table]) -> Table:
+    rows = [(table.name, c.name, c.unit, c.description) for table in tables for c in table.columns]
+    return Table("columns", tuple(map(Column, ("sheet", "column", "unit", "meaning"))), rows)

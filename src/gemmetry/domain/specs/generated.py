@@ -1,0 +1,332 @@
+"""The dispatches that ``generate`` wrote into a folder, which ``compile`` and ``profile`` use where
+their own request names no problem.
+
+The dispatch profiler kept the same in a pickle next to its sources; here it is ``dispatches.json``
+in the folder ``generated``, one entry for each operation, provider and target.
+
+Selects a plan's dispatches from a folder that ``generate`` wrote: which of them, on which
+target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    NamedDispatch,
+    Selection,
+    Target,
+    TargetKind,
+    parse_target,
+)
+from gemmetry.domain.errors import EmptySelectionError, RequestError, nearest
+from gemmetry.domain.files import write_whole
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.opening import read_json, why_unreadable
+from gemmetry.domain.operation import Operation, operation_name
+from gemmetry.domain.specs.keys import GRID, KEYS, WHAT
+from gemmetry.domain.specs.model import ProfileSpec
+
+FILE_NAME = "dispatches.json"
+
+SCHEMA_VERSION = 1
+
+_FILTERS = frozenset(("operation_kind", "dtypes"))
+"""Keys that select dispatches of a folder as they select among all others."""
+_HOW = frozenset(("wait_steps", "active_steps", "chakra_all_steps"))
+_PROBLEM = (
+    frozenset(key.name for key in KEYS.values() if key.panel in (WHAT, GRID)) - _FILTERS - _HOW
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The dispatches of one operation for which one provider has sources."""
+
+    provider: str
+    target: str
+    """Name of the target for which they were written."""
+    operation: Operation
+    configurations: tuple[str, ...]
+    source: str
+    """The file, relative to the folder."""
+
+    @property
+    def kind(self) -> TargetKind:
+        """Kind of the target's device."""
+        return parse_target(self.target).kind
+
+
+def names_a_problem(spec: ProfileSpec) -> bool:
+    """True if `spec` itself specifies what is computed, so that no folder is consulted."""
+    return bool(_PROBLEM & spec.model_fields_set)
+
+
+def read_generated(folder: Path) -> tuple[Generated, ...]:
+    """The entries of `folder`; empty if ``generate`` never wrote there. Entries whose source no
+    longer exists are left out.
+
+    Raises:
+        RequestError: the list cannot be read.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return ()
+    try:
+        entries = read_json(path)["dispatches"]
+        found = [_entry(item) for item in entries]
+    except (OSError, ValueError, KeyError, TypeError, RequestError) as error:
+        raise RequestError(
+            f"cannot read {path}, the list of what was generated: {why_unreadable(error)}",
+            hint="Remove the file and run `gemmetry generate` again, or give --shapes.",
+        ) from error
+    return tuple(entry for entry in found if (folder / entry.source).is_file())
+
+
+def wanted_of(spec: ProfileSpec, found: Sequence[Generated]) -> tuple[Generated, ...]:
+    """Those of `found` that match the kinds and formats of `spec`."""
+    kinds = frozenset(spec.operation_kind)
+    return tuple(
+        entry
+        for entry in found
+        if (not kinds or "all" in kinds or str(entry.operation.kind) in kinds)
+        and (not spec.dtypes or any(_has_formats(entry.operation, d) for d in spec.dtypes))
+    )
+
+
+def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
+    """Add the written entries to the folder's list; configurations of an operation are merged.
+
+    Raises:
+        OSError: it cannot be written. RequestError: the list that is there cannot be read.
+    """
+    with _locked(folder):
+        known = {_key(entry): entry for entry in read_generated(folder)}
+        for entry in entries:
+            before = known.get(_key(entry))
+            earlier = before.configurations if before is not None else ()
+            names = dict.fromkeys((*earlier, *entry.configurations))
+            known[_key(entry)] = Generated(
+                entry.provider, entry.target, entry.operation, tuple(names), entry.source
+            )
+        lines = ",\n".join(json.dumps(_document(entry)) for entry in known.values())
+        text = f'{{"schema_version": {SCHEMA_VERSION}, "dispatches": [\n{lines}\n]}}\n'
+        write_whole(folder / FILE_NAME, text.encode())
+
+
+def _key(entry: Generated) -> tuple[str, str, Operation]:
+    return entry.provider, entry.target, entry.operation
+
+
+def _document(entry: Generated) -> dict[str, Any]:
+    return {
+        "provider": entry.provider,
+        "target": entry.target,
+        "operation": operation_name(entry.operation),
+        "configurations": list(entry.configurations),
+        "source": entry.source,
+    }
+
+
+def _entry(item: dict[str, Any]) -> Generated:
+    parse_target(item["target"])
+    return Generated(
+        str(item["provider"]),
+        item["target"],
+        parse_operation(item["operation"]),
+        tuple(map(str, item["configurations"])),
+        str(item["source"]),
+    )
+
+
+def _has_formats(operation: Operation, dtypes: str) -> bool:
+    """``f32``, ``lhs:rhs`` or ``lhs:rhs:result``, as keys of a spec have them."""
+    s = operation.signature
+    names = dtypes.split(":")
+    wanted = names * 2 if len(names) == 1 else names
+    return wanted == [s.lhs.name, s.rhs.name, s.result.name][: len(wanted)]
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Excludes other processes that generate into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f".{FILE_NAME}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+_FOR_SUGGESTIONS = 1000
+"""Names that are compared with a pattern that matched none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """The part of a folder that a request uses."""
+
+    named: tuple[NamedDispatch, ...] = ()
+    """Dispatches as they were generated."""
+    operations: tuple[Operation, ...] = ()
+    """The folder's operations, if a provider takes part for which it has no dispatches."""
+    providers: frozenset[str] = frozenset()
+    """The providers whose dispatches are in `named`, so that they add no other configurations."""
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """What decides which dispatches run, in canonical JSON form."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for named in self.named:
+            lane = found.setdefault(f"{named.provider} on {named.target}", {})
+            lane.setdefault(operation_name(named.operation), []).append(named.configuration)
+        return {
+            "generated": found,
+            "operations": [operation_name(operation) for operation in self.operations],
+        }
+
+
+@dataclass(frozen=True)
+class WithoutReused:
+    """A selection that leaves out the dispatches that `reused` names."""
+
+    reused: Reused
+    inner: Selection
+    _operations: frozenset[Operation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_operations", frozenset(self.reused.operations))
+
+    @property
+    def everything(self) -> bool:
+        return False
+
+    @property
+    def include(self) -> Any:
+        """The patterns, for messages."""
+        return getattr(self.inner, "include", ())
+
+    def matches(self, provider: str, name: str, operation: Operation) -> bool:
+        if provider in self.reused.providers and operation in self._operations:
+            return False
+        return self.inner.matches(provider, name, operation)
+
+
+def reuse(
+    entries: Sequence[Generated],
+    providers: Iterable[str],
+    targets: Sequence[Target],
+    selection: Selection,
+    *,
+    default_only: bool,
+    where: str,
+) -> Reused:
+    """The dispatches of `entries` that `providers` can use on `targets`.
+
+    A target gets the dispatches written for its architecture, otherwise those for its kind of
+    device. A provider for which the folder has nothing on a target chooses configurations itself,
+    for the folder's operations.
+
+    Args:
+        where: the folder, for messages.
+
+    Raises:
+        RequestError: a provider has dispatches for some of the targets only.
+    """
+    named: dict[NamedDispatch, None] = {}
+    served: dict[str, list[Target]] = {}
+    for target in targets:
+        for provider in providers:
+            fitting = _fitting(entries, provider, target)
+            if fitting:
+                served.setdefault(provider, []).append(target)
+            for entry in fitting:
+                for configuration in entry.configurations:
+                    name = f"{operation_name(entry.operation)}_{configuration}"
+                    if default_only and configuration != DEFAULT_CONFIGURATION:
+                        continue
+                    if selection.matches(provider, name, entry.operation):
+                        named[_named(entry, configuration, target)] = None
+    _refuse_half(served, targets, where)
+    others = [provider for provider in providers if provider not in served]
+    operations = tuple(dict.fromkeys(entry.operation for entry in entries)) if others else ()
+    notes = _notes(entries, named, operations, others, targets, where)
+    return Reused(tuple(named), operations, frozenset(served), notes)
+
+
+def _fitting(entries: Sequence[Generated], provider: str, target: Target) -> list[Generated]:
+    own = [entry for entry in entries if entry.provider == provider]
+    exact = [entry for entry in own if entry.target == target.name]
+    return exact or [entry for entry in own if entry.kind is target.kind]
+
+
+def _named(entry: Generated, configuration: str, target: Target) -> NamedDispatch:
+    return NamedDispatch(
+        operation=entry.operation,
+        configuration=configuration,
+        provider=entry.provider,
+        target=target.name,
+    )
+
+
+def _refuse_half(served: dict[str, list[Target]], targets: Sequence[Target], where: str) -> None:
+    for provider, mine in served.items():
+        missing = [target.name for target in targets if target not in mine]
+        if missing:
+            have = ", ".join(target.name for target in mine)
+            raise RequestError(
+                f"{where} contains dispatches of {provider} for {have}, but none for "
+                f"{', '.join(missing)}",
+                hint=f"Generate them with --device {missing[0]}, or give --device {mine[0].name} "
+                "alone.",
+            )
+
+
+def _notes(
+    entries: Sequence[Generated],
+    named: Iterable[NamedDispatch],
+    operations: Sequence[Operation],
+    others: Sequence[str],
+    targets: Sequence[Target],
+    where: str,
+) -> tuple[str, ...]:
+    """The entries used from the folder, and the kinds of device whose code in it cannot be used
+    here. (Code for one architecture may serve another of the same kind.)"""
+    written_for = ", ".join(dict.fromkeys(entry.target for entry in entries))
+    names = list(named)
+    notes = []
+    if names:
+        notes.append(f"dispatches: {len(names)} of {where}, generated for {written_for}")
+    if operations:
+        here = ", ".join(target.name for target in targets)
+        notes.append(
+            f"{where} was generated for {written_for}: its operations ({len(operations)}) run on "
+            f"{here} with the configurations that {', '.join(others)} has there"
+        )
+    kinds = {target.kind for target in targets}
+    unused = dict.fromkeys(entry.target for entry in entries if entry.kind not in kinds)
+    if unused and notes:
+        notes[-1] += f"; code compiled for {', '.join(unused)} is not used"
+    return tuple(notes)
+
+
+def nothing_left(
+    patterns: Sequence[str], entries: Sequence[Generated], where: str
+) -> EmptySelectionError:
+    """The error where `patterns` select none of the dispatches that `entries` hold."""
+    names = [
+        f"{operation_name(entry.operation)}_{configuration}"
+        for entry in entries
+        for configuration in entry.configurations
+    ]
+    text = ", ".join(patterns) or "the request"
+    near = nearest(text.strip("*"), names[:_FOR_SUGGESTIONS]) or names[:3]
+    return EmptySelectionError(
+        f"{text} matches none of the {len(names)} dispatches of {where}",
+        hint=f"The nearest names: {', '.join(near)}. Give --shapes to ignore the folder.",
+    )

@@ -1,0 +1,417 @@
+"""Converts the grid tracing document's settings, and the options of CUTLASS' block-scaled example,
+into shapes, formats, layouts and scaling.
+
+A list is searched unless its switch is off, and then its first entry is the fixed value. A switch
+that is on without a list searches the list below.
+
+The defaults of a request: shapes and formats of each kind of operation.
+
+Derives a spec's operations from its keys: kinds, shapes and signatures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gemmetry.domain.dispatch import TargetKind
+from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.operation import (
+    BlockScaling,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Shape,
+    operation_name,
+    parse_scaling,
+)
+from gemmetry.domain.specs.expansion import (
+    OperationBlock,
+    Operations,
+    Shapes,
+    SignatureAxes,
+    SizeGrid,
+    convolutions,
+    divide,
+    make_signatures,
+    with_batch,
+    without_batch,
+)
+from gemmetry.domain.specs.fields import LAYOUT_PAIRS
+from gemmetry.domain.specs.model import ProfileSpec
+from gemmetry.domain.specs.ranges import parse_sizes
+from gemmetry.domain.specs.shapes import (
+    LEGACY_BATCH_SHAPE,
+    LEGACY_SPLIT_K_SHAPE,
+    LEGACY_SPLIT_K_SLICES,
+    PRESETS,
+    parse_shape,
+    parse_shapes,
+    print_shape,
+)
+
+DEFAULT_SQUARES = ("512x512x512", "1024x1024x1024", "2048x2048x2048")
+CPU_SQUARES = ("64x64x64", "128x128x128", "256x256x256")
+"""Sizes used instead for a recording on a CPU, where 16 products of 2048³ take seconds in f32 and
+minutes in f16, so that the default grid takes minutes there too."""
+DEFAULT_RECTANGLES = ("1024x4096x1024", "4096x1024x1024", "1024x1024x4096")
+DEFAULT_PRECISIONS = ("f32", "f16", "bf16", "s8")
+"""fp32, fp16, bf16 and int8, which the document lists."""
+DEFAULT_BATCHES = (1, 4, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxes:
+    """Empty where the spec has no grid setting for the axis."""
+
+    shapes: tuple[Shape, ...]
+    precisions: tuple[str, ...]
+    layouts: tuple[str, ...]
+    scaling: str
+
+
+def grid_axes(spec: ProfileSpec) -> GridAxes:
+    """The axes that the grid settings of `spec` describe.
+
+    Raises:
+        RequestError: a size cannot be read, or enable_rectangular is off and no size is square.
+    """
+    scaling = spec.scaling
+    if spec.sf_dtype or spec.sf_vec_size:
+        scaling = str(parse_scaling(f"vs{spec.sf_vec_size or 16}_{spec.sf_dtype or 'e8m0'}"))
+    layouts = _layouts(spec)
+    if not layouts and isinstance(parse_scaling(scaling), BlockScaling):
+        layouts = ("tn",)  # Blocks are contiguous along K.
+    return GridAxes(_shapes(spec), _precisions(spec), layouts, scaling)
+
+
+def _shapes(spec: ProfileSpec) -> tuple[Shape, ...]:
+    sizes = spec.matrix_sizes
+    if not sizes and (
+        spec.batch_sizes or spec.enable_size_search or spec.enable_rectangular
+        or spec.enable_batch_search
+    ):  # fmt: skip
+        sizes = DEFAULT_SQUARES + (DEFAULT_RECTANGLES if spec.enable_rectangular else ())
+    shapes = [shape for shape in parse_shapes(sizes) if isinstance(shape, MatmulShape)]
+    if spec.mnkl:
+        shapes.append(MatmulShape(*spec.mnkl))
+    if spec.enable_rectangular is False:
+        squares = [shape for shape in shapes if shape.m == shape.n == shape.k]
+        if shapes and not squares:
+            raise EmptySelectionError(
+                "enable_rectangular is off, and none of the matrix_sizes is square",
+                hint="Turn enable_rectangular on, or give a square size.",
+            )
+        shapes = squares
+    if spec.enable_size_search is False:
+        shapes = shapes[:1]
+    batches = parse_sizes(spec.batch_sizes) if spec.batch_sizes else ()
+    if not batches and spec.enable_batch_search:
+        batches = DEFAULT_BATCHES
+    if spec.enable_batch_search is False:
+        batches = batches[:1]
+    if not batches:
+        return tuple(shapes)
+    return tuple(shape._replace(batch=batch) for batch in batches for shape in shapes)
+
+
+def _precisions(spec: ProfileSpec) -> tuple[str, ...]:
+    precisions = spec.precisions
+    if not precisions and spec.enable_precision_search:
+        precisions = DEFAULT_PRECISIONS
+    return precisions[:1] if spec.enable_precision_search is False else precisions
+
+
+def _layouts(spec: ProfileSpec) -> tuple[str, ...]:
+    if spec.enable_layout_search:
+        return LAYOUT_PAIRS
+    if spec.transpose_a is None and spec.transpose_b is None:
+        return ()
+    # A transposed operand of a row-major product is a column-major one in memory.
+    return (f"{'n' if spec.transpose_a else 't'}{'n' if spec.transpose_b else 't'}",)
+
+
+DEFAULT_BATCH = 16
+"""The batch of a batch_matmul whose request names none: the dispatch profiler's."""
+
+_MATMUL, _SPLIT_K = OperationKind.MATMUL, OperationKind.MATMUL_SPLITK
+_BATCH, _CONV = OperationKind.BATCH_MATMUL, OperationKind.CONV2D
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """One set of defaults."""
+
+    kinds: tuple[OperationKind, ...]
+    """Kinds when neither kinds nor shapes are given."""
+    shapes: Mapping[OperationKind, tuple[str, ...]]
+    dtypes: Mapping[OperationKind, tuple[str, ...]]
+    slices: tuple[int, ...] = (2, 4)
+    provider: str | None = None
+    """The only provider when none is given; None: every available one."""
+    device: str | None = None
+    """The device when none is given; None: the best one here."""
+    dispatches: tuple[str, ...] = ()
+    """Patterns when neither shapes nor patterns are given."""
+    dispatches_for: TargetKind = TargetKind.CUDA
+    """The devices whose configurations `dispatches` names; on others all configurations are
+    used."""
+
+
+def _first_run(preset: str, dtype: str) -> Defaults:
+    return Defaults(
+        kinds=(_MATMUL,),
+        shapes={
+            _MATMUL: PRESETS[preset].shapes,
+            _BATCH: ("4x256x256x256",),
+            _SPLIT_K: ("128x128x4096",),
+            _CONV: PRESETS["conv"].shapes,
+        },
+        dtypes=dict.fromkeys(OperationKind, (dtype,)),
+    )
+
+
+FIRST_RUN_CPU = _first_run("first", "f32")
+FIRST_RUN_GPU = _first_run("first_gpu", "bf16")
+
+
+def legacy(provider: str) -> Defaults:
+    """The dispatch profiler's own set: 109 dispatches for CUDA, used when `generate` or `compile`
+    gets no options. Given shapes replace it, with every configuration of `provider`; ``--shapes
+    legacy,768x512x1024`` measures both shapes."""
+    return Defaults(
+        kinds=(_MATMUL, _SPLIT_K, _BATCH),
+        shapes={
+            _MATMUL: PRESETS["legacy"].shapes,
+            _SPLIT_K: (LEGACY_SPLIT_K_SHAPE,),
+            _BATCH: (LEGACY_BATCH_SHAPE,),
+            _CONV: PRESETS["conv"].shapes,
+        },
+        dtypes={
+            _MATMUL: ("f16", "f32", "f16:f16:f32"),
+            _SPLIT_K: ("f16", "f32"),
+            _BATCH: ("f16", "f32"),
+            _CONV: ("f32",),
+        },
+        slices=LEGACY_SPLIT_K_SLICES,
+        provider=provider,
+        device="cuda-sm_80",
+        dispatches=("configuration=tile_config_*_tensorcore_mmasync",),
+    )
+
+
+def first_run(kind: TargetKind) -> Defaults:
+    """Defaults for measuring on a device of `kind`."""
+    return FIRST_RUN_GPU if kind in (TargetKind.CUDA, TargetKind.HIP) else FIRST_RUN_CPU
+
+
+_KINDS = tuple(OperationKind)
+
+
+@dataclass
+class _GivenShapes:
+    """Shapes of a request, by the kind of operation to which they apply."""
+
+    plain: tuple[MatmulShape, ...] = ()
+    batched: tuple[MatmulShape, ...] = ()
+    convolved: tuple[Shape, ...] = ()
+    sizes: SizeGrid | None = None
+    """The product of problem_m, -n and -k."""
+    batches: tuple[int, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return bool(self.plain or self.batched or self.convolved or self.sizes)
+
+
+@dataclass
+class Expansion:
+    """A spec's operations, its axes in canonical form, and notes on what was left out."""
+
+    operations: Operations
+    document: dict[str, object]
+    has_shapes: bool
+    """True if the spec gave shapes, so that the default shapes were not used."""
+    notes: list[str] = field(default_factory=list)
+
+
+def expand(
+    spec: ProfileSpec,
+    defaults: Defaults,
+    *,
+    base: Path | None = None,
+    singles: Sequence[Operation] = (),
+    use_default_shapes: bool = True,
+) -> Expansion:
+    """The operations that `spec` requests, with `singles` added.
+
+    Files of shapes are relative to the folder `base`. Without `use_default_shapes`, a spec that
+    gives no shape requests only `singles`.
+
+    Raises:
+        RequestError: a shape cannot be read or fits no requested kind, or no combination
+            of the axes is valid.
+    """
+    grid = grid_axes(spec)
+    given = _given_shapes(spec, grid.shapes, base)
+    dtypes = (*spec.dtypes, *(d for d in grid.precisions if d not in spec.dtypes))
+    axes = SignatureAxes(
+        dtypes=dtypes,
+        results=spec.result_dtype,
+        accumulators=spec.accumulator,
+        layouts=spec.layouts or grid.layouts,
+        result_layout=spec.result_layout,
+        epilogues=spec.epilogues,
+        alpha=spec.alpha,
+        beta=spec.beta,
+        scaling=grid.scaling,
+    )
+    slices = parse_sizes(spec.split_k_slices) if spec.split_k_slices else ()
+    kinds = _kinds(spec, given, slices, defaults) if given.any or use_default_shapes else ()
+    blocks: list[OperationBlock] = []
+    notes: list[str] = []
+    for kind in kinds:
+        kind_axes = axes if dtypes else replace(axes, dtypes=defaults.dtypes[kind])
+        if kind is OperationKind.MATMUL_SPLITK:
+            signatures, refused = make_signatures(kind, kind_axes, slices or defaults.slices)
+        else:
+            signatures, refused = make_signatures(kind, kind_axes)
+        for shapes in _shapes_of(kind, given, defaults):
+            if kind is OperationKind.MATMUL_SPLITK:
+                fitting, undivided = divide(signatures, shapes)
+                blocks.extend(fitting)
+                refused = (*refused, *undivided)
+            else:
+                blocks.append(OperationBlock(signatures, shapes))
+        notes.extend(refused)
+    document = _document(blocks, singles)
+    return Expansion(Operations(blocks, singles), document, given.any, notes)
+
+
+def _given_shapes(
+    spec: ProfileSpec, matrix_shapes: Sequence[Shape], base: Path | None
+) -> _GivenShapes:
+    convolved = parse_shapes(spec.conv_shapes, base=base)
+    for shape in convolved:
+        if isinstance(shape, MatmulShape):
+            raise RequestError(
+                f"conv_shapes contains {print_shape(shape)}, which is not the shape of a "
+                "convolution",
+                hint="Write --conv-shapes NxHxWxC_RxSxF, as in 1x56x56x64_3x3x64_pad1x1.",
+            )
+    listed = [*parse_shapes(spec.shapes, base=base), *convolved]
+    listed = list(dict.fromkeys([*listed, *matrix_shapes]))
+    given = _GivenShapes(
+        without_batch(listed), with_batch(listed), convolutions(listed),
+        batches=parse_sizes(spec.problem_b) if spec.problem_b else (),
+    )  # fmt: skip
+    axes = {"m": spec.problem_m, "n": spec.problem_n, "k": spec.problem_k}
+    if any(axes.values()) or (given.batches and not given.plain):
+        _refuse_missing(axes)
+        given.sizes = SizeGrid(*map(parse_sizes, axes.values()))
+    return given
+
+
+def _refuse_missing(axes: Mapping[str, Sequence[int | str]]) -> None:
+    """Refuse a product with a missing size, for which any value would be a guess."""
+    missing = [axis for axis, sizes in axes.items() if not sizes]
+    if missing:
+        given = [f"problem_{axis}" for axis, sizes in axes.items() if sizes] or ["problem_b"]
+        lacking = [f"problem_{axis}" for axis in missing]
+        flags = " and ".join(f"--problem-{axis}" for axis in missing)
+        raise RequestError(
+            f"{' and '.join(given)} without {' and '.join(lacking)}: a product has M, N and K",
+            hint=f"Add {flags}, or write whole shapes: --shapes 768x512x1024.",
+        )
+
+
+def _kinds(
+    spec: ProfileSpec, given: _GivenShapes, slices: Sequence[int], defaults: Defaults
+) -> tuple[OperationKind, ...]:
+    kinds_given = spec.operation_kind
+    if "all" in kinds_given:
+        return _KINDS
+    if kinds_given:
+        kinds = tuple(OperationKind(kind) for kind in kinds_given)
+        _refuse_unused(kinds, given)
+        return kinds
+    if not given.any:
+        return (OperationKind.MATMUL_SPLITK,) if slices else defaults.kinds
+    found = []
+    if given.batched or given.batches:
+        found.append(OperationKind.BATCH_MATMUL)
+    if given.plain or (given.sizes and not given.batches):
+        found.append(OperationKind.MATMUL_SPLITK if slices else OperationKind.MATMUL)
+    if given.convolved:
+        found.append(OperationKind.CONV2D)
+    return tuple(sorted(found, key=_KINDS.index))
+
+
+def _refuse_unused(kinds: tuple[OperationKind, ...], given: _GivenShapes) -> None:
+    if given.batched and OperationKind.BATCH_MATMUL not in kinds:
+        raise RequestError(
+            f"shapes with a batch are given, but the kinds are {', '.join(kinds)}",
+            hint="Add batch_matmul to --operation-kind, or write MxNxK without the batch.",
+        )
+    if given.convolved and OperationKind.CONV2D not in kinds:
+        raise RequestError(
+            f"shapes of a convolution are given, but the kinds are {', '.join(kinds)}",
+            hint="Add conv2d to --operation-kind.",
+        )
+    if (given.plain or given.sizes) and set(kinds) == {OperationKind.CONV2D}:
+        raise RequestError(
+            "M, N and K are given, but the only kind is conv2d",
+            hint="Give --conv-shapes NxHxWxC_RxSxF, or add matmul to --operation-kind.",
+        )
+
+
+def _shapes_of(kind: OperationKind, given: _GivenShapes, defaults: Defaults) -> list[Shapes]:
+    """The shapes of one kind, as blocks that do not overlap."""
+    found: list[Shapes] = []
+    sizes = given.sizes
+    if kind is OperationKind.CONV2D:
+        found = [given.convolved]
+    elif kind is OperationKind.BATCH_MATMUL:
+        batches = given.batches or (DEFAULT_BATCH,)
+        if sizes is not None:
+            sizes = SizeGrid(sizes.m, sizes.n, sizes.k, batches)
+            found.append(sizes)
+        listed = given.batched
+        if not listed and given.plain:
+            listed = tuple(s._replace(batch=b) for s in given.plain for b in batches)
+        found.append(tuple(s for s in listed if sizes is None or s not in sizes))
+    else:
+        if sizes is not None:
+            found.append(sizes)
+        found.append(tuple(s for s in given.plain if sizes is None or s not in sizes))
+    found = [shapes for shapes in found if len(shapes)]
+    return found or [tuple(parse_shape(text) for text in defaults.shapes[kind])]
+
+
+def _document(blocks: Sequence[OperationBlock], singles: Sequence[Operation]) -> dict[str, object]:
+    """The axes in canonical form: signatures by name, sizes as they were written."""
+    groups = []
+    for block in blocks:
+        shapes: object
+        if isinstance(block.shapes, SizeGrid):
+            grid = block.shapes
+            shapes = {"m": _compact(grid.m), "n": _compact(grid.n), "k": _compact(grid.k),
+                      "batch": _compact(grid.batch)}  # fmt: skip
+        else:
+            shapes = [print_shape(shape) for shape in block.shapes]
+        first = next(iter(block.shapes), None)
+        if first is not None:
+            names = [operation_name(Operation(s, first)) for s in block.signatures]
+            groups.append({"signatures_at_first_shape": names, "shapes": shapes})
+    return {"blocks": groups, "singles": [operation_name(operation) for operation in singles]}
+
+
+def _compact(sizes: tuple[int, ...]) -> str:
+    """Sizes as text, arithmetic runs as first:last:step, so that long ranges stay short."""
+    if len(sizes) > 2:
+        step = sizes[1] - sizes[0]
+        if step > 0 and all(b - a == step for a, b in itertools.pairwise(sizes)):
+            return f"{sizes[0]}:{sizes[-1] + 1}:{step}"
+    return ",".join(str(size) for size in sizes)

@@ -1,0 +1,851 @@
+"""How long a launch may take, and the reason that is reported if one takes longer.
+
+A launch that takes hundreds of times as long as expected has hung. A timer then ends the worker
+(SIGALRM, whose default action needs no cooperation of the kernel), long before the deadline of the
+stage.
+
+A prediction alone never excludes a dispatch. If a provider predicts a launch that may be too long,
+one launch is timed first. The parent enforces its deadline, so that even a launch that never ends
+is stopped.
+
+Detects kernels that fork and return twice: the copy of the worker is ended as soon as it returns
+from the launch, before it forks again, and the dispatch is rejected.
+
+A copy that returns sets a mark in shared memory. A copy that has not returned when the launch
+itself returns may be late on a busy machine, may hang (a lock that another thread of the worker
+held is never released in a copy), or may be about to end in the kernel, as it should. A check
+therefore waits for every copy that still exists, and rejects the kernel if one remains.
+
+Inputs and float64 references of the operations that a worker verifies and times.
+
+Builds the configuration under test for other operations, for checks that need shapes with
+tails.
+
+What a worker does with dispatches: open (build, verify, prepare), sample, close.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import signal
+import sys
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from gemmetry.domain.contracts import Buffer, Executable, HostArray, Provider, Workspace
+from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
+from gemmetry.domain.errors import (
+    DeviceLostError,
+    GemmetryError,
+    LaunchError,
+    OutOfMemoryError,
+    Stage,
+    Verification,
+)
+from gemmetry.domain.operation import Operation
+from gemmetry.domain.record import BuildFacts, Verdict
+from gemmetry.domain.settings import RunSettings
+from gemmetry.domain.units import format_bytes
+from gemmetry.engine.failures import COMPILING_HUNG_SHARE, HUNG, describe
+from gemmetry.engine.jobs import Job, job_of
+from gemmetry.engine.journal import EvidenceFolders
+from gemmetry.engine.sanitizing import sanitize
+from gemmetry.engine.workers.guardian import (
+    Process,
+    Strays,
+    collect,
+    descendants,
+    has_children,
+    kill,
+    own_image,
+)
+from gemmetry.engine.workers.protocol import (
+    Channel,
+    ChannelClosed,
+    Close,
+    Closed,
+    Entered,
+    Failure,
+    Hello,
+    LeftBehind,
+    Open,
+    Opened,
+    Sample,
+    Sampled,
+    Trying,
+    WireDispatch,
+)
+from gemmetry.hardware.host import pin_process
+from gemmetry.hardware.monitors import make_energy_counter, make_observers
+from gemmetry.measurement.launches import Uploads
+from gemmetry.measurement.renewal import LeftOutput
+from gemmetry.measurement.sampler import Sampler
+from gemmetry.numerics.inputs import changed_inputs, changed_reference, make_inputs
+from gemmetry.numerics.references import Reference, compute_reference
+from gemmetry.providers.launch_model import least_seconds
+from gemmetry.verification.after_timing import NAME as AFTER_TIMING
+from gemmetry.verification.after_timing import ReferenceOnDevice, recheck
+from gemmetry.verification.checks import CheckResult, failed
+from gemmetry.verification.comparison import Evidence
+from gemmetry.verification.context import HOST_PRODUCT_FLOPS, Companions, most_shapes
+from gemmetry.verification.protocol import launches, verify, with_accumulator_hint, with_check
+from gemmetry.verification.references.cache import ReferenceCache, checked
+
+PROBE_DOUBT = 12
+"""How many times longer than predicted a launch may take. Predictions scale the time of small
+products, which stay in the cache: for torch's f16 on a CPU without f16 arithmetic they were 0.7 s
+where 1024³ takes 2 s, and 6 s where 2048³ takes 65 s."""
+
+LEAST_TRIAL_S = 2.0
+"""A launch on trial may take at least this long before its worker is ended, whatever limit then
+applies to its time: starting another worker takes about as long."""
+
+LEAST_HUNG_S = 5.0
+LEAST_HUNG_SHARE = 1 / 12
+"""A launch may always take this long, and this share of the stage's deadline (10 of 120 s):
+processes may share the device, and a first launch loads a library."""
+
+SLOW_GPU_FLOPS = 1e11
+"""Rate that every kernel compiled for a GPU exceeds that predicts no time of its own: a thousandth
+of what the vector units of current GPUs reach."""
+
+
+class HangWatch:
+    """Ends this process if the launches of one executable hang.
+
+    Args:
+        expected_s: of the first launch; None: it may compile, and take any time.
+        flops: of a launch.
+        deadline_s: of the stage.
+    """
+
+    def __init__(self, expected_s: float | None, flops: float, deadline_s: float) -> None:
+        self._expected_s = expected_s
+        self._flops = flops
+        self._deadline_s = deadline_s
+        self._compiles = expected_s is None
+        share = COMPILING_HUNG_SHARE if self._compiles else LEAST_HUNG_SHARE
+        self._least_s = max(LEAST_HUNG_S, deadline_s * share)
+
+    def of_companion(self, flops: float) -> HangWatch:
+        """The watch over another executable of the same configuration."""
+        expected_s = None if self._compiles else self._expected_s
+        if expected_s is not None:
+            expected_s *= max(1.0, flops / max(self._flops, 1.0))
+        return HangWatch(expected_s, flops, self._deadline_s)
+
+    def limit_s(self, launches: int) -> float:
+        """The time after which so many launches in a row have hung."""
+        if self._expected_s is None:
+            return math.inf
+        return max(self._least_s, HUNG * self._expected_s * launches)
+
+    @contextmanager
+    def watching(self, launches: int = 1) -> Iterator[None]:
+        """Within the context so many launches run, and nothing else."""
+        limit_s, began = self.limit_s(launches), time.monotonic()
+        # The stage's own deadline, which the parent enforces, has the better reason.
+        if limit_s < self._deadline_s:
+            signal.setitimer(signal.ITIMER_REAL, limit_s)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        took_s = (time.monotonic() - began) / launches
+        self._expected_s = max(self._expected_s or 0.0, took_s)
+
+
+def hang_watch(provider: Provider, dispatch: Dispatch, deadline_s: float) -> HangWatch:
+    """The watch over the launches of `dispatch`."""
+    flops, target = dispatch.operation.flops, dispatch.target
+    expected_s = provider.seconds_per_launch(dispatch)
+    if expected_s is not None:
+        expected_s *= PROBE_DOUBT
+    elif target.is_gpu and provider.compiles_ahead(target):
+        expected_s = flops / SLOW_GPU_FLOPS
+    return HangWatch(expected_s, flops, deadline_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBudget:
+    """The limits that a job and its settings set for one launch."""
+
+    job: Job
+    verifies: bool
+    """Whether this dispatch is verified, if the settings require it."""
+
+    @property
+    def limit_s(self) -> float:
+        """The longest launch that can run within its deadlines."""
+        settings = self.job.settings
+        limits = [settings.max_seconds_per_launch, self.job.launch_limit_s]
+        fewest = self._launches(math.inf)
+        if fewest:
+            limits.append(settings.deadlines_s[Stage.VERIFY] / fewest)
+        return min(limits)
+
+    @property
+    def trial_s(self) -> float:
+        """The time after which a launch on trial is ended."""
+        return max(self.limit_s, LEAST_TRIAL_S)
+
+    def is_doubtful(self, predicted_s: float | None) -> bool:
+        """True if a launch that takes :data:`PROBE_DOUBT` times as long as predicted would be too
+        long, so that one has to be tried; False if nothing is predicted."""
+        return predicted_s is not None and bool(self.objection(PROBE_DOUBT * predicted_s))
+
+    def objection(self, seconds: float) -> str:
+        """Why a launch that took `seconds` is too long, and what to do; "" if it is not."""
+        return self._objection(seconds, f"one launch took {seconds:.3g} s")
+
+    def overrun(self) -> str:
+        """The objection to a launch that exceeded :attr:`trial_s`."""
+        return self._objection(
+            math.nextafter(self.trial_s, math.inf),
+            f"one launch did not end within {self.trial_s:.3g} s",
+        )
+
+    def _objection(self, seconds: float, observed: str) -> str:
+        settings = self.job.settings
+        if seconds > settings.max_seconds_per_launch:
+            return (
+                f"{observed}, more than the {settings.max_seconds_per_launch:.3g} s allowed; "
+                "raise --max-seconds-per-launch to run it"
+            )
+        objection = self.job.objection(seconds)
+        if objection:
+            return f"{observed}, {objection}"
+        count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
+        needed_s = count * seconds
+        if needed_s <= deadline_s:
+            return ""
+        return (
+            f"{observed}, so that the {count} launches of {settings.verification_level} "
+            f"verification would exceed its deadline of {deadline_s:g} s; run it with --set "
+            f"deadlines.verify={math.ceil(2 * needed_s)}"
+            + ("" if settings.verification_level == "quick" else " or --verification-level quick")
+        )
+
+    def _launches(self, seconds: float) -> int:
+        settings = self.job.settings
+        if not (settings.verify and self.verifies):
+            return 0
+        return launches(settings.verification_level, seconds)
+
+
+CHECK_S = 0.01
+"""The time between two checks of a copy, in seconds."""
+
+MOST_IDLE_CHECKS = 50
+"""A copy that is found asleep this often (half a second) will not end soon. Checks that find it
+waiting for a processor do not count, so that a busy machine decides nothing."""
+
+MOST_CPU_S = 2.0
+"""A copy that has used this much processor time will not end soon."""
+
+_IDLE_STATES = "STt"
+"""Asleep, stopped, traced (``proc_pid_stat(5)``); a process that waits for a disk (D) continues
+soon."""
+
+
+class Copies:
+    """Whether a kernel has made a copy of this process that does not end in the kernel.
+
+    Copies that return are found by their mark on every system. Copies that remain are found in
+    /proc, so only on Linux, even in another process group or session, because a worker is the
+    subreaper of what it starts. Processes of :mod:`multiprocessing` never return from a launch, and
+    may remain.
+    """
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._seen = mmap.mmap(-1, 1)  # shared with copies
+        self._below: set[int] = set()
+        """The processes below this one at the last check, dead or alive."""
+        self._others: set[int] = set()
+        self._others = {process.pid for process in self._running()}
+
+    def forget(self) -> None:
+        """Prepare for another kernel; the copies of the last one are ended."""
+        self._end_all()
+        self._seen[0] = 0
+
+    def end_copy(self) -> None:
+        """End this process if it is a copy."""
+        if os.getpid() != self._owner:
+            self._seen[0] = 1
+            os._exit(0)
+
+    def check(self) -> None:
+        """End this process if it is a copy; reject a kernel of which a copy has already returned.
+
+        Raises:
+            LaunchError: a copy has returned.
+        """
+        self.end_copy()
+        if self._seen[0]:
+            raise self._refusal("forks and returns twice, once from the copy of the process")
+
+    def wait_and_check(self) -> None:
+        """Like :meth:`check`, after waiting for existing copies. It takes microseconds if this
+        process has no children.
+
+        Raises:
+            LaunchError: a copy has returned, or remains.
+        """
+        self.end_copy()
+        idle: Counter[int] = Counter()
+        while running := self._running():
+            self.check()
+            idle.update(process.pid for process in running if process.state in _IDLE_STATES)
+            if any(
+                idle[process.pid] >= MOST_IDLE_CHECKS or process.cpu_s >= MOST_CPU_S
+                for process in running
+            ):
+                raise self._refusal(
+                    "forks and leaves a copy of the process that neither ends nor executes "
+                    "another program"
+                )
+            time.sleep(CHECK_S)
+        self.check()
+
+    def _running(self) -> list[Process]:
+        """The copies that are alive, except for processes that existed before any kernel."""
+        while has_children():
+            # If nothing of it was imported, it has no processes.
+            module = sys.modules.get("multiprocessing")
+            known = {child.pid for child in module.active_children()} if module else set()
+            found = descendants(self._owner, without=self._others | known, dead=True)
+            image = own_image() if found else ""
+            running = [process for process in found if process.is_alive and process.image == image]
+            before, self._below = self._below, {process.pid for process in found}
+            # A copy that ended during the check may have created another one too late to be seen.
+            if running or self._below == before:
+                return running
+        return []
+
+    def _end_all(self) -> None:
+        while running := self._running():
+            for process in running:
+                kill(process.pid)
+            for process in running:
+                collect(process.pid)
+
+    def _refusal(self, what: str) -> LaunchError:
+        """End all copies. Returns the exception to raise for a kernel that does `what`."""
+        self._end_all()
+        return LaunchError(
+            f"the kernel {what}", hint="End the copy in the kernel, with os._exit or exec."
+        )
+
+
+class ReturnsOnce:
+    """An executable whose untimed launches are checked for copies.
+
+    After the first launch it waits for copies, so that a kernel that always creates one is rejected
+    before it has created many.
+    """
+
+    def __init__(
+        self, executable: Executable, copies: Copies, watch: HangWatch | None = None
+    ) -> None:
+        self._executable = executable
+        self._copies = copies
+        self._watch = watch
+        self._is_new = True
+        self.device = executable.device
+        self.facts = executable.facts
+        self.writes_output = executable.writes_output
+
+    def watching(self, launches: int) -> AbstractContextManager[None]:
+        """A context within which so many launches run and end."""
+        return nullcontext() if self._watch is None else self._watch.watching(launches)
+
+    def close(self) -> None:
+        """Close the executable."""
+        self._executable.close()
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        """Like the executable's own method.
+
+        Raises:
+            LaunchError: the kernel has forked and returned twice.
+        """
+        try:
+            result = self._executable.run(inputs, output)
+        finally:
+            self._copies.end_copy()
+        if self._is_new:
+            self._is_new = False
+            self._copies.wait_and_check()
+        else:
+            self._copies.check()
+        return result
+
+
+HOST_REFERENCE_FLOPS = HOST_PRODUCT_FLOPS
+"""Products up to this size get their float64 reference from the host, larger ones from the device
+if it can compute it, which the host checks."""
+
+REFERENCE_SECONDS = 30.0
+"""A float64 reference that would take the host longer is not computed; Freivalds' test replaces it.
+Two cores of a small machine (40 GFLOP/s) reach 1.2e12 FLOPs, a product of 8192³."""
+
+_PROBE_SIZE = 768
+"""The edge of the float64 product whose time shows how fast the host is: about 20 ms on two
+cores."""
+
+KEPT_BYTES = 2 << 30
+"""The host memory for inputs of recent operations; the latest are always kept."""
+
+
+class InputsAndReferences:
+    """Inputs and float64 references of operations; the most recent ones are kept in memory."""
+
+    def __init__(self, references: Path, settings: RunSettings) -> None:
+        self._cache = ReferenceCache(references)
+        self._settings = settings
+        self._inputs: OrderedDict[Operation, tuple[HostArray, ...]] = OrderedDict()
+        self._held_bytes = 0
+
+    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
+        """Host arrays of the operation's inputs."""
+        found = self._inputs.get(operation)
+        if found is not None:
+            self._inputs.move_to_end(operation)
+            return found
+        settings = self._settings
+        found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
+        self._inputs[operation] = found
+        self._held_bytes += _bytes(found)
+        while self._held_bytes > KEPT_BYTES and len(self._inputs) > 1:
+            _, dropped = self._inputs.popitem(last=False)
+            self._held_bytes -= _bytes(dropped)
+        return found
+
+    def reference(self, operation: Operation, executable: Executable) -> Reference | None:
+        """The operation's reference: from memory, from the experiment, or computed now; None if
+        only the host could compute it, and would take too long."""
+        settings = self._settings
+        if operation.flops > HOST_REFERENCE_FLOPS and self._takes_too_long(operation, executable):
+            return None
+
+        def compute() -> Reference:
+            matmul = None
+            large = operation.flops > HOST_REFERENCE_FLOPS
+            if large or settings.verification_providers[:1] == ("device",):
+                matmul = executable.device.float64_matmul()
+            return compute_reference(
+                operation,
+                self.inputs(operation),
+                matmul=None if matmul is None else checked(matmul),
+            )
+
+        return self._cache.get(operation, settings.distribution, settings.seed, compute)
+
+    def _takes_too_long(self, operation: Operation, executable: Executable) -> bool:
+        if executable.device.float64_matmul() is not None:
+            return False
+        return operation.flops / host_flops_per_second() > REFERENCE_SECONDS
+
+
+@cache
+def host_flops_per_second() -> float:
+    """The rate of numpy's float64 product on this host, measured with some products of
+    :data:`_PROBE_SIZE`³."""
+    matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
+    return 2 * _PROBE_SIZE**3 / least_seconds(lambda: np.matmul(matrix, matrix))
+
+
+def _bytes(arrays: Sequence[HostArray]) -> int:
+    return sum(int(array.nbytes) for array in arrays)
+
+
+_Key = tuple[str, object, object]
+
+
+class CompanionBuilder:
+    """Companions of one provider's dispatches. Their results are kept for the worker's lifetime, so
+    that a sweep over shapes verifies the tails of a configuration only once."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        workspace: Workspace,
+        guard: Callable[[Executable, Dispatch], Executable] = lambda executable, _: executable,
+    ) -> None:
+        """`guard` wraps each executable that is built for a dispatch."""
+        self._guard = guard
+        self._provider = provider
+        # Forced recompilation is for the dispatches of the plan; their tails may come from the
+        # cache.
+        self._workspace = replace(workspace, force=False)
+        self._known: dict[_Key, dict[str, CheckResult]] = {}
+
+    def companions(self, dispatch: Dispatch, level: str) -> Companions | None:
+        """The companions of `dispatch`; None if building them costs more than `level` allows."""
+        if level == "quick" or not (self._provider.rebuilds_quickly or level == "paranoid"):
+            return None
+        configuration = dispatch.configuration
+        key = (configuration.name, dispatch.operation.signature, configuration.tile)
+
+        def build(operation: Operation) -> Executable | None:
+            return self._build(dispatch, operation)
+
+        return Companions(
+            build,
+            configuration.tile,
+            stages_of(configuration),
+            most_shapes=shapes_of(self._provider, dispatch.operation, dispatch.target, level),
+            known=self._known.setdefault(key, {}),
+        )
+
+    def _build(self, dispatch: Dispatch, operation: Operation) -> Executable | None:
+        provider, target = self._provider, dispatch.target
+        if provider.supports(operation, target) is not None:
+            return None
+        configuration = provider.parse_configuration(dispatch.configuration.name, operation, target)
+        if configuration is None:
+            return None
+        built = Dispatch(operation, configuration, dispatch.provider, target)
+        return self._guard(provider.build(built, self._workspace), built)
+
+
+def shapes_of(provider: Provider, operation: Operation, target: Target, level: str) -> int | None:
+    """How many shapes of the covering set a configuration of `provider` is tried on; None: all."""
+    return most_shapes(target, level, len(list(provider.configurations(operation, target))))
+
+
+def stages_of(configuration: Configuration) -> int | None:
+    """Depth of the configuration's pipeline, if it names one."""
+    stages = configuration.parameters.get("stages", configuration.parameters.get("num_stages"))
+    return stages if isinstance(stages, int) and stages > 0 else None
+
+
+@dataclass(slots=True)
+class OpenDispatch:
+    """An executable with its sampler, between Open and Close."""
+
+    dispatch: Dispatch
+    executable: Executable
+    sampler: Sampler | None
+    is_verified: bool
+    right_output: str
+    """Digest of an output that was verified; "" if none is known."""
+    is_repeatable: bool = False
+    """Whether all launches that were verified in this process gave the same bits."""
+
+
+class Bench:
+    """Serves Open, Sample and Close for one provider on one device."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        provider: Provider,
+        hello: Hello,
+        workspace: Workspace,
+        *,
+        may_end: bool = False,
+    ) -> None:
+        """`may_end`: end this process if a launch hangs."""
+        self._may_end = may_end
+        self._channel = channel
+        self._provider = provider
+        self._hello = hello
+        self._job = job_of(hello.settings)
+        self._workspace = workspace
+        self._known = InputsAndReferences(Path(hello.references), hello.settings)
+        self._on_device = ReferenceOnDevice()
+        self._evidence = EvidenceFolders(Path(hello.failures), hello.settings)
+        if hello.target.kind is TargetKind.CPU:
+            pin_process(int(hello.options.get("threads", 0)))
+        self._observers = make_observers(hello.target)
+        if hello.target.is_gpu:
+            with suppress(Exception):
+                provider.prepare(hello.target)
+        # On the host a copy costs as much as an upload.
+        self._uploads = Uploads() if hello.target.is_gpu else None
+        self._open: dict[int, OpenDispatch] = {}
+        self._strays = Strays()
+        self._copies = Copies()
+        self._watch: HangWatch | None = None
+        """Over the launches of the dispatch that is verified."""
+        self._companions = CompanionBuilder(provider, workspace, self._companion)
+
+    def handle(self, request: Open | Sample | Close) -> None:
+        """Answer each part of the request with one reply."""
+        try:
+            match request:
+                case Open():
+                    for wire in request.dispatches:
+                        self._answer(wire.id, self._open_one(wire))
+                case Sample():
+                    self._on_device.clear()  # memory of the device is for what is measured
+                    for dispatch_id, count in request.requests:
+                        self._answer(dispatch_id, self._sample_one(dispatch_id, count))
+                case Close():
+                    for dispatch_id in request.ids:
+                        self._answer(dispatch_id, self._close_one(dispatch_id))
+        finally:
+            self._copies.end_copy()
+
+    def _answer(self, dispatch_id: int, answer: Opened | Sampled | Closed) -> None:
+        """Answer, and end the processes that a completed dispatch left running."""
+        if not isinstance(answer, Sampled):
+            left = self._strays.find_new(dispatch_id)
+            if left:
+                self._channel.send(LeftBehind(dispatch_id, left))
+        if dispatch_id not in self._open:
+            self._strays.end(dispatch_id)
+        self._channel.send(answer)
+
+    def _companion(self, executable: Executable, dispatch: Dispatch) -> ReturnsOnce:
+        watch = self._watch and self._watch.of_companion(dispatch.operation.flops)
+        return ReturnsOnce(executable, self._copies, watch)
+
+    def _open_one(self, wire: WireDispatch) -> Opened:
+        self.enter(wire, Stage.BUILD)
+        dispatch = self._hello.dispatch(wire)
+        executable: Executable | None = None
+        self._copies.forget()
+        try:
+            executable = self._provider.build(dispatch, self._workspace)
+            slow = self._try(wire, dispatch, executable)
+            if slow:
+                executable.close()
+                return Opened(wire.id, executable.facts, None, None, slow, 0)
+            verdict, right_output = self._verify(wire, dispatch, executable)
+            verdict = self._sanitize(wire, dispatch, verdict)
+            if verdict is not None and verdict.status is Verification.FAILED:
+                executable.close()
+                return Opened(wire.id, executable.facts, verdict, None, "", 0)
+            if self._hello.target.is_gpu:
+                # Memory that verification leaves cached is not available to other processes.
+                executable.device.release()
+            prepared = self._job.prepare(self, wire, dispatch, executable)
+            sampler = prepared.sampler
+            is_verified = verdict is not None or not wire.verify
+            self._copies.wait_and_check()
+            self._open[wire.id] = OpenDispatch(
+                dispatch,
+                executable,
+                sampler,
+                is_verified,
+                right_output or wire.right_output,
+                verdict is not None and verdict.checks.get("repeat") == "passed",
+            )
+            free = executable.device.free_memory_bytes()
+            sample_s = 0.0 if sampler is None else sampler.sample_s
+            return Opened(
+                wire.id, executable.facts, verdict, None, "", free, prepared.trace, right_output,
+                sample_s,
+            )  # fmt: skip
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            facts = BuildFacts() if executable is None else executable.facts
+            return Opened(wire.id, facts, None, self._failure(error, executable), "", 0)
+
+    def _try(self, wire: WireDispatch, dispatch: Dispatch, executable: Executable) -> str:
+        """Why the dispatch is skipped; "" if it continues.
+
+        A prediction decides only whether one launch is timed first, under a deadline that the
+        parent enforces.
+        """
+        budget = LaunchBudget(self._job, verifies=wire.verify)
+        if not wire.is_new or not budget.is_doubtful(self._provider.seconds_per_launch(dispatch)):
+            return ""
+        self.enter(wire, Stage.VERIFY)
+        device, operation = executable.device, dispatch.operation
+        _require_memory(operation, device.free_memory_bytes())
+        arrays = self._known.inputs(operation)
+        buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
+        output = device.allocate(operation.output)
+        device.synchronize()
+        self._channel.send(Trying(wire.id))
+        began = time.monotonic()
+        ReturnsOnce(executable, self._copies).run(buffers, output)
+        device.synchronize()
+        return budget.objection(time.monotonic() - began)
+
+    def _verify(
+        self, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> tuple[Verdict | None, str]:
+        """The verdict, and the digest of the output that was found correct, for comparison with
+        timed launches."""
+        settings = self._hello.settings
+        if not (settings.verify and wire.verify):
+            return None, ""
+        self.enter(wire, Stage.VERIFY)
+        operation, level = dispatch.operation, settings.verification_level
+        inputs = self._known.inputs(operation)
+        reference = self._known.reference(operation, executable)
+        deadline_s = settings.deadlines_s[Stage.VERIFY]
+        if self._may_end:
+            self._watch = hang_watch(self._provider, dispatch, deadline_s)
+        companions = self._companions.companions(dispatch, level)
+        right = ""
+
+        def note_right(digest: str) -> None:
+            nonlocal right
+            right = digest
+
+        verdict = verify(
+            ReturnsOnce(executable, self._copies, self._watch),
+            operation,
+            inputs,
+            reference,
+            level=level,
+            seed=settings.seed,
+            companions=companions,
+            on_device=self._on_device,
+            judge_rivals=settings.judge_rivals,
+            row_invariance=settings.row_invariance,
+            on_failure=self._evidence.keeper(dispatch),
+            on_right=note_right if self._job.samples else None,
+        )
+        self._copies.wait_and_check()
+        verdict = with_accumulator_hint(
+            verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
+        )
+        return verdict, right
+
+    def _sanitize(
+        self, wire: WireDispatch, dispatch: Dispatch, verdict: Verdict | None
+    ) -> Verdict | None:
+        """`verdict` with the checks of the sanitizers that the settings name."""
+        if verdict is None:
+            return None
+        for tool in self._hello.settings.sanitizers:
+            self.enter(wire, Stage.VERIFY)
+            verdict = with_check(verdict, sanitize(dispatch, self._hello, tool))
+        return verdict
+
+    def enter(self, wire: WireDispatch, stage: Stage) -> None:
+        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        self._channel.send(Entered(wire.id, stage))
+
+    def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
+        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        return self._known.inputs(operation)
+
+    def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
+        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        operation = dispatch.operation
+        sampler = Sampler(
+            executable, operation, self.inputs(operation), self._hello.settings, self._observers,
+            self._uploads, self._copies.end_copy,
+        )  # fmt: skip
+        sampler.prepare()
+        return sampler
+
+    def _sample_one(self, dispatch_id: int, count: int) -> Sampled:
+        item = self._open[dispatch_id]
+        try:
+            assert item.sampler is not None
+            taken = item.sampler.sample_round(count)
+            self._copies.wait_and_check()
+            return Sampled(dispatch_id, taken, None)
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            failure = self._failure(error, item.executable)
+            del self._open[dispatch_id]
+            return Sampled(dispatch_id, None, failure)
+
+    def _close_one(self, dispatch_id: int) -> Closed:
+        item = self._open.pop(dispatch_id)
+        try:
+            check, evidence_path = self._recheck(item)
+            energy = None
+            if item.sampler is not None:
+                if self._hello.settings.energy and not (check and check.is_failure):
+                    energy = item.sampler.measure_energy(
+                        make_energy_counter(self._hello.target), _windows(self._hello.target)
+                    )
+                item.sampler.close()
+            item.executable.close()
+            self._copies.wait_and_check()
+            return Closed(dispatch_id, check, None, evidence_path, energy)
+        except Exception as error:  # noqa: BLE001  # the isolation boundary
+            return Closed(dispatch_id, None, self._failure(error, item.executable))
+
+    def _recheck(self, item: OpenDispatch) -> tuple[CheckResult | None, str | None]:
+        """Check the outputs of the timed launches, and keep the first wrong one; None if nothing is
+        verified."""
+        if item.sampler is None or not (self._hello.settings.verify and item.is_verified):
+            return None, None
+        operation = item.dispatch.operation
+        inputs = self._known.inputs(operation)
+        find_reference = partial(self._known.reference, operation, item.executable)
+        last: list[LeftOutput] = []
+        right = item.right_output
+        left = [*item.sampler.recheck(right), *item.sampler.kept_results(right)]
+        damage = item.sampler.damaged()
+        check = recheck(
+            operation,
+            _watched(left, last),
+            find_reference,
+            inputs=inputs,
+            right=right,
+            is_repeatable=item.is_repeatable,
+            declared=item.executable.facts.declared,
+            seed=self._hello.settings.seed,
+        )
+        if damage and not check.is_failure:
+            return failed(AFTER_TIMING, f"a timed launch {damage}"), None
+        if not check.is_failure:
+            return check, None
+        output, change = last[0].array, last[0].change
+        reference = find_reference()
+        if change is not None:
+            if reference is not None:
+                reference = changed_reference(operation, inputs, reference, change)
+            inputs = changed_inputs(operation, inputs, change)
+        expected = None if reference is None else reference.value
+        evidence = Evidence(check.name, operation, inputs, output, expected, None)
+        return check, self._evidence.keeper(item.dispatch)(evidence)
+
+    def _failure(self, error: Exception, executable: Executable | None) -> Failure:
+        """Describe `error`, end the processes that the kernel forked, and find out whether the
+        device still responds."""
+        self._copies.forget()
+        spoiled = False
+        if executable is not None and not isinstance(error, DeviceLostError):
+            try:
+                executable.device.synchronize()
+            except GemmetryError:
+                spoiled = True
+        return describe(error, worker_is_spoiled=spoiled)
+
+
+def _windows(target: Target) -> int:
+    """Windows of energy for each process: six in all, with which a median has an interval, where a
+    GPU is shared by the usual three processes."""
+    return 2 if target.is_gpu else 6
+
+
+def _require_memory(operation: Operation, free_bytes: int) -> None:
+    """Raise OutOfMemoryError for an operation that cannot fit, before it exhausts the machine's
+    memory."""
+    if operation.bytes > free_bytes:
+        raise OutOfMemoryError(
+            f"inputs and result of {operation} take {format_bytes(operation.bytes)}, "
+            f"of which {format_bytes(free_bytes)} are free",
+            hint="Choose a smaller shape.",
+        )
+
+
+def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[LeftOutput]:
+    """Yield `outputs`; `last` holds the latest one."""
+    for output in outputs:
+        last[:] = [output]
+        yield output

@@ -1,0 +1,193 @@
+"""The installed providers, for specs and listings.
+
+Lists the dispatches of a plan without running it.
+
+The support matrix: which provider can do which operation on which device, and why not.
+
+The answers come from the providers' own ``supports``, so the matrix always agrees with a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.contracts import Provider, ProviderTraits
+from gemmetry.domain.dispatch import Plan, Target, parse_target
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.settings import LOCAL
+from gemmetry.engine.candidates import RecordMaker
+from gemmetry.engine.jobs import job_of
+from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.engine.slots import plan_for_agents
+from gemmetry.providers.base import support_places, traits_of
+from gemmetry.providers.registry import (
+    BrokenPluginError,
+    ProviderNames,
+    UnavailableProvider,
+    load_provider,
+    provider_names,
+)
+
+
+class InstalledCatalogue:
+    """Answers from the registry; each provider is created once for each set of options."""
+
+    def __init__(self) -> None:
+        self._loaded: list[tuple[str, dict[str, Any], Provider]] = []
+
+    def provider_names(self) -> ProviderNames:
+        return _names()
+
+    def traits(self, name: str) -> ProviderTraits:
+        return traits_of(name)
+
+    def provider(self, name: str, options: Mapping[str, Any] | None = None) -> Provider:
+        """The provider itself; a provider that cannot be imported is returned as unavailable, with
+        the reason.
+
+        Raises:
+            UnknownNameError: no such provider. RequestError: the provider refuses its options.
+        """
+        wanted = dict(options or {})
+        for known, known_options, loaded in self._loaded:
+            if (known, known_options) == (name, wanted):
+                return loaded
+        try:
+            provider = load_provider(name, wanted)
+        except BrokenPluginError as error:
+            provider = UnavailableProvider(name, error.message)
+        self._loaded.append((name, wanted, provider))
+        return provider
+
+    def unavailable(self, name: str, options: Mapping[str, Any]) -> str | None:
+        return self.provider(name, options).available()
+
+    def targets(self, name: str, options: Mapping[str, Any]) -> Sequence[Target]:
+        return self.provider(name, options).targets()
+
+
+@cache
+def _names() -> ProviderNames:
+    return provider_names()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDispatch:
+    """A dispatch of a plan by its names."""
+
+    provider: str
+    target: Target
+    operation: str
+    configuration: str
+    refusal: str
+    """Why the provider does not support it; "" if it does."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}_{self.configuration}"
+
+
+def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
+    """The dispatches of `plan` in its order, as a run would find them.
+
+    Raises:
+        EmptySelectionError: nothing is selected. RequestError: a configuration is unknown, or
+            agents cannot do what is requested.
+    """
+    if plan.settings.executor != LOCAL:
+        plan = plan_for_agents(plan, job_of(plan.settings), None)
+    lanes = make_lanes(plan, load_provider)
+    by_id = {item.lane.id: item.lane for item in lanes}
+    records = RecordMaker(plan.settings, "", Path())
+    names: dict[int, str] = {}
+    configurations: dict[int, str] = {}
+    for batch in enumerate_plan(plan, lanes, records.failed):
+        names.update(batch.operations)
+        configurations.update(batch.configurations)
+        refusals = {key: record.reason for key, record in batch.finished}
+        for key, operation, lane_id, configuration in batch.dispatches:
+            lane = by_id[lane_id]
+            yield ListedDispatch(
+                lane.provider,
+                lane.target,
+                names[operation],
+                configurations[configuration],
+                refusals.get(key, ""),
+            )
+
+
+SAMPLES: tuple[tuple[str, str], ...] = (
+    ("matmul f64", "matmul_512x512x512_f64t_f64t_f64t"),
+    ("matmul f32", "matmul_512x512x512_f32t_f32t_f32t"),
+    ("matmul tf32", "matmul_512x512x512_tf32t_tf32t_f32t"),
+    ("matmul f16", "matmul_512x512x512_f16t_f16t_f16t"),
+    ("matmul f16, f16 accumulator", "matmul_512x512x512_f16t_f16t_f16t_accf16"),
+    ("matmul f16 → f32", "matmul_512x512x512_f16t_f16t_f32t"),
+    ("matmul bf16", "matmul_512x512x512_bf16t_bf16t_bf16t"),
+    ("matmul bf16 → f32", "matmul_512x512x512_bf16t_bf16t_f32t"),
+    ("matmul e4m3 → bf16, tn", "matmul_512x512x512_e4m3t_e4m3n_bf16t"),
+    ("matmul e5m2 → bf16, tn", "matmul_512x512x512_e5m2t_e5m2n_bf16t"),
+    ("matmul e4m3fnuz → bf16, tn", "matmul_512x512x512_e4m3fnuzt_e4m3fnuzn_bf16t"),
+    ("matmul e4m3, scale per tensor", "matmul_512x512x512_e4m3t_e4m3n_bf16t_scaletensor"),
+    ("matmul e4m3, scale per row", "matmul_512x512x512_e4m3t_e4m3n_bf16t_scalerow"),
+    ("matmul e4m3, blocks of 1×128", "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128"),
+    (
+        "matmul e4m3, blocks of 1×128 and 128×128",
+        "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
+    ),
+    ("matmul MXFP8", "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs32_e8m0"),
+    ("matmul MXFP4", "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs32_e8m0"),
+    ("matmul NVFP4", "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs16_e4m3"),
+    ("matmul e2m1, e8m0 factors of 16", "matmul_512x512x512_e2m1t_e2m1n_f16t_vs16_e8m0"),
+    ("matmul s8 → s32", "matmul_512x512x512_s8t_s8t_s32t"),
+    ("layouts tn", "matmul_512x512x512_f32t_f32n_f32t"),
+    ("layouts nt", "matmul_512x512x512_f32n_f32t_f32t"),
+    ("layouts nn", "matmul_512x512x512_f32n_f32n_f32t"),
+    ("column-major result", "matmul_512x512x512_f32t_f32t_f32n"),
+    ("odd shape 257×129×65", "matmul_257x129x65_f32t_f32t_f32t"),
+    ("alpha and beta", "matmul_512x512x512_f32t_f32t_f32t_alpha0p5_beta2"),
+    ("bias + relu", "matmul_512x512x512_f32t_f32t_f32t_bias_relu"),
+    ("bias + gelu + residual", "matmul_512x512x512_f32t_f32t_f32t_bias_gelu_residual"),
+    ("batch_matmul f32", "batch_matmul_16x512x512x512_f32t_f32t_f32t"),
+    ("batch_matmul f16", "batch_matmul_16x512x512x512_f16t_f16t_f16t"),
+    ("matmul_splitk f32, 4 slices", "matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4"),
+    ("matmul_splitk f16, 4 slices", "matmul_splitk_128x128x12288_f16t_f16t_f16t_slices4"),
+    (
+        "conv2d f32, stride 1",
+        "conv2d_1x58x58x64_3x3x128_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc",
+    ),
+    (
+        "conv2d f16, stride 2, padding 1",
+        "conv2d_1x56x56x64_3x3x128_stride2x2_pad1x1_f16nhwc_f16hwcf_f16nhwc",
+    ),
+)
+"""The label of a row, and the operation that represents it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportRow:
+    """One operation: for each ``provider on target``, "" if it is supported, else the reason."""
+
+    label: str
+    operation: str
+    refusals: Mapping[str, str]
+
+
+def place_name(provider: str, target: Target) -> str:
+    return f"{provider} on {target.name}"
+
+
+def support_rows() -> Iterator[SupportRow]:
+    """The matrix, row by row; needs no device, only the providers' own rules."""
+    places = [(load_provider(name), parse_target(target)) for name, target in support_places()]
+    for label, name in SAMPLES:
+        operation = parse_operation(name)
+        refusals = {
+            place_name(provider.name, target): provider.supports(operation, target) or ""
+            for provider, target in places
+        }
+        yield SupportRow(label, name, refusals)

@@ -1,1 +1,0 @@
-"""One device: its open dispatches, the rounds in which they take turns, and their results."""

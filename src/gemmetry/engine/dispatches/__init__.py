@@ -1,1 +1,0 @@
-"""The life of a dispatch on a device: building, verification, timing, sanitizers."""

@@ -1,0 +1,460 @@
+"""The job that records traces: each dispatch alone, under the profiler, into its own folder.
+
+Records launches under torch's profiler: Kineto traces, and a Chakra execution trace.
+
+It works wherever torch does, on CUDA and ROCm through the same calls. Everything that the process
+runs is recorded, so kernels of other providers on a GPU appear too; operators are only torch's.
+
+Records the traces of one dispatch, in its worker.
+
+Folders of traces during a run: which dispatch gets which, and the manifest that lists them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gemmetry.domain.contracts import Buffer, Executable, HostArray
+from gemmetry.domain.dispatch import Dispatch
+from gemmetry.domain.errors import LaunchError, Stage, StorageError, UnsupportedError
+from gemmetry.domain.files import remove
+from gemmetry.domain.record import DispatchFinished, Event, Listener, Record, TraceFacts
+from gemmetry.domain.settings import TraceSchedule
+from gemmetry.engine.candidates import Candidate
+from gemmetry.engine.jobs import Document, Job, Lacking, Outputs, PreparedDispatch, Workbench
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.trace_manifest import Key, TraceManifest
+from gemmetry.formats.events import GpuKind
+from gemmetry.formats.kineto import read_kineto
+
+if TYPE_CHECKING:
+    from gemmetry.domain.contracts import Executable
+    from gemmetry.domain.dispatch import Dispatch
+    from gemmetry.engine.candidates import Candidate
+    from gemmetry.engine.device import Budget
+    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.workers.protocol import Opened, WireDispatch
+
+
+@dataclass(frozen=True, slots=True)
+class Recording(Job):
+    """Traces of every dispatch are recorded once it is verified; see :class:`Job`."""
+
+    schedule: TraceSchedule
+
+    reports_opening: ClassVar[bool] = False
+    may_leave_out: ClassVar[bool] = True
+    older_plans_grow: ClassVar[bool] = True  # it may have had fewer repeats
+    keeps_verdicts: ClassVar[bool] = False
+    leaves_files: ClassVar[bool] = True
+    worker_defaults: ClassVar[Mapping[str, str]] = {
+        "KINETO_LOG_LEVEL": "6",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    """Torch's profiler writes four lines per repeat, which would displace the explanation of a
+    failure from the end of the output. It raises its errors in any case, as seen with torch
+    2.13."""
+
+    def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
+        """One at a time: traces are not compared in rounds, and each completed trace is kept at
+        once."""
+        return ([candidate] for candidate in candidates)
+
+    def outputs(self, store: Experiment, environment_id: str, *, fresh: bool) -> Outputs:
+        """The folders of the traces and their manifest."""
+
+        return TraceFolders(store, self.schedule, kept_of=None if fresh else environment_id)
+
+    def without_growth(self, old: Document, new: Document) -> Document:
+        """More repeats are added to the existing ones; fewer would be another grid."""
+        if "trace" not in old or "trace" not in new:
+            return new
+        before, now = old["trace"], new["trace"]
+        return {**new, "trace": {**now, "repeats": min(before["repeats"], now["repeats"])}}
+
+    def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
+        """Dispatches that have fewer repeats than the schedule, or lost their folder."""
+
+        def lacks(number: int, record: Record) -> bool:
+            trace = record.trace
+            if trace is None:
+                return False
+            is_there = (store.path / trace.folder).is_dir()
+            return trace.repeats < self.schedule.repeats or not is_there
+
+        return lacks
+
+    def flaw_of_opened(self, opened: Opened, wire: WireDispatch) -> str:
+        """Traces must be in the dispatch's own folder."""
+        if opened.trace is None or opened.trace.folder != wire.trace_folder:
+            return "traces in a folder that is not the dispatch's"
+        return ""
+
+    @property
+    def launch_limit_s(self) -> float:
+        """All launches of the schedule must fit the deadline of the stage."""
+        return self.settings.deadlines_s[Stage.TRACE] / self.schedule.steps
+
+    def objection(self, seconds: float) -> str:
+        """Names the deadline to set instead."""
+        steps, deadline_s = self.schedule.steps, self.settings.deadlines_s[Stage.TRACE]
+        if steps * seconds <= deadline_s:
+            return ""
+        return (
+            f"so that the {steps} launches of its traces would exceed their deadline of "
+            f"{deadline_s:g} s; run it with --set "
+            f"deadlines.trace={math.ceil(2 * steps * seconds)} or fewer repeats"
+        )
+
+    def prepare(
+        self, bench: Workbench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> PreparedDispatch:
+        """Record the traces."""
+
+        bench.enter(wire, Stage.TRACE)
+        inputs, folder = bench.inputs(dispatch.operation), Path(wire.trace_folder)
+        kept = wire.trace_kept
+        return PreparedDispatch(
+            trace=record_traces(executable, dispatch, inputs, self, folder, kept)
+        )
+
+
+CHAKRA_NAME = "CPU_trace.json"
+"""The name that the grid tracing document gives the execution trace."""
+
+KINETO_SUFFIX = ".pt.trace.json"
+
+_SMALL_TRACE = 1 << 20
+"""Size in bytes of a small trace."""
+
+METADATA_KEY = "gemmetry"
+"""Key at the top level of a Kineto trace whose value describes the recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Result of a recording."""
+
+    files: tuple[str, ...]
+    """File names in the folder, the execution trace first."""
+    operators: int
+    kernels: int
+
+
+def trace_names(repeats: int) -> list[str]:
+    """The files of a recording: the execution trace, then a Kineto trace for each repeat."""
+    return [CHAKRA_NAME, *(_kineto_name(number) for number in range(1, repeats + 1))]
+
+
+def _kineto_name(number: int) -> str:
+    return f"repeat_{number:02d}{KINETO_SUFFIX}"
+
+
+def reason_against_recording() -> str | None:
+    """None if this process can record, else what to install."""
+    if importlib.util.find_spec("torch") is None:
+        return "recording traces needs torch's profiler; pip install 'gemmetry[torch]'"
+    return None
+
+
+def record(
+    launch: Callable[[], object],
+    synchronize: Callable[[], object],
+    folder: Path,
+    schedule: TraceSchedule,
+    *,
+    on_gpu: bool,
+    about: Mapping[str, Any],
+    kept: int = 0,
+) -> Recorded:
+    """Launch as often as `schedule` specifies and write the traces into the existing `folder`.
+
+    One step is one launch and the wait for it, so that a kernel lies within the step that launched
+    it. Every repeat writes a file ``repeat_01.pt.trace.json`` ... The execution trace covers the
+    first repeat: its ``rf_id`` are that Kineto trace's ``Record function id``, and a linker would
+    find no times for operators of other repeats. With ``schedule.chakra_all_steps`` it holds every
+    launch instead, including those of waiting and warm-up.
+
+    Args:
+        about: JSON values that go into each Kineto trace, under :data:`METADATA_KEY`.
+        kept: number of repeats whose files, and the execution trace, already are in `folder`; they
+            are kept, and only further repeats are launched.
+
+    Raises:
+        StorageError: the disk is full.
+        UnsupportedError: torch is not installed, or the trace contains nothing of the launch.
+        LaunchError: the launch ran on a GPU, but no kernel was recorded.
+    """
+    reason = reason_against_recording()
+    if reason is not None:
+        raise UnsupportedError(reason)
+    from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
+    from torch.profiler import schedule as torch_schedule
+
+    remaining = replace(schedule, repeats=schedule.repeats - kept)
+    earlier = [(name, *_count(folder / name)) for name in trace_names(kept)[1:]]
+    counts: list[tuple[str, int, int]] = []
+    # The execution trace exists where further repeats are added to a grid.
+    observer = None if kept else ExecutionTraceObserver()
+    if observer is not None:
+        observer.register_callback(str(folder / CHAKRA_NAME))
+    of_all = observer if schedule.chakra_all_steps else None
+
+    def keep(profiler: Any) -> None:
+        name = _kineto_name(kept + len(counts) + 1)
+        profiler.export_chrome_trace(str(folder / name))
+        if observer is not None and of_all is None:
+            observer.unregister_callback()  # Closes the file; harmless from the second repeat on.
+        counts.append((name, *_count(folder / name)))
+
+    activities = [ProfilerActivity.CPU]
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)  # ROCm's too.
+    with warnings.catch_warnings():
+        # Warnings that it keeps only the last repeat (each is written when it ends), and that a
+        # schedule without warm-up skews results (which was requested).
+        warnings.filterwarnings("ignore", message=".*Profiler ", category=UserWarning)
+        profiler = profile(
+            activities=activities,
+            schedule=torch_schedule(
+                wait=remaining.wait_steps,
+                warmup=remaining.warmup_steps,
+                active=remaining.active_steps,
+                repeat=remaining.repeats,
+            ),
+            on_trace_ready=keep,
+            record_shapes=True,
+            execution_trace_observer=None if of_all is not None else observer,
+        )
+        profiler.preset_metadata_json(METADATA_KEY, json.dumps(about))
+        with _observed(of_all), profiler:
+            for _ in range(remaining.steps):
+                launch()
+                synchronize()
+                profiler.step()
+    _check(counts, remaining, on_gpu)
+    counts = earlier + counts
+    return Recorded(
+        tuple(trace_names(schedule.repeats)),
+        sum(operators for _, operators, _ in counts),
+        sum(kernels for _, _, kernels in counts),
+    )
+
+
+@contextlib.contextmanager
+def _observed(observer: Any) -> Iterator[None]:
+    """Record everything run within the context in an execution trace; None: do nothing."""
+    if observer is None:
+        yield
+        return
+    observer.start()
+    try:
+        yield
+    finally:
+        observer.stop()
+        observer.unregister_callback()
+
+
+def _count(path: Path) -> tuple[int, int]:
+    """Numbers of operators and kernels in a Kineto trace, read back from the file."""
+    with path.open("rb") as file:
+        rows = read_kineto(file)
+    if rows is None or rows.partial:
+        _check_room(path.parent)
+        what = "wrote no trace events into" if rows is None else "did not end"
+        raise LaunchError(f"torch's profiler {what} {path.name}")
+    kernels = int(np.count_nonzero(rows.gpu.kind == GpuKind.KERNEL))
+    return len(rows.operators.name), kernels
+
+
+def _check_room(folder: Path) -> None:
+    """Check that traces can be written, as the profiler does not report write errors.
+
+    Raises:
+        StorageError: the folder cannot hold a file of the size of a small trace.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_SMALL_TRACE))
+            file.flush()
+    except OSError as error:
+        raise StorageError(
+            f"cannot write traces into {folder}: {error.strerror or error}",
+            hint="Free some space, and run the same command again.",
+        ) from error
+
+
+def _check(counts: list[tuple[str, int, int]], schedule: TraceSchedule, on_gpu: bool) -> None:
+    if len(counts) != schedule.repeats:
+        raise LaunchError(
+            f"torch's profiler ended {len(counts)} of {schedule.repeats} repeats",
+            hint="Run it again; the profiler's output is in the worker's log.",
+        )
+    for name, operators, kernels in counts:
+        if on_gpu and kernels == 0:
+            raise LaunchError(
+                f"torch's profiler recorded no GPU kernel in {name}",
+                hint="Another profiler may be using the GPU, or this build of torch lacks CUPTI "
+                "or roctracer.",
+            )
+        if operators == 0 and kernels == 0:
+            raise UnsupportedError(
+                "torch's profiler does not record launches that bypass torch",
+                hint="Record --providers torch, or user kernels that call torch.",
+            )
+
+
+_SENTINEL = 0xFF
+"""The byte with which the result is filled before the first launch: NaN in every float format."""
+
+
+def record_traces(
+    executable: Executable,
+    dispatch: Dispatch,
+    inputs: Sequence[HostArray],
+    job: Recording,
+    folder: Path,
+    kept: int = 0,
+) -> TraceFacts:
+    """Run `dispatch` under the profiler and keep its files.
+
+    Args:
+        inputs: the inputs of ``dispatch.operation``, on the host.
+        folder: the folder of the files, whose contents are replaced.
+        kept: the repeats of an earlier run that are kept; only further ones are recorded. If one of
+            their files is missing, all are recorded.
+
+    Raises:
+        UnsupportedError, LaunchError: see :func:`gemmetry.engine.recording.record`.
+        OutOfMemoryError: inputs and output do not fit.
+    """
+    stays = [folder / name for name in trace_names(kept)] if kept else []
+    if not all(path.is_file() for path in stays):
+        kept, stays = 0, []
+    _remove(folder, stays)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _recorded(executable, dispatch, inputs, job, folder, kept)
+    except BaseException:
+        # A reader would take half a trace, as written to a full disk, for a whole one.
+        _remove(folder, stays)
+        raise
+
+
+def _remove(folder: Path, stays: Sequence[Path]) -> None:
+    """Remove everything from `folder` except `stays`; the folder too, if nothing remains."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir() if stays else [folder]:
+            if path not in stays:
+                remove(path, inside=folder.parents[1])  # the experiment's
+
+
+def _recorded(
+    executable: Executable,
+    dispatch: Dispatch,
+    inputs: Sequence[HostArray],
+    job: Recording,
+    folder: Path,
+    kept: int,
+) -> TraceFacts:
+    operation, device = dispatch.operation, executable.device
+    buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
+    output = device.allocate(operation.output)
+    device.fill_bytes(output, _SENTINEL)
+    device.synchronize()
+    results: list[Buffer] = [output]
+
+    def launch() -> None:
+        results[:] = [executable.run(buffers, output)]
+
+    recorded = record(
+        launch,
+        device.synchronize,
+        folder,
+        job.schedule,
+        on_gpu=dispatch.target.is_gpu,
+        kept=kept,
+        about={
+            "dispatch": dispatch.name,
+            "provider": dispatch.provider,
+            "target": dispatch.target.name,
+            "seed": job.settings.seed,
+            "distribution": job.settings.distribution,
+        },
+    )
+    roles = [spec.role for spec in operation.inputs]
+    return TraceFacts(
+        folder=str(folder),
+        files=recorded.files,
+        operators=recorded.operators,
+        kernels=recorded.kernels,
+        input_sha256=dict(zip(roles, map(digest, inputs), strict=True)),
+        output_sha256=digest(device.download(results[0], operation.output)),
+    )
+
+
+def digest(array: HostArray) -> str:
+    """SHA-256 over the array's bytes in storage order."""
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()
+
+
+class TraceFolders(Outputs):
+    """Used only by the thread that writes the journal; see
+    :mod:`gemmetry.engine.store.trace_manifest`."""
+
+    def __init__(
+        self, store: Experiment, schedule: TraceSchedule, *, kept_of: str | None = None
+    ) -> None:
+        """Number the plan's dispatches and write the manifest.
+
+        Args:
+            kept_of: repeats that were recorded in the environment with this id are kept if only
+                further ones are needed; None: none are kept.
+
+        Raises:
+            StorageError, JournalDamagedError: the manifest cannot be read or written.
+        """
+        self._store = store
+        self._manifest = TraceManifest(store.path)
+        self._manifest.begin(self._keys(), store.records(), schedule, kept_of=kept_of)
+
+    def assign(self, candidate: Candidate) -> None:
+        """Assign a folder to a candidate, and the number of repeats to keep."""
+        target = candidate.lane.target
+        key = (target.device or target.name, candidate.lane.provider, candidate.name)
+        candidate.trace_folder = str(self._store.path.resolve() / self._manifest.folder(key))
+        candidate.trace_kept = self._manifest.kept(key)
+
+    def noting(self, listener: Listener) -> Listener:
+        """`listener`, preceded by updates of the manifest for its events."""
+
+        def listen(event: Event) -> None:
+            if isinstance(event, DispatchFinished):
+                self._manifest.add(event.record)
+            listener(event)
+
+        return listen
+
+    def close(self) -> None:
+        """Write the manifest one last time."""
+        self._manifest.add_environments(self._store.environments())
+        self._manifest.write()
+
+    def _keys(self) -> Iterator[Key]:
+        targets = {lane.id: lane.target for lane in self._store.lanes()}
+        providers = {lane.id: lane.provider for lane in self._store.lanes()}
+        for row in self._store.planned():
+            target = targets[row.lane]
+            yield target.device or target.name, providers[row.lane], row.name

@@ -1,0 +1,276 @@
+"""Has the devices of a run do its work: those of this machine, or agents as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from itertools import count, islice
+
+from gemmetry.domain.dispatch import Target
+from gemmetry.domain.errors import DeviceLostError
+from gemmetry.domain.record import Environment
+from gemmetry.engine.agents.fleet import COMPLETE, Fleet, connected_text
+from gemmetry.engine.agents.remote import AgentLostError, RemoteAgent
+from gemmetry.engine.candidates import Candidate, RecordMaker
+from gemmetry.engine.compiling import CompilePool, CompilingAhead, Failed
+from gemmetry.engine.device import Budget, DeviceSession, longest_first
+from gemmetry.engine.jobs import Outputs
+from gemmetry.engine.journal import Journal
+from gemmetry.engine.planning import LaneProvider, Resolver
+from gemmetry.engine.slots import Group, GroupQueue, Slot, device_id, unfinished
+from gemmetry.engine.workers.process import RunStopped, WorkerContext
+
+CHUNK = 128
+"""The number of dispatches that are compiled and then measured: enough to keep a pool busy, and few
+enough that the first results arrive soon and a kill loses little."""
+
+MOST_AGENTS = 1024
+
+_POLL_S = 0.2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TargetWork:
+    """The work of one target of the plan, and what the devices that do it share."""
+
+    target: Target
+    queue: GroupQueue
+    budget: Budget
+
+
+class Serving:
+    """The work of a run."""
+
+    def __init__(
+        self,
+        lanes: Sequence[LaneProvider],
+        context: WorkerContext,
+        journal: Journal,
+        records: RecordMaker,
+        outputs: Outputs,
+    ) -> None:
+        self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
+        self._outputs = outputs
+        self._context = context
+        self._journal = journal
+        self._records = records
+        self._job = context.job
+        self._ahead = CompilingAhead(self._job, self._lanes, journal, records)
+        self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
+        self._numbers = count()
+
+    def work_here(self, devices: Sequence[Target], environment: Environment) -> str:
+        """Have `devices` of this machine do all the work; none: the plan's own. Returns why it
+        ended early; "" if it did not."""
+        pool = CompilePool(self._context)
+        try:
+            served = [
+                (slot, work)
+                for work in (
+                    self._work_on(target, pool, max(1, len(devices))) for target in self._targets
+                )
+                for slot in self._slots(work, devices, environment)
+            ]
+            if len(served) == 1:
+                return self._outcome([self._serve(*served[0])])
+            return self._outcome(self._serve_all(served))
+        finally:
+            self._context.stop.set()
+            pool.close()
+
+    def work_with_agents(self) -> str:
+        """Have agents do all the work, each as it comes. Returns why it ended early; "" if it did
+        not.
+
+        Raises:
+            RequestError, EnvironmentFailure: agents cannot be started or reached.
+        """
+        (target,) = self._targets
+        if not self._remains(target):
+            return ""
+        work, journal = self._work_on(target, None, self._agents_expected()), self._journal
+        lanes = list(self._lanes.values())
+        try:
+            with Fleet(target, lanes, self._context, journal.experiment, journal.warn,
+                       journal.note) as fleet:  # fmt: skip
+                return self._outcome([*self._serve_arrivals(fleet, work)])
+        finally:
+            self._context.stop.set()
+
+    def _serve_arrivals(self, fleet: Fleet, work: TargetWork) -> Iterator[str]:
+        """Serve agents until the work is done or no agent is left. Yields why some ended early."""
+        with ThreadPoolExecutor(MOST_AGENTS, thread_name_prefix="agent") as threads:
+            running: set[Future[str]] = set()
+            try:
+                while not (work.queue.is_done and not running):
+                    for agent in fleet.arrived():
+                        running.add(threads.submit(self._serve_agent, fleet, agent, work))
+                        self._journal.note(connected_text(agent, len(running)))
+                    done, running = wait(running, _POLL_S, FIRST_COMPLETED)
+                    yield from (one.result() for one in done)
+                    if not running:
+                        self._context.stop.wait(_POLL_S)
+                    reason = "" if work.queue.is_done else fleet.given_up(len(running))
+                    if reason:
+                        yield reason
+                        return
+            except BaseException:
+                self._context.stop.set()
+                raise
+
+    def _serve_agent(self, fleet: Fleet, agent: RemoteAgent, work: TargetWork) -> str:
+        slot = fleet.slot(agent)
+        pool = CompilePool(slot.context)
+        reason, fault = COMPLETE, ""
+        try:
+            fault = self._serve(slot, work, pool)
+            return fault
+        except RunStopped:
+            reason = "the run is being ended"
+            raise
+        finally:
+            with contextlib.suppress(AgentLostError):
+                pool.close()
+            agent.close(fault or reason, is_fault=bool(fault))
+
+    def _agents_expected(self) -> int:
+        """How many agents share the work; two, if any number may come."""
+        settings = self._context.settings
+        return settings.agents or max(2, len(settings.devices))
+
+    def _work_on(self, target: Target, pool: CompilePool | None, devices: int) -> TargetWork:
+        """What there is to do on `target`, which `devices` devices share; without a pool each
+        compiles for itself."""
+        processes, is_here = self._job.process_count(target), pool is not None
+        budget = Budget(target, self._job, processes, is_here=is_here, devices=devices)
+        chunks: Iterable[list[Candidate]] = _chunks(self._candidates(target), CHUNK)
+        if devices > 1:
+            chunks = (longest_first(chunk, budget.most_shared) for chunk in chunks)
+        if pool is not None:
+            chunks = self._ahead.chunks(chunks, target, pool)
+        groups = (group for chunk in chunks for group in self._job.groups(chunk, budget))
+        return TargetWork(target, GroupQueue(groups, self._context.stop), budget)
+
+    def _slots(
+        self, work: TargetWork, devices: Sequence[Target], environment: Environment
+    ) -> Iterator[Slot]:
+        """The devices of this machine that do `work`."""
+        devices = devices or [work.target]
+        for device in devices:
+            yield Slot(
+                device, device_id(device, environment), environment.id, self._context,
+                self._journal.experiment.alike, device.device or device.name,
+                is_only=len(devices) == 1,
+            )  # fmt: skip
+
+    def _serve_all(self, served: Sequence[tuple[Slot, TargetWork]]) -> list[str]:
+        """Run a thread for each device; the loss of one does not hold up the others."""
+        with ThreadPoolExecutor(len(served), thread_name_prefix="device") as threads:
+            running = {threads.submit(self._serve, *one) for one in served}
+            failures: list[str] = []
+            try:
+                while running:
+                    done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                    failures += [one.result() for one in done]
+            except BaseException:
+                self._context.stop.set()
+                raise
+        return failures
+
+    def _serve(self, slot: Slot, work: TargetWork, pool: CompilePool | None = None) -> str:
+        """Measure groups on one device until none is left, compiled by its own `pool` unless they
+        are already. Returns why it ended early."""
+        session = DeviceSession(slot, work.budget, self._journal, self._records)
+        key = f"{next(self._numbers)} {slot.device_id}"
+        try:
+            if self._job.uses_device and slot.target.is_gpu and slot.target.index is not None:
+                # While the first of them compile.
+                session.start(islice(self._candidates(work.target), CHUNK))
+            queue = work.queue
+            session.measure(
+                queue.groups(key) if pool is None else self._compiled_for(key, work, pool)
+            )
+        except DeviceLostError as lost:
+            session.kill()
+            goes_on = work.queue.leave(key, partial(unfinished, self._journal.experiment))
+            what = f"{slot.name}: {lost.message}"
+            if goes_on:
+                self._journal.warn(f"{what}. Other devices continue its work.")
+            elif pool is not None:
+                self._journal.warn(f"{what}. Its work waits for another agent.")
+            else:
+                self._journal.warn(str(lost) if self._remains(work.target) else lost.message)
+            return what
+        except BaseException:
+            session.kill()
+            raise
+        session.close()
+        return ""
+
+    def _compiled_for(self, key: str, work: TargetWork, pool: CompilePool) -> Iterator[Group]:
+        """The groups of one agent, which its host compiles: on a GPU one while another is
+        measured."""
+        ahead = CompilingAhead(self._job, self._lanes, self._journal, self._records)
+        waiting: deque[tuple[Group, list[Future[list[Failed]]]]] = deque()
+        while True:
+            group = work.queue.take(key, waits=not waiting)
+            if group is not None:
+                waiting.append((group, ahead.start(group, pool)))
+                if work.target.is_gpu:
+                    ahead.start_companions(group, pool)
+                if work.target.is_gpu and len(waiting) == 1 and waiting[0][1]:
+                    continue
+            if not waiting:
+                return
+            ready = ahead.ready(*waiting.popleft())
+            if ready:
+                yield ready
+            work.queue.finish(key)
+
+    def _outcome(self, failures: Sequence[str]) -> str:
+        """Why the run ended early. Nothing waits for a device that was lost twice at the last
+        dispatch, or whose work another one has done."""
+        remains = any(self._remains(target) for target in self._targets)
+        return "; ".join(filter(None, failures)) if remains else ""
+
+    def _remains(self, target: Target) -> bool:
+        """Whether a dispatch of `target` has no record yet."""
+        return next(self._candidates(target), None) is not None
+
+    def _candidates(self, target: Target) -> Iterator[Candidate]:
+        """The remaining candidates of `target`, in plan order. Those that were running when the
+        device was lost come last, each on its own, so that the others have their results before it
+        may be lost again."""
+        mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
+        resolver = Resolver(mine)
+        store = self._journal.experiment
+        suspects = store.device_losses()
+        rows = (row for row in store.remaining(list(mine)) if row.id not in suspects)
+        for candidate in resolver.candidates(rows):
+            self._outputs.assign(candidate)
+            yield candidate
+        if suspects:
+            rows = (row for row in store.remaining(list(mine)) if row.id in suspects)
+            for candidate in resolver.candidates(rows):
+                candidate.runs_alone = True
+                self._outputs.assign(candidate)
+                yield candidate
+
+
+def _chunks(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
+    """Parts of about `size` candidates that end where an operation does, unless the operation is
+    huge."""
+    chunk: list[Candidate] = []
+    for candidate in candidates:
+        if len(chunk) >= size and (
+            candidate.operation_name != chunk[-1].operation_name or len(chunk) >= 4 * size
+        ):
+            yield chunk
+            chunk = []
+        chunk.append(candidate)
+    if chunk:
+        yield chunk

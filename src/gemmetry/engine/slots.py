@@ -1,0 +1,271 @@
+"""The queue of groups from which the slots of a target take work.
+
+A slot: one device that serves a target of the plan, on this machine or another.
+
+Which devices of this machine serve a target of the plan.
+
+What of a plan agents can do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gemmetry.domain.dispatch import Plan, Target, TargetKind, parse_target
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.record import Environment
+from gemmetry.engine.candidates import Candidate
+from gemmetry.engine.jobs import Job
+from gemmetry.engine.planning import LaneProvider
+from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.rows import StoredRound
+from gemmetry.engine.workers.process import RunStopped, WorkerContext
+
+Group: TypeAlias = list[Candidate]
+
+MOST_WAITING = 2
+"""The groups of one operation that may wait for the slot that measures it before another slot, in
+search of the next operation, waits too."""
+
+_POLL_S = 0.5
+
+
+def unfinished(experiment: Experiment, group: Group) -> Iterator[Group]:
+    """What remains of `group` for another device: the dispatches without a record, and each that
+    ran when its device was lost alone."""
+    open_ = experiment.without_record([candidate.id for candidate in group])
+    suspects = experiment.device_losses()
+    others = [one.afresh(alone=False) for one in group if one.id in open_ - suspects.keys()]
+    if others:
+        yield others
+    for one in group:
+        if one.id in open_ and one.id in suspects:
+            yield [one.afresh(alone=True)]
+
+
+class GroupQueue:
+    """Hands groups to slots, each of which has a key. All groups of an operation go to one slot, so
+    that its candidates are compared on one device; a group that a slot could not finish goes to
+    another."""
+
+    def __init__(self, groups: Iterator[Group], stop: threading.Event) -> None:
+        """`groups` in plan order; `stop` ends the waiting of :meth:`take`."""
+        self._groups = groups
+        self._stop = stop
+        self._changed = threading.Condition()
+        self._is_drawn = False
+        self._returned: deque[Group] = deque()
+        self._waiting: dict[str, deque[Group]] = {}
+        self._held: dict[str, deque[Group]] = {}
+        self._last: tuple[str, str] = ("", "")
+        """The operation of the group that was handed out last, and the slot that has it."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every group has been measured."""
+        with self._changed:
+            return self._is_drawn and not (
+                self._returned or any(self._held.values()) or any(self._waiting.values())
+            )
+
+    def groups(self, slot: str) -> Iterator[Group]:
+        """The groups of `slot`, each of which is finished when the next one is requested.
+
+        Raises:
+            RunStopped: the run is being ended.
+        """
+        while (group := self.take(slot)) is not None:
+            yield group
+            self.finish(slot)
+
+    def finish(self, slot: str) -> None:
+        """Note that `slot` has measured the oldest group that it holds."""
+        with self._changed:
+            self._held[slot].popleft()
+            self._changed.notify_all()
+
+    def take(self, slot: str, *, waits: bool = True) -> Group | None:
+        """The next group of `slot`; None when all groups are measured. Waits while another slot may
+        still return one, unless `waits` is False.
+
+        Raises:
+            RunStopped: the run is being ended.
+        """
+        with self._changed:
+            held = self._held.setdefault(slot, deque())
+            mine = self._waiting.setdefault(slot, deque())
+            while True:
+                if self._stop.is_set():
+                    raise RunStopped
+                group = mine.popleft() if mine else self._next(slot)
+                if group is not None:
+                    held.append(group)
+                    self._changed.notify_all()
+                    return group
+                if not waits or (self._is_drawn and not any(self._held.values())):
+                    return None
+                self._changed.wait(_POLL_S)
+
+    def leave(self, slot: str, remains: Callable[[Group], Iterable[Group]]) -> bool:
+        """Hand no more groups to `slot`. What `remains` of the one that it has goes to others, as
+        do those that wait for it. Returns whether another slot is there."""
+        with self._changed:
+            for group in self._held.pop(slot, ()):
+                self._returned.extend(remains(group))
+            self._returned.extend(self._waiting.pop(slot, ()))
+            self._changed.notify_all()
+            return bool(self._held)
+
+    def _next(self, slot: str) -> Group | None:
+        """A returned group or the next one; None if there is none now."""
+        if self._returned:
+            return self._returned.popleft()
+        while not self._is_drawn:
+            operation, owner = self._last
+            if owner != slot and len(self._waiting.get(owner, ())) >= MOST_WAITING:
+                return None
+            group = next(self._groups, None)
+            if group is None:
+                self._is_drawn = True
+            elif group[0].operation_name == operation and owner in self._waiting and owner != slot:
+                self._waiting[owner].append(group)
+                self._changed.notify_all()
+            else:
+                self._last = (group[-1].operation_name, slot)
+                return group
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A device that measures groups of a target, and where its workers run."""
+
+    target: Target
+    """The plan's target, with the index and the product of this device."""
+    device_id: str
+    """What distinguishes it from others of its kind; see :func:`device_id`."""
+    environment_id: str
+    context: WorkerContext
+    """Of its workers."""
+    alike: Collection[str] = ()
+    """The ids of environments that agree with its own."""
+    name: str = ""
+    """For messages."""
+    is_only: bool = True
+    """Whether no other device can have served the target."""
+
+    def adopt(self, group: Iterable[Candidate]) -> None:
+        """Bind candidates to this device, where they are measured and reported."""
+        for candidate in group:
+            candidate.lane = dataclasses.replace(candidate.lane, target=self.target)
+
+    def continues(self, rounds: Iterable[StoredRound]) -> bool:
+        """Whether `rounds` were all taken here, so that more can be added to them."""
+        return all(
+            one.environment in self.alike
+            and one.document.get("device_id", "") in ("", self.device_id)
+            for one in rounds
+        )
+
+
+def device_id(target: Target, environment: Environment) -> str:
+    """The driver's identifier of an NVIDIA GPU, which two cards of one model do not share;
+    elsewhere ``host/device``.
+
+    CUDA numbers what ``CUDA_VISIBLE_DEVICES`` lists, and the environment's identifiers are those of
+    all GPUs of the host (CUDA C++ programming guide, "CUDA environment variables").
+    """
+    if target.kind is TargetKind.CUDA and target.index is not None:
+        listed = environment.variables.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        visible = [part.strip() for part in listed if part.strip()]
+        chosen = visible[target.index : target.index + 1] if visible else [str(target.index)]
+        known = environment.device_ids
+        for text in chosen:
+            if text.isdigit() and int(text) < len(known):
+                return known[int(text)]
+            if text.startswith(("GPU-", "MIG-")):
+                return next((one for one in known if one.startswith(text)), text)
+    return f"{environment.hostname}/{target.device or target.name}"
+
+
+ALL = "all"
+
+
+def serving_devices(names: Sequence[str], lanes: Iterable[LaneProvider]) -> list[Target]:
+    """The devices called `names` (``cuda:0`` ...; ``all`` for every one of the kind), each of which
+    serves the one target of `lanes`; without names the target itself.
+
+    Raises:
+        RequestError: a device does not exist, is of another kind, or serves several targets.
+    """
+    lanes = list(lanes)
+    targets = list(dict.fromkeys(item.lane.target for item in lanes))
+    if not names or {target.name for target in targets if target.index is None} >= set(names):
+        return []
+    if len(targets) != 1:
+        raise RequestError(
+            f"--devices serves one target, and --device names {len(targets)}: "
+            f"{', '.join(target.device or target.name for target in targets)}",
+            hint="Use --device alone to measure every dispatch on each device, or --devices alone "
+            "to distribute the dispatches.",
+        )
+    (target,) = targets
+    if target.index is None:
+        raise RequestError(
+            f"--devices needs a device, and {target.name} only compiles",
+            hint="Name the devices alone, as in --devices cuda:0,cuda:1.",
+        )
+    offered = {
+        one.device: one
+        for item in lanes
+        if item.unavailable is None
+        for one in item.provider.targets()
+        if one.index is not None and one.name == target.name
+    }
+    found = {target.device: target, **offered}
+    here = {one.device: one for one in sorted(found.values(), key=lambda one: one.index or 0)}
+    if ALL in names:
+        return list(here.values())
+    wanted = list(dict.fromkeys(parse_target(name).device or name for name in names))
+    unknown = [name for name in wanted if name not in here]
+    if unknown:
+        raise RequestError(
+            f"there is no device {unknown[0]} that can serve {target.name}",
+            hint=f"Such devices here: {', '.join(here)}; --devices all takes all of them.",
+        )
+    return [here[name] for name in wanted]
+
+
+def plan_for_agents(plan: Plan, job: Job, counters: str | None) -> Plan:
+    """`plan` as agents carry it out: a target that only compiles here has devices there.
+
+    Raises:
+        RequestError: agents cannot do what is requested.
+    """
+    executor = plan.settings.executor
+    problem = _problem(plan, job, counters)
+    if problem:
+        raise RequestError(
+            f"the executor {executor} {problem}", hint="Use --executor local, or leave it out."
+        )
+    (target,) = plan.targets
+    if target.index is None:
+        target = dataclasses.replace(target, index=0)
+    return dataclasses.replace(plan, targets=(target,))
+
+
+def _problem(plan: Plan, job: Job, counters: str | None) -> str:
+    if len(plan.targets) != 1:
+        return f"serves one target, and --device names {len(plan.targets)}"
+    if not job.uses_device:
+        return "measures and verifies; compiling alone runs on this machine"
+    if job.leaves_files:
+        return "does not record traces, which stay on the machine where they are recorded"
+    if counters is not None:
+        return "does not collect hardware counters"
+    return ""

@@ -1,0 +1,1 @@
+"""An experiment's folder: manifest, journal, artefacts, references; merging and importing."""

@@ -1,0 +1,226 @@
+"""Results that other benchmarks wrote: what every reader of :mod:`gemmetry.formats.benchmarks`
+returns.
+
+The formats of other benchmarks' results: one file each, which declares how it is recognised and
+read.
+
+A module that is added here, with its :class:`ResultFormat` as ``FORMAT``, is found, read and listed
+among what is supported; nothing names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import GemmetryError, Outcome, RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.opening import read_whole
+from gemmetry.domain.operation import (
+    Layout,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Signature,
+    parse_dtype,
+)
+
+_LARGEST = 2**63 - 1
+"""Of an integer in the store."""
+
+
+class RowError(ValueError):
+    """A row cannot be imported; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignResult:
+    """One kernel on one problem, as the file states it."""
+
+    operation: Operation
+    configuration: str
+    """What the file calls the kernel."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    time_ns: float | None = None
+    """Of one launch; None where the kernel failed, or where `samples_ns` are stated."""
+    statistic: str = "median"
+    """What `time_ns` is: ``median`` or ``mean``."""
+    samples_ns: tuple[float, ...] = ()
+    outcome: Outcome = Outcome.OK
+    reason: str = ""
+    """Why the outcome is not ok."""
+    device: str = ""
+    """The device's name; empty where the file does not state it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ForeignFile:
+    """What was read of a file."""
+
+    results: list[ForeignResult] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Rows that were left out, each with its place and the reason."""
+
+    def left_out(self, place: str, why: object) -> None:
+        """Note a row that cannot be imported."""
+        self.problems.append(f"{place}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedOperation:
+    """What the user states about the problems of a file that does not: a whole operation, or
+    formats and layouts only."""
+
+    text: str = ""
+    """``matmul_64x64x64_f16t_f16t_f16t``, ``f16t_f16t_f16t``, or nothing."""
+
+    def whole(self) -> Operation:
+        """The operation that all rows of a file compute.
+
+        Raises:
+            RowError: none is stated, or only its formats are.
+        """
+        try:
+            return parse_operation(self.text)
+        except GemmetryError:
+            raise RowError(
+                "the file does not state the problem; add --operation with its whole name, such as "
+                "matmul_4096x4096x4096_f32t_f32t_f32t"
+            ) from None
+
+    def at(self, m: int, n: int, k: int, batch: int = 1) -> Operation:
+        """The operation with the stated formats and layouts at a shape that the file states.
+
+        Raises:
+            RowError: nothing is stated, or the shape is not positive.
+        """
+        kind = "matmul" if batch == 1 else "batch_matmul"
+        shape = f"{m}x{n}x{k}" if batch == 1 else f"{batch}x{m}x{n}x{k}"
+        try:
+            if self.text.startswith(("matmul_", "batch_matmul_")):
+                signature = parse_operation(self.text).signature
+                return _stored(Operation(signature, MatmulShape(m, n, k, batch)))
+            return _stored(parse_operation(f"{kind}_{shape}_{self.text}"))
+        except GemmetryError as error:
+            why = error.message if self.text else "the file does not state the formats"
+            raise RowError(f"{why}; add --operation with formats and layouts, such as "
+                           "f16t_f16t_f16t") from None  # fmt: skip
+
+
+def product(
+    sizes: tuple[int, int, int, int],
+    formats: tuple[str, str, str],
+    layouts: tuple[Layout, Layout, Layout],
+    accumulator: str = "",
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> Operation:
+    """The product of M, N, K and the batch, with formats and layouts of A, B and C.
+
+    Raises:
+        RowError: a size is not positive, a format is unknown, or they contradict each other.
+    """
+    m, n, k, batch = sizes
+    if min(sizes) < 1:
+        raise RowError(f"the shape {m}×{n}×{k}, batch {batch}, is not positive")
+    try:
+        lhs, rhs, result = map(parse_dtype, formats)
+        signature = Signature(
+            kind=OperationKind.MATMUL if batch == 1 else OperationKind.BATCH_MATMUL,
+            lhs=lhs, rhs=rhs, result=result,
+            lhs_layout=layouts[0], rhs_layout=layouts[1], result_layout=layouts[2],
+            accumulator=parse_dtype(accumulator) if accumulator else None,  # type: ignore[arg-type]
+            alpha=alpha, beta=beta,
+        )  # fmt: skip
+    except (GemmetryError, ValueError) as error:
+        raise RowError(str(getattr(error, "message", error))) from None
+    return _stored(Operation(signature, MatmulShape(m, n, k, batch)))
+
+
+def _stored(operation: Operation) -> Operation:
+    """`operation`, whose counts a record can store.
+
+    Raises:
+        RowError: they are too large.
+    """
+    if max(operation.flops, operation.bytes) > _LARGEST:
+        raise RowError(f"the shape of {operation} is impossibly large")
+    return operation
+
+
+def milliseconds(value: object, what: str, unit: str = "milliseconds") -> float:
+    """A time in ms, or in ``microseconds``, in ns.
+
+    Raises:
+        RowError: it is not a positive number.
+    """
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise RowError(f"{what} is {value!r}, not a positive number of {unit}")
+    return number * (1e3 if unit == "microseconds" else 1e6)
+
+
+def integer(value: object, what: str) -> int:
+    """Raises:
+    RowError: it is not a whole number.
+    """
+    try:
+        return int(str(value))
+    except ValueError:
+        raise RowError(f"{what} is {value!r}, not a whole number") from None
+
+
+def plain_name(text: str) -> str:
+    """A configuration's name: letters and digits, joined by ``_``."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFormat:
+    """How files of one benchmark are recognised and read."""
+
+    name: str
+    """The provider's name in records: ``cutlass_profiler``."""
+    summary: str
+    """Its description in the list of supported formats."""
+    recognises: Callable[[str], bool]
+    """Whether a file with this text has the format."""
+    read: Callable[[Path, str, StatedOperation], ForeignFile]
+    """Reads the text of the file."""
+
+
+@cache
+def result_formats() -> tuple[ResultFormat, ...]:
+    """All formats, in the order of their modules' names."""
+    return tuple(
+        importlib.import_module(f"{__name__}.{module.name}").FORMAT
+        for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
+    )
+
+
+def read_results(path: Path, stated: StatedOperation) -> tuple[ResultFormat, ForeignFile]:
+    """What a file contains, and its format.
+
+    Raises:
+        RequestError: it cannot be read, or no format recognises it.
+    """
+    text = read_whole(path).decode("utf-8", errors="replace").removeprefix("\ufeff")
+    for form in result_formats():
+        if form.recognises(text):
+            return form, form.read(path, text, stated)
+    *most, last = [form.summary for form in result_formats()]
+    raise RequestError(
+        f"{path} contains no results of a known format",
+        hint=f"Supported: {', '.join(most)} and {last}; also compressed (.gz, .zst).",
+    )

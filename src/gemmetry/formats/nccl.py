@@ -1,0 +1,299 @@
+"""Reads the records of NCCL Inspector, NCCL's profiler plugin that logs every collective.
+
+Each process writes one file, ``<host>-pid<pid>.log``, into NCCL_INSPECTOR_DUMP_DIR: one JSON object
+per line for each finished operation, with ``header`` (the communicator), ``metadata`` (the process)
+and ``coll_perf`` or, since 2.29, ``p2p_perf``. Format version ``v4.0``, read in NVIDIA/nccl 2.28.9
+(``ext-profiler/inspector``) and 2.30.7 (``plugins/profiler/inspector/inspector_json.cc``).
+
+Writes ``nccl_tuner.conf``, the CSV file of NCCL's example tuner plugin.
+
+Read in NVIDIA/nccl 2.30.7 ``plugins/tuner/example/plugin.c`` (2.28.9: ``ext-tuner/example``). The
+plugin applies the first line that matches a collective; it reads lines into a buffer of 256
+characters, so that a longer comment would continue as a setting.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from gemmetry.domain.opening import open_decompressed
+from gemmetry.domain.units import counted
+
+NAME = re.compile(r".+-pid\d+\.log(?:\.gz|\.zst)?")
+"""The name of a file of records."""
+
+_KEY = b'"inspector_output_format_version"'
+_FIRST_BYTES = 4096
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_OF_EVERY_RANK = ("all_gather", "reduce_scatter")
+"""Operations whose recorded size is the part of one rank (``ncclTypeSize() * count``, inspector_
+plugin.cc); the whole message is larger by the number of ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectorRecord:
+    """One operation as one rank recorded it; None where the record lacks a value."""
+
+    communicator: str
+    """Hash of the communicator, equal on all its ranks."""
+    name: str
+    """Name of the communicator (since 2.29); "" if it has none."""
+    rank: int
+    """Within the communicator."""
+    ranks: int
+    nodes: int | None
+    host: str
+    pid: int | None
+    operation: str
+    """Named as in nccl-tests: ``all_gather`` ..., ``send``, ``recv``."""
+    sequence: int | None
+    """Number of the operation within the communicator."""
+    bytes: int
+    """Of the whole message."""
+    duration_us: float
+    """Of the slowest channel's kernel part, where `timing` is ``kernel_gpu``."""
+    timing: str
+    """``kernel_gpu``, ``kernel_cpu`` or ``collective_cpu``: the clock that measured; "" before it
+    was recorded."""
+    algorithm_bandwidth: float | None
+    """In 10⁹ bytes/s, as recorded."""
+    bus_bandwidth: float | None
+    peer: int | None = None
+    """Other rank of a send or receive."""
+    channels: int | None = None
+    """Only in verbose records (NCCL_INSPECTOR_DUMP_VERBOSE), like `start_us` and `end_us`."""
+    start_us: int | None = None
+    """First start of a channel's kernel part, by the host's clock, in µs since 1970."""
+    end_us: int | None = None
+
+
+def is_inspector_file(path: Path) -> bool:
+    """Whether the content begins like a record of NCCL Inspector.
+
+    Raises:
+        RequestError: the file cannot be opened.
+    """
+    with open_decompressed(path) as file:
+        try:
+            start = file.read(_FIRST_BYTES).lstrip()
+        except OSError:
+            return False
+    return start.startswith(b"{") and _KEY in start
+
+
+def inspector_records(path: Path, problems: list[str]) -> Iterator[InspectorRecord]:
+    """The records of a file, one after the other, as there may be millions. Lines that are not
+    records, as the last one of a process that was ended, are counted in `problems`.
+
+    Raises:
+        RequestError: the file cannot be opened.
+    """
+    damaged: list[int] = []
+    number = 0
+    with open_decompressed(path) as file:
+        try:
+            for number, line in enumerate(iter(file.readline, b""), 1):
+                if line.strip():
+                    try:
+                        yield _record(_LINE.decode(line))
+                    except (msgspec.DecodeError, ValueError):
+                        damaged.append(number)
+        except OSError as error:
+            problems.append(
+                f"{path}: the compressed data end early or are damaged after line {number}: {error}"
+            )
+    if damaged:
+        count = counted(len(damaged), "line is", "lines are")
+        problems.append(f"{path}: {count} not records of NCCL Inspector, the first is {damaged[0]}")
+
+
+def inspector_files(folder: Path) -> Iterator[Path]:
+    """The files in `folder` and the folders in it that have the name of a file of records."""
+    for path in sorted(folder.rglob("*-pid*.log*")):
+        if NAME.fullmatch(path.name) and path.is_file():
+            yield path
+
+
+class _Header(msgspec.Struct):
+    id: str
+    rank: int
+    n_ranks: int
+    nnodes: int | None = None
+    comm_name: str = ""
+
+
+class _Process(msgspec.Struct):
+    hostname: str = ""
+    pid: int | None = None
+
+
+class _Channel(msgspec.Struct):
+    kernel_start_ts: int = 0
+    kernel_stop_ts: int = 0
+
+
+class _Times(msgspec.Struct):
+    kernel_events: list[_Channel] = []
+
+
+class _Collective(msgspec.Struct):
+    coll: str
+    coll_msg_size_bytes: int
+    coll_exec_time_us: float
+    coll_sn: int | None = None
+    coll_timing_source: str = ""
+    coll_algobw_gbs: float | None = None
+    coll_busbw_gbs: float | None = None
+    event_trace_ts: _Times | None = None
+
+
+class _PointToPoint(msgspec.Struct):
+    p2p: str
+    p2p_msg_size_bytes: int
+    p2p_exec_time_us: float
+    p2p_sn: int | None = None
+    p2p_peer: int | None = None
+    p2p_timing_source: str = ""
+    p2p_algobw_gbs: float | None = None
+    p2p_busbw_gbs: float | None = None
+    event_trace_ts: _Times | None = None
+
+
+class _Line(msgspec.Struct):
+    header: _Header
+    metadata: _Process
+    coll_perf: _Collective | None = None
+    p2p_perf: _PointToPoint | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+@lru_cache(maxsize=64)
+def _operation(name: str) -> str:
+    """``all_reduce`` for ``AllReduce``."""
+    return _WORDS.sub("_", name).lower()
+
+
+def _record(line: _Line) -> InspectorRecord:
+    """The record in a line.
+
+    Raises:
+        ValueError: it has neither a collective nor a send or receive.
+    """
+    header, process = line.header, line.metadata
+    if (one := line.coll_perf) is not None:
+        operation, size, duration = one.coll, one.coll_msg_size_bytes, one.coll_exec_time_us
+        sequence, timing, peer = one.coll_sn, one.coll_timing_source, None
+        bandwidths, times = (one.coll_algobw_gbs, one.coll_busbw_gbs), one.event_trace_ts
+    elif (other := line.p2p_perf) is not None:
+        operation, size, duration = other.p2p, other.p2p_msg_size_bytes, other.p2p_exec_time_us
+        sequence, timing, peer = other.p2p_sn, other.p2p_timing_source, other.p2p_peer
+        bandwidths, times = (other.p2p_algobw_gbs, other.p2p_busbw_gbs), other.event_trace_ts
+    else:
+        raise ValueError("no operation")
+    operation = _operation(operation)
+    events = times.kernel_events if times is not None else []
+    return InspectorRecord(
+        communicator=header.id,
+        name=header.comm_name if header.comm_name != "unknown" else "",
+        rank=header.rank,
+        ranks=header.n_ranks,
+        nodes=header.nnodes,
+        host=process.hostname,
+        pid=process.pid,
+        operation=operation,
+        sequence=sequence,
+        bytes=size * (header.n_ranks if operation in _OF_EVERY_RANK else 1),
+        duration_us=duration,
+        timing=timing,
+        algorithm_bandwidth=bandwidths[0],
+        bus_bandwidth=bandwidths[1],
+        peer=peer,
+        channels=len(events) or None,
+        start_us=min((one.kernel_start_ts for one in events if one.kernel_start_ts), default=None),
+        end_us=max((one.kernel_stop_ts for one in events if one.kernel_stop_ts), default=None),
+    )
+
+
+COLUMNS = ("collective_type", "min_bytes", "max_bytes", "algorithm", "protocol", "channels",
+           "nNodes", "nRanks", "numPipeOps", "regBuff")  # fmt: skip
+COLLECTIVES = {
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "all_gather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "all_reduce": "allreduce",
+}
+"""Operations that the plugin can tune, with its names for them; it takes any other name as
+``allreduce``."""
+ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+PROTOCOLS = ("ll", "ll128", "simple")
+ANY = -1
+"""Matches every value; as the number of channels, it leaves the choice to NCCL."""
+
+MOST_CHARACTERS = 254
+"""Of a line, without its end."""
+_COMMENT_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunerLine:
+    """One setting; sizes are those of the whole message."""
+
+    operation: str
+    """A key of :data:`COLLECTIVES`."""
+    min_bytes: int
+    max_bytes: int
+    algorithm: str
+    """One of :data:`ALGORITHMS`."""
+    protocol: str
+    """One of :data:`PROTOCOLS`."""
+    channels: int = ANY
+    nodes: int = ANY
+    ranks: int = ANY
+
+    @property
+    def text(self) -> str:
+        """The line of the file."""
+        values = (
+            COLLECTIVES[self.operation], self.min_bytes, self.max_bytes, self.algorithm,
+            self.protocol, self.channels, self.nodes, self.ranks, ANY, ANY,
+        )  # fmt: skip
+        return ",".join(map(str, values))
+
+
+@dataclass(frozen=True, slots=True)
+class TunerEntry:
+    """A setting with the evidence for it, or evidence without one."""
+
+    comment: str
+    line: TunerLine | None = None
+
+
+def tuner_config(title: str, entries: Iterable[TunerEntry]) -> str:
+    """The content of the file, with `title` and the evidence of each setting as comments."""
+    found = [*_comment(title), _joined(COLUMNS)]
+    for entry in entries:
+        found += ["", *_comment(entry.comment)]
+        if entry.line is not None:
+            found.append(entry.line.text)
+    return "\n".join(found) + "\n"
+
+
+def _joined(columns: Iterable[str]) -> str:
+    return f"# {','.join(columns)}"
+
+
+def _comment(text: str) -> list[str]:
+    lines = [
+        part for line in text.splitlines() for part in textwrap.wrap(line, _COMMENT_CHARACTERS)
+    ]
+    return [f"# {line}"[:MOST_CHARACTERS] for line in lines]

@@ -1,1 +1,0 @@
-"""rocprofv3: its JSON documents and its CSV files."""

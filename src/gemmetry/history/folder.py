@@ -1,0 +1,302 @@
+"""What a history stores of each run: one line per run and device class.
+
+The files of a history: lines of JSON that are only ever appended to, one file for each device
+class, and one with annotations.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.domain.files import sync
+from gemmetry.engine.store.creation import FolderLock
+
+SCHEMA = 1
+"""Of the lines. A reader skips lines with another one, and names them."""
+
+
+class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One dispatch of one run; times are in ns per launch."""
+
+    provider: str
+    dispatch: str
+    operation: str
+    target: str
+    distribution: str
+    regime: str = "burst"
+    outcome: str = "ok"
+    median_ns: float | None = None
+    """None where the dispatch was not measured."""
+    low_ns: float | None = None
+    """Of the median's 95 % interval; None where there were too few samples for one."""
+    high_ns: float | None = None
+    samples: int = 0
+    rounds: int = 0
+    method: str = ""
+    """How launches were timed: ``graph``, ``events``, ``wall_clock`` or ``simulated``."""
+    environment: str = ""
+    """A key of :attr:`HistoryRun.environments`."""
+    sm_clock_hz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: tuple[str, ...] = ()
+    load_average: float | None = None
+    marks: tuple[str, ...] = ()
+    """Kinds of the marks on the measurement."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """What the points of one series have in common, within a device class."""
+        return (self.provider, self.dispatch, self.target, self.distribution, self.regime)
+
+
+def points_digest(points: Sequence[HistoryPoint]) -> str:
+    """Twelve hexadecimal digits over the points of a run."""
+    return hashlib.sha256(msgspec.json.encode(points)).hexdigest()[:12]
+
+
+class HistoryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run on the devices of one class."""
+
+    schema: int
+    id: str
+    """Of the experiment: a later line with the same id replaces an earlier one."""
+    digest: str
+    """Of the points: equal if nothing was measured in the meantime."""
+    device: str
+    """Device class: model, memory and power limit of a GPU; model and processors of a CPU."""
+    time: str
+    """ISO 8601, UTC. Runs are ordered by it."""
+    points: list[HistoryPoint]
+    commit: str = ""
+    label: str = ""
+    source: str = ""
+    """The experiment's folder, as it was given."""
+    settings: dict[str, Any] = {}
+    """Settings of the run that decide how dispatches are verified and measured."""
+    environments: dict[str, dict[str, Any]] = {}
+    """Id -> fields of the environment."""
+
+
+class Annotation(msgspec.Struct, frozen=True, kw_only=True):
+    """A remark on a change; with `acknowledged`, the change is no alarm any more."""
+
+    schema: int
+    run: str
+    """Id of the first run after the change, or its time or commit as the user wrote it."""
+    pattern: str
+    """Glob on ``provider:dispatch``."""
+    text: str
+    acknowledged: bool = True
+    time: str = ""
+    """ISO 8601, UTC: when it was written."""
+
+
+ANNOTATIONS = "annotations.jsonl"
+
+PATIENCE_S = 10.0
+"""How long a writer waits for others; each holds the lock for a few lines."""
+
+_POLL_S = 0.05
+
+_SUFFIX = ".jsonl"
+_LONGEST_NAME = 60
+_T = TypeVar("_T", HistoryRun, Annotation)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """All that could be read of a history."""
+
+    runs: dict[str, list[HistoryRun]] = field(default_factory=dict)
+    """Device class -> its runs in the order of their times, each experiment once."""
+    annotations: list[Annotation] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """A sentence for each line that was skipped, with its file and number."""
+
+
+class _Head(msgspec.Struct):
+    schema: int = 0
+
+
+def read_history(folder: Path) -> StoredHistory:
+    """Everything in the history at `folder`. Lines that cannot be read are skipped and named.
+
+    Raises:
+        RequestError: there is no such folder, or it holds no history.
+        StorageError: a file cannot be read.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
+    except OSError as error:
+        raise RequestError(
+            f"no history in {folder}: {error.strerror}",
+            hint="gemmetry history add EXPERIMENT --store DIR creates it.",
+        ) from error
+    history = StoredHistory()
+    latest: dict[tuple[str, str], HistoryRun] = {}
+    for path in files:
+        if path.name == ANNOTATIONS:
+            history.annotations.extend(_lines(path, Annotation, history.problems))
+            continue
+        for run in _lines(path, HistoryRun, history.problems):
+            latest[run.device, run.id] = run
+    for run in sorted(latest.values(), key=lambda one: one.time):
+        history.runs.setdefault(run.device, []).append(run)
+    if not history.runs and not history.problems:
+        raise RequestError(
+            f"no history in {folder}: it holds no runs",
+            hint="gemmetry history add EXPERIMENT --store DIR adds one.",
+        )
+    return history
+
+
+def append(folder: Path, entries: Sequence[HistoryRun | Annotation]) -> None:
+    """Append `entries` to the history at `folder`, which is created where it does not exist. All of
+    them are stored or none: what a full disk cuts off is removed again. Another process that is
+    writing to it is waited for.
+
+    Raises:
+        RequestError: it was still writing after :data:`PATIENCE_S`.
+        StorageError: it cannot be written.
+    """
+    with writing(folder) as store:
+        store(entries)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Callable[[Sequence[HistoryRun | Annotation]], None]]:
+    """A function that appends entries to the history at `folder`, as :func:`append` does. Nobody
+    else writes to it meanwhile, so that what is read here is still true when entries are stored.
+
+    Raises:
+        RequestError, StorageError: as :func:`append`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _locked(folder)
+    except OSError as error:
+        raise _not_stored(folder, error) from error
+    try:
+        yield partial(_store, folder)
+    finally:
+        lock.release()
+
+
+def _store(folder: Path, entries: Sequence[HistoryRun | Annotation]) -> None:
+    lines: dict[Path, bytes] = {}
+    for entry in entries:
+        name = ANNOTATIONS if isinstance(entry, Annotation) else file_name(entry.device)
+        lines[folder / name] = lines.get(folder / name, b"") + msgspec.json.encode(entry) + b"\n"
+    sizes: dict[Path, int] = {}
+    for path, text in lines.items():
+        try:
+            sizes[path] = _append_lines(path, text)
+        except OSError as error:
+            for written, size in sizes.items():
+                os.truncate(written, size)
+            raise _not_stored(path, error) from error
+
+
+def _locked(folder: Path) -> FolderLock:
+    """The lock of `folder`, when other writers have released it."""
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return FolderLock(folder, option="--store")
+        except RequestError:
+            if time.monotonic() >= ends:
+                raise
+            time.sleep(_POLL_S)
+
+
+def file_name(device: str) -> str:
+    """The file of a device class: its name without special characters, and a hash of it, as two
+    names may differ in those alone."""
+    plain = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:_LONGEST_NAME]
+    digest = hashlib.sha256(device.encode()).hexdigest()[:6]
+    return f"{plain or 'device'}-{digest}{_SUFFIX}"
+
+
+def _append_lines(path: Path, text: bytes) -> int:
+    """Append all of `text` or nothing of it; the size of the file before."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            text = b"\n" + text  # half a line that an ended process left stays a line of its own
+        rest = memoryview(text)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+    if not size:
+        sync(path.parent)
+    return size
+
+
+def _lines(path: Path, kind: type[_T], problems: list[str]) -> Iterator[_T]:
+    decode = msgspec.json.Decoder(kind).decode
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {path}: {error.strerror}", hint="Check its permissions."
+        ) from error
+    *complete, rest = content.split(b"\n")
+    for number, line in enumerate((*complete, rest), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            is_half = number > len(complete)
+            problems.append(f"{path.name}:{number} was skipped: {_cause(line, error, is_half)}")
+            continue
+        if entry.schema == SCHEMA:
+            if isinstance(entry, HistoryRun) and entry.digest != points_digest(entry.points):
+                problems.append(f"{path.name}:{number} was skipped: its points do not agree with "
+                                "their digest: they were changed or damaged")  # fmt: skip
+                continue
+            yield entry
+        else:
+            problems.append(f"{path.name}:{number} was skipped: {_foreign(entry.schema)}")
+
+
+def _cause(line: bytes, error: Exception, is_half: bool) -> str:
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "it ends in the middle" if is_half else f"it is damaged ({error})"
+    return _foreign(head.schema) if head.schema != SCHEMA else f"it is no entry ({error})"
+
+
+def _foreign(schema: int) -> str:
+    return f"its schema is {schema}, but this version of gemmetry reads {SCHEMA}"
+
+
+def _not_stored(path: Path, error: OSError) -> StorageError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "Free some disk space" if full else "Choose a folder that you may write to"
+    return StorageError(
+        f"cannot append to the history {path}: {error.strerror or error}",
+        hint=f"{hint} and add it again; what was stored before is unchanged.",
+    )

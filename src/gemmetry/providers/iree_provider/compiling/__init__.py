@@ -1,1 +1,0 @@
-"""From operations to binaries: linalg sources, iree-compile, artefacts, machine code."""

@@ -1,1 +1,0 @@
-"""Configurations of IREE: tiles, their names, and how they are written into IR."""

@@ -1,1 +1,0 @@
-"""A user's own CUDA C++ file: the manifest next to it, compiling and launching."""

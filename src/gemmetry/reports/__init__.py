@@ -1,1 +1,0 @@
-"""Reports of stored results: on a terminal, as files and as HTML pages."""

@@ -1,1 +1,0 @@
-"""Reports of comparisons of experiments."""

@@ -1,1 +1,0 @@
-"""What hardware counters show: on a terminal, on pages and in pictures."""

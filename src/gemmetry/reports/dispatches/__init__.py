@@ -1,1 +1,0 @@
-"""Reports of an experiment: terminal, page, plots, and one dispatch in detail."""

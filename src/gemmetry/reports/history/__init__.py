@@ -1,1 +1,0 @@
-"""The history of many runs on a terminal, in files and as a static site."""

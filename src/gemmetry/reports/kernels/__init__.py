@@ -1,1 +1,0 @@
-"""Reports of the ladder of our own kernels."""

@@ -1,1 +1,0 @@
-"""Reports of the self-test: the kill matrix."""

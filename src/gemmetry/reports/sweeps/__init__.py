@@ -1,1 +1,0 @@
-"""What sweeps show, as text, pages, plots, workbooks."""

@@ -1,1 +1,0 @@
-"""Writers of tables, one file per format."""

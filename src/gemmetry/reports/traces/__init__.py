@@ -1,1 +1,0 @@
-"""Reports of traces: tables, page, workbook and plots."""

@@ -1,0 +1,1 @@
+"""Writes results: tables in every format, pages, progress, texts."""

@@ -1,0 +1,239 @@
+"""Writes files so that an old file stays whole until the new one is complete.
+
+Tables as files; the suffix picks the format.
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.errors import RequestError, StorageError
+from gemmetry.domain.files import completed, sync, write_whole
+from gemmetry.domain.tables import Table
+from gemmetry.results.json_text import json_file
+from gemmetry.results.tables import (
+    check_installed,
+    csv_text,
+    html_page,
+    markdown_text,
+    parquet,
+    workbook,
+)
+
+_HINTS = {
+    errno.ENOSPC: "The disk is full; free some space and write it again.",
+    errno.EFBIG: "Files may not be that large here (ulimit -f); choose another location.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EDQUOT: "Your disk quota is used up; free some space and write it again.",
+    errno.EACCES: "Choose a folder that you may write to.",
+    errno.EPERM: "Choose a folder that you may write to.",
+    errno.EROFS: "The file system is read-only; choose another folder.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Files that are written and have no name yet."""
+
+    stack: ExitStack = field(default_factory=ExitStack)
+    written: dict[Path, Path] = field(default_factory=dict)
+    """File -> where its content is."""
+
+    def write(self, target: Path, content: bytes) -> None:
+        if target not in self.written:
+            self.written[target] = self.stack.enter_context(completed(target))
+        self.written[target].write_bytes(content)
+        sync(self.written[target])  # A full disk shows by then, and a rename takes no space.
+
+
+_TOGETHER: ContextVar[_Together | None] = ContextVar("together", default=None)
+
+
+@contextmanager
+def written_together() -> Iterator[None]:
+    """Files that :func:`write_atomically` writes within the block belong together: they get their
+    names at its end, or, after an error, none of them does and older ones are unchanged.
+
+    Raises:
+        StorageError: as :func:`write_atomically`; the message adds that nothing was replaced.
+    """
+    if _TOGETHER.get() is not None:
+        yield
+        return
+    together = _Together()
+    token = _TOGETHER.set(together)
+    try:
+        with together.stack:
+            yield
+    except StorageError as error:
+        unchanged = "None of the files that belong together was replaced."
+        raise StorageError(error.message, hint=f"{error.hint} {unchanged}") from error
+    finally:
+        _TOGETHER.reset(token)
+
+
+def files_in(folder: Path, suffix: str) -> dict[str, Path]:
+    """The files with a suffix in `folder` by name, and where the content of each is: also of those
+    that are being written together."""
+    found = {path.name: path for path in sorted(folder.glob(f"[!.]*{suffix}"))}
+    together = _TOGETHER.get()
+    for target, temporary in together.written.items() if together is not None else ():
+        if target.parent == folder.resolve() and target.suffix == suffix:
+            found[target.name] = temporary
+    return dict(sorted(found.items()))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path` through a temporary file next to it and a rename.
+
+    Missing folders are created. A path that exists and is not a regular file (a pipe,
+    ``/dev/stdout``) is written to directly.
+
+    Raises:
+        RequestError: `path` is a folder.
+        StorageError: disk full, no permission ...; an older file at `path` is unchanged.
+    """
+    try:
+        _refuse_folder(path)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        # A symbolic link keeps its target.
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        together = _TOGETHER.get()
+        if together is not None:
+            together.write(target, content)
+        else:
+            write_whole(target, content, durable=True)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: OSError) -> StorageError:
+    """The error that reports `error`, with the next step."""
+    return StorageError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint=_HINTS.get(error.errno or 0, "Choose another location."),
+    )
+
+
+def check_writable(path: Path) -> None:
+    """Check that :func:`write_atomically` could write `path`, and leave nothing behind.
+
+    Raises:
+        RequestError: `path` is a folder. StorageError: no file can be created there.
+    """
+    try:
+        _refuse_folder(path)
+        if path.exists() and not path.is_file():
+            return
+        folder = path.resolve().parent
+        while not folder.exists():
+            folder = folder.parent
+        # Only trying shows it: permissions do not reveal /proc or a read-only mount.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder", hint="Give the name of a file.")
+
+
+def tables_document(tables: Sequence[Table]) -> dict[str, Any]:
+    """``schema_version``, and each table under its name as a list of objects."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **{table.name: table.records() for table in tables},
+    }
+
+
+def _only(tables: Sequence[Table]) -> Table:
+    if len(tables) != 1:
+        raise RequestError(
+            f"a CSV or Parquet file holds one table, not {len(tables)}",
+            hint="Give a folder, which gets one CSV file per table, or another suffix.",
+        )
+    return tables[0]
+
+
+class Format(NamedTuple):
+    """A format of files."""
+
+    content: Callable[[Sequence[Table]], bytes]
+    library: str = ""
+    """The module that it needs, of the extra ``analysis``."""
+
+
+FORMATS = {
+    ".csv": Format(lambda tables: csv_text(_only(tables)).encode()),
+    ".json": Format(lambda tables: json_file(tables_document(tables))),
+    ".parquet": Format(lambda tables: parquet(_only(tables)), "polars"),
+    ".xlsx": Format(workbook, "xlsxwriter"),
+    ".md": Format(lambda tables: markdown_text(tables).encode()),
+    ".html": Format(lambda tables: html_page(tables).encode()),
+}
+"""Suffix -> format. A new one needs an entry here and its file in this folder; whatever writes
+tables can then write it."""
+
+
+def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> str:
+    """The suffix of `path` in lower case.
+
+    Raises:
+        RequestError: it is none of `suffixes`.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
+        raise RequestError(
+            f"unknown format of {path}: unknown suffix {path.suffix!r}",
+            hint=f"Give a name that ends in one of {', '.join(suffixes)}.",
+        )
+    return suffix
+
+
+def check_library(suffix: str) -> None:
+    """Check that the library that the format `suffix` needs is installed.
+
+    Raises:
+        RequestError: it is not.
+    """
+    if suffix in FORMATS and FORMATS[suffix].library:
+        check_installed(FORMATS[suffix].library, extra="analysis")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether `path` is a folder that exists, or a name without a suffix."""
+    try:
+        return path.is_dir() or not path.suffix
+    except OSError:
+        # Writing there will report the reason.
+        return not path.suffix
+
+
+@written_together()
+def write_tables(tables: Sequence[Table], path: Path) -> None:
+    """Write the tables to `path`, whole or not at all, in the format of its suffix. A workbook
+    gets a sheet for each table, and a folder (see :func:`is_folder`) a CSV file for each.
+
+    Raises:
+        RequestError: unknown suffix, a library is missing, or the format holds one table and
+            there are several.
+        StorageError: not writable.
+    """
+    if is_folder(path):
+        for table in tables:
+            write_atomically(path / f"{table.name}.csv", csv_text(table).encode())
+        return
+    write_atomically(path, FORMATS[check_suffix(path)].content(tables))

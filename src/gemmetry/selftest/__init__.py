@@ -1,0 +1,1 @@
+"""The self-test of verification: planted bugs, the kill matrix and its report."""

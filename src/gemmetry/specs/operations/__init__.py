@@ -1,1 +1,0 @@
-"""The operations that a request describes: shapes, ranges, formats, layouts, and their defaults."""

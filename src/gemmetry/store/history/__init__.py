@@ -1,1 +1,0 @@
-"""An append-only history of many runs."""

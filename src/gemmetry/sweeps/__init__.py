@@ -1,0 +1,1 @@
+"""Training sweeps: what is run, what its traces show, comparisons, pages."""

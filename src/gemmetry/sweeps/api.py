@@ -1,0 +1,629 @@
+"""Training sweeps for scripts and notebooks, and for the command line.
+
+A sweep's analysis as tables: the columns are the keys of ``analysis.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import counted
+from gemmetry.hardware.amd_counters import METRICS
+from gemmetry.results.emit import written_together
+from gemmetry.results.tables import frame
+from gemmetry.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
+from gemmetry.sweeps.comparison import DOCUMENT, fresh_document, read_document
+from gemmetry.sweeps.folder import analysis_folder, sweep_of
+from gemmetry.sweeps.rows import gemm_entry, point_entry, pooled_entry, rocprof_entry
+
+if TYPE_CHECKING:
+    import polars
+
+    from gemmetry.documents.sweep_files import ProductSweep
+    from gemmetry.documents.sweep_products import WrittenProducts
+    from gemmetry.engine.opaque import JobListener
+    from gemmetry.sweeps.comparison import LabelledSweep, SweepComparison
+    from gemmetry.sweeps.parallel import Progress
+    from gemmetry.sweeps.runs import SweepRun
+    from gemmetry.sweeps.training.planning import SweepOptions
+    from gemmetry.sweeps.tuner import TunedCollective
+
+
+PAGE = "report.html"
+
+TOP_K = 5
+"""GEMMs per rank and point in the tables of varying GEMMs, unless requested otherwise."""
+
+COUNTERS = "rocprof_kernels.csv"
+"""Written where rocprofv3 recorded a point."""
+
+
+class AnalyzedSweep:
+    """What a sweep shows: as objects (:attr:`analysis`), as data frames, and as a document."""
+
+    def __init__(self, analysis: SweepAnalysis, folder: Path) -> None:
+        self.analysis = analysis
+        self.folder = folder
+        """Where its files are written."""
+
+    @property
+    def workbooks(self) -> list[Path]:
+        """Those of single traces, which were written when the traces were read."""
+        ranks = [rank for point in self.analysis.points for rank in point.ranks]
+        return [Path(rank.workbook) for rank in ranks if rank.workbook]
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read or compared."""
+        return self.analysis.all_problems
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every point that was run ended well, and all of its traces could be read."""
+        return all(one.is_complete for one in self.analysis.points)
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``analysis.json``."""
+        return self._document
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        from gemmetry.sweeps.rows import sweep_document
+
+        return sweep_document(self.analysis)
+
+    def points(self) -> polars.DataFrame:
+        """One row per point: the median step and its parts.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+
+        return frame(points_table(self.analysis))
+
+    def gemms(self) -> polars.DataFrame:
+        """One row per kernel and shape of each rank of each point.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+
+        return frame(gemms_table(self.analysis))
+
+    def pooled_gemms(self) -> polars.DataFrame:
+        """One row per kernel and shape of each point, over its ranks.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+
+        return frame(pooled_table(self.analysis))
+
+    def rocprof(self) -> polars.DataFrame:
+        """One row per kernel and grid of each rank of each point, as rocprofv3 recorded them:
+        counters, busy compute and matrix units, registers.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+
+        return frame(rocprof_table(self.analysis))
+
+    @written_together()
+    def write(
+        self,
+        only: Collection[str] = (),
+        *,
+        top_k: int = TOP_K,
+        geometric: bool = False,
+        plots: Path | None = None,
+    ) -> WrittenProducts:
+        """Write its files into :attr:`folder`: ``analysis.json``, the page ``report.html``, and
+        those of the sweep analysis document.
+
+        Args:
+            only: write only the files of these steps: ``variance``, ``timestamps``, ``overlap``,
+                ``plots``, ``timeline``, ``collectives``.
+            top_k: GEMMs per rank and point in the tables of varying GEMMs, and in their names.
+            geometric: geometric instead of arithmetic means over ranks in the workbook of
+                timelines.
+            plots: the folder of the pictures; None: ``plots`` in :attr:`folder`.
+
+        Returns:
+            The paths of all files, and a sentence for each that could not be made.
+
+        Raises:
+            RequestError: a step is unknown, or its library is not installed.
+            StorageError: a file cannot be written.
+        """
+        from gemmetry.documents.sweep_files import product_sweep
+        from gemmetry.documents.sweep_products import write_products
+        from gemmetry.results.emit import write_atomically
+        from gemmetry.results.json_text import json_file
+
+        found = write_products(
+            product_sweep(self.analysis), self.folder, only, top_k=top_k, geometric=geometric,
+            plots=plots,
+        )  # fmt: skip
+        if not only and any(one.rocprof.kernels for one in self.analysis.points):
+            from gemmetry.results.emit import write_tables
+
+            path = self.folder / COUNTERS
+            write_tables([rocprof_table(self.analysis)], path)
+            found.paths.insert(0, path)
+        if not only:
+            path = self.folder / DOCUMENT
+            write_atomically(path, json_file(self.document()))
+            found.paths[:0] = [path, *self._page(found), *self.workbooks]
+        return found
+
+    def tuned_collectives(self) -> list[TunedCollective]:
+        """Each collective of each size with the best way to run it that the sweep shows."""
+        from gemmetry.sweeps.tuner import tuned_collectives
+
+        return tuned_collectives(self.analysis)
+
+    def tuner_config(self) -> str:
+        """The content of ``nccl_tuner.conf`` for NCCL's example tuner plugin, with the evidence as
+        comments."""
+        from gemmetry.sweeps.tuner import tuner_text
+
+        return tuner_text(self.analysis.sweep.folder.name, self.tuned_collectives())
+
+    def _page(self, written: WrittenProducts) -> list[Path]:
+        """Write the page, which contains the plots that were written; without plotly there is
+        none."""
+        from gemmetry.results.emit import write_atomically
+        from gemmetry.sweeps.page import sweep_page
+
+        try:
+            page = sweep_page(self.document(), self.folder)
+        except RequestError as error:
+            written.problems.append(f"{PAGE} was not written: {error}")
+            return []
+        write_atomically(self.folder / PAGE, page.encode())
+        return [self.folder / PAGE]
+
+    def __repr__(self) -> str:
+        points = self.analysis.points
+        traces = counted(sum(len(one.ranks) for one in points), "trace")
+        return f"<AnalyzedSweep: {counted(len(points), 'point')}, {traces}>"
+
+
+class SweepWorkbooks:
+    """A sweep of which only TraceLens' workbooks are left."""
+
+    def __init__(self, sweep: ProductSweep, folder: Path) -> None:
+        self.sweep = sweep
+        self.folder = folder
+        """Where its workbooks are, and its files are written."""
+
+    @written_together()
+    def write(
+        self,
+        only: Collection[str] = (),
+        *,
+        top_k: int = TOP_K,
+        geometric: bool = False,
+        plots: Path | None = None,
+    ) -> WrittenProducts:
+        """Write those of the sweep analysis document's files that follow from workbooks, like
+        :meth:`AnalyzedSweep.write`."""
+        from gemmetry.documents.sweep_products import write_products
+
+        return write_products(
+            self.sweep, self.folder, only, top_k=top_k, geometric=geometric, plots=plots
+        )
+
+    def products(self) -> ProductSweep:
+        """What its files are made from."""
+        return self.sweep
+
+    def document(self) -> dict[str, Any]:
+        """What :func:`compare` uses of it, with the keys of ``analysis.json``."""
+        from gemmetry.documents.sweep_files import workbook_document
+
+        return workbook_document(self.sweep, str(self.folder))
+
+    def __repr__(self) -> str:
+        return f"<SweepWorkbooks: {counted(len(self.sweep.points), 'point')}>"
+
+
+def read_workbooks(
+    folder: str | PathLike[str],
+    *,
+    threads: Collection[int] | None = None,
+    channels: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
+    analysis_dir: str | None = None,
+) -> SweepWorkbooks | None:
+    """The workbooks of a sweep without traces, as TraceLens or :func:`analyze` wrote them; None if
+    it has traces, or no workbooks.
+
+    Args:
+        folder, threads, channels, ranks, analysis_dir: like those of :func:`analyze`.
+
+    Raises:
+        RequestError: the folder does not exist, or no selected workbook can be read.
+    """
+    from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
+    from gemmetry.sweeps.folder import has_traces
+
+    sweep = sweep_of(Path(folder))
+    place = None if has_traces(sweep) else find_workbooks(sweep, analysis_dir)
+    if place is None:
+        return None
+    return SweepWorkbooks(workbook_sweep(place, PointSelection(threads, channels, ranks)), place)
+
+
+def analyze(
+    folder: str | PathLike[str],
+    *,
+    threads: Collection[int] | None = None,
+    channels: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
+    analysis_dir: str | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    check_writable: bool = False,
+    workbooks: bool = False,
+) -> AnalyzedSweep:
+    """Read every trace of a sweep once, in parallel, and compute what they show. Nothing is
+    written, except `workbooks`; :meth:`AnalyzedSweep.write` does.
+
+    Args:
+        folder: of the sweep (``<T>thread/nccl_<C>channels/...`` below it), or of its analysis.
+        threads, channels, ranks: analyse only these; None: all.
+        analysis_dir: name of the folder for its files; None: ``tracelens_analysis`` if the sweep
+            has one, else ``analysis``.
+        processes: workers that read traces; None: as many as there are processors.
+        progress: is called with the number of traces that are read, that of all, and the path of
+            the latest.
+        check_writable: refuse a folder that :meth:`AnalyzedSweep.write` could not write to, before
+            anything is read.
+        workbooks: write the workbook of each trace, which needs XlsxWriter, while the trace is in
+            memory.
+
+    Raises:
+        RequestError: the folder has no point of a sweep, none is selected, or no trace of those
+            that are can be read.
+        StorageError: the folder cannot be written to.
+    """
+    selection = PointSelection(threads, channels, ranks)
+    target = analysis_folder(sweep_of(Path(folder)), analysis_dir)
+    if check_writable:
+        from gemmetry.results import emit as files
+
+        files.check_writable(target / DOCUMENT)
+    place, hook = None, ""
+    if workbooks:
+        from gemmetry.documents.sweep_workbooks import RANK_HOOK, rank_workbooks
+        from gemmetry.results.tables import is_installed
+
+        if is_installed("xlsxwriter"):
+            place, hook = partial(rank_workbooks, target), RANK_HOOK
+    found = analyse_sweep(
+        Path(folder), selection=selection, workbook_of=place, hook=hook, processes=processes,
+        progress=progress,
+    )  # fmt: skip
+    return AnalyzedSweep(found, target)
+
+
+def run_sweep(
+    output: str | PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    fresh: bool = False,
+    listener: JobListener | None = None,
+    **options: Unpack[SweepOptions],
+) -> SweepRun:
+    """Train once for each combination of communication settings, and trace every run::
+
+        run_sweep("sweep", channels=[4, 8], repeats=3, config="tiny").analyze()
+
+    Points that succeeded in an earlier run into the same folder are kept.
+
+    Args:
+        output, resume, fresh, options: like those of :func:`gemmetry.sweeps.runs.plan`, which
+            plans it first.
+        listener: like that of :meth:`gemmetry.sweeps.runs.SweepPlan.run`.
+
+    Raises:
+        RequestError: the request is wrong, this machine cannot carry it out, or the folder belongs
+            to something else.
+        StorageError: a file cannot be written; what is there is kept.
+    """
+    from gemmetry.sweeps.runs import plan
+
+    return plan(output, resume=resume, fresh=fresh, **options).run(listener=listener)
+
+
+class ComparedSweeps:
+    """What a comparison of sweeps shows: as objects (:attr:`comparison`), as a data frame, as a
+    document, and as files."""
+
+    def __init__(self, comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> None:
+        self.comparison = comparison
+        self.sweeps = tuple(sweeps)
+
+    def document(self) -> dict[str, Any]:
+        """The content of ``gemmetry sweep compare --json``."""
+        from gemmetry.sweeps.comparison import sweep_comparison_document
+
+        return sweep_comparison_document(self.comparison)
+
+    def rows(self) -> polars.DataFrame:
+        """One row per compared figure of each candidate.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.sweeps.comparison import comparison_table
+
+        return frame(comparison_table(self.comparison))
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write a page (.html), the document (.json), or the rows as a table (.csv, .xlsx ...).
+
+        Raises:
+            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
+        """
+        from gemmetry.sweeps.page import write_sweep_comparison
+
+        write_sweep_comparison(self.comparison, self.sweeps, Path(path))
+
+    def __repr__(self) -> str:
+        return f"<ComparedSweeps: {', '.join(one.label for one in self.sweeps)}>"
+
+
+def compare(
+    *sweeps: str | PathLike[str],
+    labels: Sequence[str] = (),
+    threshold: float | None = None,
+    progress: Progress | None = None,
+) -> ComparedSweeps:
+    """Compare sweeps with the first of them: each point, GEMM and collective that both have.
+
+    Args:
+        sweeps: folders of sweeps, or their ``analysis.json``. An ``analysis.json`` that is newer
+            than the traces of its sweep is used; other sweeps are analysed now. If only workbooks
+            are left of one, all are compared by what workbooks show.
+        labels: short names of the sweeps, in their order; A, B, C ... where there are fewer.
+        threshold: relative differences up to this count as none (None: 1 %).
+        progress: as for :func:`analyze`.
+
+    Raises:
+        RequestError: fewer than two sweeps, more labels than sweeps, the same label twice, or a
+            sweep without a point that ran well.
+    """
+    from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
+
+    names = _labels(labels, len(sweeps))
+    labelled = [
+        LabelledSweep(label=name, document=document, products=products)
+        for name, (document, products) in zip(
+            names, _documents([Path(one) for one in sweeps], progress), strict=True
+        )
+    ]
+    return ComparedSweeps(compare_sweeps(labelled, threshold=threshold), labelled)
+
+
+def _labels(labels: Sequence[str], count: int) -> list[str]:
+    if len(labels) > count:
+        raise RequestError(
+            f"{len(labels)} labels were given for {count} sweeps", hint="Give one label per sweep."
+        )
+    # A given label may be a letter, too.
+    letters = [one for one in ascii_uppercase if one not in labels]
+    found = [*labels, *letters[len(labels) :], *map(str, range(count))][:count]
+    if len(set(found)) < count:
+        raise RequestError(
+            f"two sweeps have the same label: {', '.join(found)}", hint="Give different labels."
+        )
+    return found
+
+
+_Document: TypeAlias = tuple[dict[str, Any], "Callable[[], ProductSweep] | None"]
+"""The content of ``analysis.json``, and what plots are made from if it was analysed now."""
+
+
+def _documents(places: Sequence[Path], progress: Progress | None) -> list[_Document]:
+    """The document of each sweep, of a file or made now; if only workbooks are left of one, what
+    workbooks show of all that have traces."""
+    known = {
+        one: read_document(one) if one.is_file() else fresh_document(one)
+        for one in dict.fromkeys(places)
+    }
+    left = {one: None if found else read_workbooks(one) for one, found in known.items()}
+    documents: dict[Path, _Document] = {}
+    for place in known:
+        workbooks = left[place]
+        if workbooks is not None:
+            documents[place] = workbooks.document(), workbooks.products
+        else:
+            documents[place] = _traced_document(
+                place, known[place], progress, as_workbooks=any(left.values())
+            )
+    return [documents[place] for place in places]
+
+
+def _traced_document(
+    place: Path, known: dict[str, Any] | None, progress: Progress | None, *, as_workbooks: bool
+) -> _Document:
+    from gemmetry.documents.sweep_files import product_sweep
+    from gemmetry.sweeps.folder import has_traces
+
+    if known is not None and not (as_workbooks and place.is_dir() and has_traces(sweep_of(place))):
+        return known, None
+    analyzed = analyze(place, progress=progress)
+    products = partial(product_sweep, analyzed.analysis)
+    if not as_workbooks:
+        return analyzed.document(), products
+    return SweepWorkbooks(products(), place).document(), products
+
+
+_INTEGER, _NUMBER, _TEXT = ColumnType.INTEGER, ColumnType.NUMBER, ColumnType.TEXT
+
+
+def _whole(name: str, description: str) -> Column:
+    return Column(name, _INTEGER, description=description)
+
+
+def _text(name: str, description: str) -> Column:
+    return Column(name, _TEXT, description=description)
+
+
+def _number(name: str, description: str) -> Column:
+    unit = "µs" if name.endswith("_us") else "ms" if "_ms" in name else ""
+    return Column(name, _NUMBER, unit, description)
+
+
+_POINT = (
+    _whole("threads", "NCCL threads per block, as requested"),
+    _whole("channels", "NCCL channels, as requested"),
+    Column("axes", ColumnType.MAPPING, description="further axes with their values"),
+    _whole("repeat", "number of the repeat"),
+)
+_KIND = (
+    _text("kernel", "name of the kernel"),
+    _whole("m", "rows of the result"),
+    _whole("n", "columns of the result"),
+    _whole("k", "length of the sums"),
+    _whole("batch", "number of products"),
+    _text("dtype", "format of A and B"),
+    _text("layout", "of A and B: t row-major, n column-major"),
+)
+_CAUSE = (
+    _whole("overlapped_count", "instances during which communication ran"),
+    _whole("alone_count", "instances without"),
+    _number("overlapped_median_us", "median of the former"),
+    _number("alone_median_us", "median of the latter"),
+    _number("slowdown", "ratio of the two; over several ranks, the median over the pairs of "
+            "instances of one rank"),
+    _number("slowdown_ci_low", "lower end of its interval"),
+    _number("slowdown_ci_high", "upper end of its interval"),
+    _text("verdict", "slower, faster, no difference shown, undecided, no control group or not "
+          "overlapped"),
+    _number("cost_ms_per_step", "time that overlapped instances took longer, per step"),
+    _number("full_overlap_slowdown", "factor from no overlap to full overlap"),
+    _number("full_overlap_ci_low", "lower end of its interval"),
+    _number("full_overlap_ci_high", "upper end of its interval"),
+    _text("full_overlap_note", "why there is no such factor, though enough instances overlap"),
+    _number("highest_overlap_share", "highest overlapped share of an instance, 0 to 1"),
+    _text("note", "why there is no verdict"),
+)  # fmt: skip
+_STATISTICS = (
+    _whole("count", "instances"),
+    _number("sum_us", "total time"),
+    _number("median_us", "median time"),
+    _number("p5_us", "5th percentile"),
+    _number("p95_us", "95th percentile"),
+    _number("mad_us", "median absolute deviation from the median"),
+    _number("cv", "standard deviation over mean"),
+    _number("min_us", "shortest time"),
+    _number("max_us", "longest time"),
+    _number("max_minus_min_us", "longest less shortest time"),
+    _number("first_step_median_us", "median in the first recorded step"),
+    _number("later_steps_median_us", "median in later steps"),
+    _number("first_step_ratio", "ratio of the two"),
+)
+_POINTS = (
+    *_POINT,
+    _whole("world_size", "ranks of the run"),
+    _text("outcome", "ok, failed, no_traces or not_run"),
+    _text("reason", "why it is not ok"),
+    _text("left_out", "why its steps are not compared with those of other points"),
+    _number("step_ms", "median step: the longest window of any rank"),
+    _number("step_ms_ci_low", "lower end of its interval"),
+    _number("step_ms_ci_high", "upper end of its interval"),
+    _whole("steps", "steps that all ranks recorded"),
+    _number("compute_ms", "computing, as if nothing were slowed"),
+    _number("slowed_compute_ms", "by how much communication lengthened GEMMs"),
+    _number("exposed_comm_ms", "communication while nothing is computed"),
+    _number("exposed_copy_ms", "copies while nothing else runs"),
+    _number("idle_ms", "nothing runs"),
+)
+
+
+_ROCPROF = (
+    *_POINT,
+    _whole("rank", "rank; empty where the files do not state it"),
+    _text("rank_source", "file name, environment, command line, trace or gpu"),
+    Column("pids", ColumnType.TEXTS, description="its process in each pass"),
+    _text("host", "name of the node"),
+    _whole("device", "number of the GPU"),
+    _text("chip", "such as gfx942"),
+    _text("kernel", "name of the kernel"),
+    _whole("workgroups", "of the grid"),
+    _whole("workgroup_size", "work-items of a workgroup"),
+    _whole("count", "dispatches"),
+    _whole("passes", "passes that have the kernel"),
+    _number("median_us", "median time"),
+    Column("is_serialised", ColumnType.BOOLEAN, description="counters were collected: the time is "
+           "not comparable with a trace"),
+)  # fmt: skip
+_RESOURCES = (
+    Column("matrix_gflop", _NUMBER, "10⁹ FLOP", "work of the matrix units per dispatch"),
+    _whole("vgprs", "vector registers of a work-item"),
+    _whole("accum_vgprs", "its accumulation registers"),
+    _whole("sgprs", "scalar registers of a wave"),
+    _whole("lds_bytes", "LDS of a workgroup"),
+    _whole("scratch_bytes", "scratch memory of a work-item"),
+    Column("counters", ColumnType.MAPPING, description="medians of all counters, each a sum over "
+           "its instances"),
+)  # fmt: skip
+
+
+def points_table(analysis: SweepAnalysis) -> Table:
+    """``sweep_points``: one row per point."""
+    records = []
+    for one in analysis.points:
+        entry = point_entry(one)
+        step = entry["step_ms"]
+        flat = {"step_ms": step["median"], "step_ms_ci_low": step["ci_low"],
+                "step_ms_ci_high": step["ci_high"], "steps": step["n"]}  # fmt: skip
+        records.append({**entry, **flat})
+    return _table("sweep_points", _POINTS, records)
+
+
+def gemms_table(analysis: SweepAnalysis) -> Table:
+    """``sweep_gemms``: one row per kernel and shape of each rank of each point."""
+    columns = (*_POINT, _whole("rank", "rank"), *_KIND, *_STATISTICS, *_CAUSE)
+    entries = (
+        gemm_entry(one.point, rank.facts.rank, gemm)
+        for one in analysis.points
+        for rank in one.ranks
+        for gemm in rank.gemms
+    )
+    return _table("sweep_gemms", columns, entries)
+
+
+def pooled_table(analysis: SweepAnalysis) -> Table:
+    """``sweep_pooled_gemms``: one row per kernel and shape of each point, over its ranks."""
+    columns = (*_POINT, *_KIND, _whole("count", "instances"), _number("sum_us", "total time"),
+               *_CAUSE)  # fmt: skip
+    entries = (pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled)
+    return _table("sweep_pooled_gemms", columns, entries)
+
+
+def rocprof_table(analysis: SweepAnalysis) -> Table:
+    """``sweep_rocprof``: one row per kernel and grid of each rank of each point, as rocprofv3
+    recorded them."""
+    metrics = (Column(one.name, _NUMBER, one.unit, one.description) for one in METRICS)
+    entries = (
+        {**rocprof_entry(one.point, kernel), "pids": list(map(str, kernel.pids))}
+        for one in analysis.points
+        for kernel in one.rocprof.kernels
+    )
+    return _table("sweep_rocprof", (*_ROCPROF, *metrics, *_RESOURCES), entries)
+
+
+def _table(name: str, columns: Sequence[Column], records: Iterable[Mapping[str, Any]]) -> Table:
+    return Table.from_records(name, columns, records)

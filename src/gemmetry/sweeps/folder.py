@@ -1,0 +1,269 @@
+"""Reads the folder of a sweep: its points, the traces of their ranks, and what is missing.
+
+A sweep has a folder for each point, ``<T>thread/nccl_<C>channels/[axis=value/][repeat_NN/]``, with
+``torch_profiler/`` (one trace per rank, in any of the places in which sweeps have put it),
+``run_output.log``, ``rocprof_traces/`` and, where ``gemmetry sweep run`` wrote it, ``point.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.opening import read_json
+from gemmetry.formats.run_log import crash_in
+from gemmetry.sweeps.model import Axes, Point, RankFile, Sweep, SweepConfiguration
+from gemmetry.traces.jobs import rank_of_path
+from gemmetry.traces.reading import find_traces
+
+TRACES, ROCPROF, LOG = "torch_profiler", "rocprof_traces", "run_output.log"
+POINT, MANIFEST = "point.json", "sweep.json"
+ANALYSIS_FOLDERS = ("tracelens_analysis", "analysis")
+"""Where an analysis is written: the first one if it exists, else the second."""
+
+_THREADS = re.compile(r"(\d+)threads?")
+_CHANNELS = re.compile(r"nccl_(\d+)channels?")
+_REPEAT = re.compile(r"repeat_(\d+)")
+_AXIS = re.compile(r"([^=]+)=(.*)")
+_OF_POINTS = {TRACES, ROCPROF, LOG, POINT}
+
+HINT = (
+    "Give the folder of one sweep: <threads>thread/nccl_<channels>channels/torch_profiler/ below "
+    "it hold the traces, as `gemmetry sweep run` writes them."
+)
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """The sweep in `folder`, or around it where it is the folder of its analysis.
+
+    Raises:
+        RequestError: the folder does not exist, or has no point of a sweep.
+    """
+    folder = sweep_of(folder)
+    problems: list[str] = []
+    manifest = _document(folder / MANIFEST, problems)
+    points = [_point(folder, place, problems) for place in _point_folders(folder)]
+    if not points:
+        raise RequestError(f"{folder} has no point of a sweep{_sweeps_in(folder)}", hint=HINT)
+    points += _not_run(folder, points, manifest)
+    points.sort(key=lambda point: (point.configuration.order, point.repeat))
+    return Sweep(folder=folder, points=tuple(points), manifest=manifest, problems=tuple(problems))
+
+
+def sweep_of(folder: Path) -> Path:
+    """The folder of a sweep: `folder`, or the one around it where it is that of its analysis.
+
+    Raises:
+        RequestError: the folder does not exist.
+    """
+    if not folder.is_dir():
+        reason = "is not a folder" if folder.exists() else "does not exist"
+        raise RequestError(f"{folder} {reason}", hint=HINT)
+    if folder.name in ANALYSIS_FOLDERS and any(map(_is_threads, _folders(folder.parent))):
+        return folder.parent
+    return folder
+
+
+def has_traces(sweep: Path) -> bool:
+    """Whether the folder of a sweep has any trace."""
+    return any(_traces(place) for place in _point_folders(sweep))
+
+
+def analysis_folder(sweep: Path, name: str | None = None) -> Path:
+    """The folder of a sweep's analysis: `name` below it if given, else the one that exists
+    (:data:`ANALYSIS_FOLDERS`)."""
+    if name is not None:
+        return sweep / name
+    old, new = (sweep / one for one in ANALYSIS_FOLDERS)
+    return old if old.is_dir() else new
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(one for one in folder.iterdir() if one.is_dir())
+
+
+def _is_threads(folder: Path) -> bool:
+    return bool(_THREADS.fullmatch(folder.name))
+
+
+def _sweeps_in(folder: Path) -> str:
+    """Which of its folders are sweeps, for the message that it is not a sweep itself."""
+    found = [one.name for one in _folders(folder) if next(_point_folders(one), None)]
+    return f"; these folders in it have: {', '.join(found[:8])}" if found else ""
+
+
+def _point_folders(sweep: Path) -> Iterator[Path]:
+    """Folders of points, in order: those with the files of one, and innermost folders of a
+    configuration that have none."""
+    for place, folders, files in os.walk(sweep):
+        path, content = Path(place), {*folders, *files}
+        folders[:] = sorted(one for one in folders if is_of_configuration(one))
+        is_leaf = not folders and bool(_CHANNELS.fullmatch(path.name))
+        if path != sweep and (content & _OF_POINTS or is_leaf):
+            yield path
+
+
+def is_of_configuration(name: str) -> bool:
+    """Whether the name of a folder is that of a configuration: ``256thread``, ``axis=value``."""
+    return any(one.fullmatch(name) for one in (_THREADS, _CHANNELS, _REPEAT, _AXIS))
+
+
+def _point(sweep: Path, folder: Path, problems: list[str]) -> Point:
+    facts = _document(folder / POINT, problems)
+    configuration, repeat = _identity(sweep, folder, facts)
+    traces = _traces(folder)
+    log = folder / LOG
+    outcome, reason = _outcome(facts, log, has_traces=bool(traces))
+    rocprof = folder / ROCPROF
+    return Point(
+        configuration=configuration,
+        repeat=repeat,
+        folder=folder,
+        traces=traces,
+        outcome=outcome,
+        reason=reason,
+        facts=facts,
+        rocprof=(rocprof,) if rocprof.is_dir() else (),
+        log=log if log.is_file() else None,
+    )
+
+
+def _identity(
+    sweep: Path, folder: Path, facts: Mapping[str, Any]
+) -> tuple[SweepConfiguration, int]:
+    """Configuration and repeat according to the path; ``point.json`` has precedence."""
+    named, repeat = configuration_of(folder.relative_to(sweep).parts)
+    recorded = facts.get("axes")
+    axes = named.axes
+    if isinstance(recorded, dict):
+        axes = _axes({str(name): str(value) for name, value in recorded.items()})
+    return (
+        SweepConfiguration(
+            _whole(facts.get("threads"), named.threads),
+            _whole(facts.get("channels"), named.channels),
+            axes,
+        ),
+        _whole(facts.get("repeat"), repeat) or repeat or 1,
+    )
+
+
+def configuration_of(parts: Iterable[str]) -> tuple[SweepConfiguration, int | None]:
+    """The configuration and the number of the repeat that these folders of a sweep name."""
+    threads = channels = repeat = None
+    axes: dict[str, str] = {}
+    for part in parts:
+        if found := _THREADS.fullmatch(part):
+            threads = int(found[1])
+        elif found := _CHANNELS.fullmatch(part):
+            channels = int(found[1])
+        elif found := _REPEAT.fullmatch(part):
+            repeat = int(found[1])
+        elif found := _AXIS.fullmatch(part):
+            axes[found[1]] = found[2]
+    return SweepConfiguration(threads, channels, _axes(axes)), repeat
+
+
+def _whole(value: object, otherwise: int | None) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _axes(values: Mapping[str, str]) -> Axes:
+    return tuple(sorted(values.items()))
+
+
+def _traces(folder: Path) -> tuple[RankFile, ...]:
+    """One trace for each rank, with its further recordings."""
+    place = folder / TRACES
+    if not place.is_dir():
+        return ()
+    try:
+        files = find_traces([place])
+    except RequestError:
+        return ()
+    by_rank: dict[int, list[Path]] = {}
+    unnumbered = []
+    for file in files:
+        rank, source = rank_of_path(Path("/", file.relative_to(place)))
+        if rank is None:
+            unnumbered.append(RankFile(file, rank, source))
+        else:
+            by_rank.setdefault(rank, []).append(file)
+    numbered = (
+        RankFile(first, rank, "name", tuple(more))
+        for rank, (first, *more) in sorted(by_rank.items())
+    )
+    return (*numbered, *unnumbered)
+
+
+def _outcome(facts: Mapping[str, Any], log: Path, *, has_traces: bool) -> tuple[str, str]:
+    recorded = facts.get("outcome", "ok")
+    if recorded != "ok":
+        return "failed", str(facts.get("reason") or recorded)
+    crash = "" if facts else crash_in(log)
+    if crash:
+        return "failed", f"{log.name} shows a crash: {crash}"
+    if not has_traces:
+        what = "no trace" if not log.is_file() else "no trace, although it has a log"
+        return "no_traces", f"{what} in {TRACES}/: was the profiler on, and did it write there?"
+    return "ok", ""
+
+
+def _not_run(sweep: Path, points: list[Point], manifest: Mapping[str, Any]) -> list[Point]:
+    """The points of the grid without a folder: those that the manifest plans; without one, those
+    that complete threads × channels for each combination of other axes and each repeat."""
+    present = {(point.configuration, point.repeat) for point in points}
+    planned = manifest.get("points")
+    wanted: set[tuple[SweepConfiguration, int]] = set()
+    if isinstance(planned, list):
+        for one in filter(lambda one: isinstance(one, dict), planned):
+            wanted.add(_identity(sweep, sweep, one))
+    else:
+        wanted = whole_grid(present)
+    return [
+        Point(
+            configuration=configuration,
+            repeat=repeat,
+            folder=sweep,
+            outcome="not_run",
+            reason="the sweep has no folder for it",
+        )
+        for configuration, repeat in wanted - present
+        if configuration != SweepConfiguration()
+    ]
+
+
+_Repeat = TypeVar("_Repeat", int, int | None)
+
+
+def whole_grid(
+    points: Collection[tuple[SweepConfiguration, _Repeat]],
+) -> set[tuple[SweepConfiguration, _Repeat]]:
+    """The configurations and repeats that complete threads × channels for each combination of
+    other axes and each repeat, those of `points` included."""
+    threads = {one.threads for one, _ in points}
+    channels = {one.channels for one, _ in points}
+    others = {(one.axes, repeat) for one, repeat in points}
+    return {
+        (SweepConfiguration(thread, channel, axes), repeat)
+        for thread, channel, (axes, repeat) in product(threads, channels, others)
+    }
+
+
+def _document(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    """The JSON object in a file; {} if there is none."""
+    if not path.exists():
+        return {}
+    try:
+        found = read_json(path)
+    except RequestError as error:
+        problems.append(f"{error.message}; it is ignored")
+        return {}
+    if not isinstance(found, dict):
+        problems.append(f"{path} is not a JSON object; it is ignored")
+        return {}
+    return found

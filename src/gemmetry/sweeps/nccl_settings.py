@@ -1,0 +1,801 @@
+"""Launch sizes of the kernels of NCCL and RCCL under their settings.
+
+Sources: NVIDIA/nccl 2.28.9 and 2.30.7, ``src/graph/tuning.cc`` (getNthreads, maxThreads,
+threadThresholds), ``src/enqueue.cc`` (topoGetAlgoInfo, scheduleP2pTasksToPlan), ``src/graph/
+connect.cc`` (MAXCHANNELS), ``src/device/generate.py`` (best_kernel), ``src/sym_kernels.cc``;
+ROCm/rccl 2.21.5 ``src/graph/tuning.cc`` and ROCm/rocm-systems 2026 ``projects/rccl/src/
+rccl_wrap.cc`` (rcclOptThreadBlockSize), ``rccl_common.h``. The table of ``docs/sweep-settings.md``
+follows them.
+
+The collectives of a point in groups that the library runs in one way, with their launch sizes.
+
+A setting is judged on the largest messages of a group, as small ones use fewer channels and
+threads.
+
+Whether a setting took effect on one kind of collective, judged by its launch sizes and kernels.
+
+Every rule is that of the library's sources (:mod:`.rules`). What they leave open is ``unknown``.
+
+Whether the requested settings of a sweep's points took effect, as the traces show it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from gemmetry.domain.units import counted, format_memory
+from gemmetry.sweeps.model import (
+    CollectiveVerdict,
+    CommunicationKernel,
+    Point,
+    RankFacts,
+    SettingVerdict,
+    natural,
+)
+from gemmetry.traces.names import classify
+
+WARP = 32
+MOST_THREADS = 640
+"""Threads of a block where NCCL_NTHREADS does not count: NCCL_MAX_NTHREADS."""
+MOST_NTHREADS, LEAST_NTHREADS = 512, 64
+"""Bounds of NCCL_NTHREADS; values that are no multiple of 32 count as the upper one."""
+LEAST_BLOCK = 128
+MOST_CHANNELS, MOST_CHANNELS_BEFORE_2_25 = 64, 32
+
+BYTES_PER_THREAD = {"simple": 64, "ll128": 8, "ll": 8}
+"""A message with fewer bytes per thread of all channels runs on fewer channels, and on a single
+one with fewer threads; times the number of ranks for the ring with LL."""
+LEAST_BYTES_A_CHANNEL = 16 << 10
+
+RCCL_WARP = 64
+RCCL_MOST_THREADS = 256
+"""Threads of a block of RCCL on all architectures of these sources."""
+
+FIXED_ALGORITHMS = {
+    "tree": ("all_reduce",),
+    "pat": ("all_gather", "reduce_scatter"),
+    "nvls": ("all_reduce", "all_gather", "reduce_scatter"),
+    "nvls_tree": ("all_reduce",),
+    "collnet_direct": ("all_reduce", "all_gather", "reduce_scatter"),
+    "collnet_chain": ("all_reduce",),
+}
+"""Algorithms whose blocks have :data:`MOST_THREADS` threads whatever NCCL_NTHREADS is, with the
+collectives that they implement. The ring implements all."""
+
+
+class Execution(NamedTuple):
+    """One way to run a collective, with the block that it has."""
+
+    algorithm: str
+    protocol: str
+    block: int
+    is_set_by_threads: bool
+    """Whether NCCL_NTHREADS decides the number of threads."""
+    is_halved: bool = False
+    """Fewer threads than set, as for a small message on a single channel."""
+
+
+def obeyed_threads(requested: int) -> int:
+    """The number of threads that NCCL uses for a value of NCCL_NTHREADS."""
+    if requested % WARP or requested > MOST_NTHREADS:
+        return MOST_NTHREADS
+    return max(requested, LEAST_NTHREADS)
+
+
+def obeyed_rccl_threads(requested: int) -> int:
+    """The number of threads that RCCL uses for a value of RCCL_THREADS_PER_BLOCK: rounded up to
+    wavefronts of 64, three at least."""
+    rounded = -(-requested // RCCL_WARP) * RCCL_WARP
+    return min(max(rounded, 3 * RCCL_WARP), RCCL_MOST_THREADS)
+
+
+def channel_limit(version: str | None) -> int:
+    """The most channels of NCCL; that of today where the version is not known."""
+    numbers = version_numbers(version)
+    return MOST_CHANNELS_BEFORE_2_25 if numbers and numbers < (2, 25) else MOST_CHANNELS
+
+
+def version_numbers(version: str | None) -> tuple[int, ...]:
+    """(2, 28, 9) for ``2.28.9``; () where it is not known."""
+    parts = (version or "").split(".")
+    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()
+
+
+def executions(
+    operation: str | None,
+    algorithm: str | None,
+    protocol: str | None,
+    threads: int,
+    *,
+    is_no_tree: bool = False,
+    ll128_threads: int = MOST_THREADS,
+) -> list[Execution]:
+    """The ways in which a collective can run, with their blocks under NCCL_NTHREADS = `threads`.
+
+    `algorithm` and `protocol` restrict them where they are known. `is_no_tree`: the kernel's name
+    excludes the tree.
+    """
+    found: list[Execution] = []
+    counts = list(_halvings(obeyed_threads(threads)))
+    for index, count in enumerate(counts):
+        found.append(_ring("simple", max(count + WARP, 3 * WARP), index))
+        found.append(_ring("ll", max(count, 3 * WARP), index))
+    for index, count in enumerate(_halvings(ll128_threads)):
+        found.append(Execution("ring", "ll128", count, False, index > 0))
+    for name, operations in FIXED_ALGORITHMS.items():
+        if operation is not None and operation not in operations:
+            continue
+        protocols = ("simple", "ll", "ll128") if name == "tree" else ("simple",)
+        if not (name == "tree" and is_no_tree):
+            found += [Execution(name, one, MOST_THREADS, False) for one in protocols]
+        if name == "collnet_chain":
+            found.append(Execution(name, "simple", MOST_THREADS // 2, False, True))
+    return [
+        one
+        for one in found
+        if algorithm in (None, one.algorithm) and protocol in (None, one.protocol)
+    ]
+
+
+def _ring(protocol: str, threads: int, halvings: int) -> Execution:
+    return Execution("ring", protocol, max(threads, LEAST_BLOCK), True, halvings > 0)
+
+
+def _halvings(threads: int) -> Iterator[int]:
+    """`threads`, and what NCCL reduces it to for small messages."""
+    yield threads
+    while threads % (4 * WARP) == 0:
+        threads //= 2
+        yield threads
+
+
+def small_below(channels: int, executed: Sequence[Execution], threads: int, ranks: int) -> int:
+    """Messages with fewer bytes than this may use fewer than `channels` channels, by the protocols
+    that are possible."""
+    most = LEAST_BYTES_A_CHANNEL
+    for one in executed:
+        factor = ranks if (one.algorithm, one.protocol) == ("ring", "ll") else 1
+        count = obeyed_threads(threads) if one.is_set_by_threads else one.block
+        most = max(most, count * BYTES_PER_THREAD[one.protocol] * factor)
+    return channels * most
+
+
+COPY = "copy"
+"""The operation of a copy between GPUs, and the library of such groups."""
+HOST = "host"
+"""The library of collectives that the host runs, as gloo does."""
+
+_SPECIALISED = ("all_reduce", "reduce_scatter", "reduce")
+"""Collectives whose kernel's name distinguishes trees from all other algorithms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveKind:
+    """Collectives of one point with the same operation, algorithm and protocol."""
+
+    operation: str | None
+    algorithm: str | None
+    """None where the kernel's name leaves it open, like `protocol`."""
+    protocol: str | None
+    library: str
+    """``nccl``, ``rccl``, ``symmetric`` (NCCL's kernels for symmetric memory), :data:`COPY`,
+    :data:`HOST`, or the family of another library's kernels."""
+    is_no_tree: bool = False
+    """The kernel's name excludes the tree."""
+    is_point_to_point: bool = False
+    """A kernel of sends and receives, which also implements all-to-alls."""
+    launches: int
+    """Over all ranks."""
+    duration_ns: int
+    """Of all launches together."""
+    bytes: int | None = None
+    """The largest message; None where no trace records one."""
+    ranks: int | None = None
+    """Size of the largest group."""
+    judged: int = 0
+    """Number of launches with messages more than half as large as the largest one; of all where
+    no size is recorded."""
+    channels: int | None = None
+    """The most frequent grid.x among those; None where it is not recorded."""
+    block: int | None = None
+    """The most frequent block.x among those."""
+    unlike: int = 0
+    """Number of those with another grid or block."""
+
+    @property
+    def label(self) -> str:
+        """``all-gather of 64 MiB``, as far as it is known."""
+        name = (self.operation or "a collective").replace("_", "-")
+        return name if self.bytes is None else f"{name} of {format_memory(self.bytes)}"
+
+
+def collective_kinds(ranks: Iterable[RankFacts]) -> list[CollectiveKind]:
+    """The groups over all ranks of a point, those with the most time first."""
+    groups: dict[_Key, list[CommunicationKernel]] = {}
+    for facts in ranks:
+        is_amd = _is_amd(facts.device)
+        for one in facts.communication:
+            groups.setdefault(_key(one, is_amd=is_amd, on_gpu=facts.on_gpu), []).append(one)
+    found = [_kind(key, ones) for key, ones in groups.items()]
+    return sorted(found, key=lambda kind: -kind.duration_ns)
+
+
+_Key = tuple[str | None, str | None, str | None, str, bool, bool]
+
+
+def _is_amd(device: str) -> bool:
+    return device.startswith("AMD") or " MI" in f" {device}"
+
+
+def _key(one: CommunicationKernel, *, is_amd: bool, on_gpu: bool) -> _Key:
+    collective = one.collective
+    if collective.op == COPY or not on_gpu:
+        return collective.op, None, None, COPY if on_gpu else HOST, False, False
+    name = classify(one.kernel)
+    library = name.family
+    if name.algorithm == "symmetric":
+        library = "symmetric"
+    elif library == "nccl" and is_amd:
+        library = "rccl"
+    is_no_tree = name.algorithm == "ring" and name.collective in _SPECIALISED
+    is_point_to_point = name.collective == "send_recv"
+    return (collective.op, collective.algorithm, collective.protocol, library, is_no_tree,
+            is_point_to_point)  # fmt: skip
+
+
+def _kind(key: _Key, ones: Sequence[CommunicationKernel]) -> CollectiveKind:
+    operation, algorithm, protocol, library, is_no_tree, is_point_to_point = key
+    sizes = [one.collective.bytes for one in ones]
+    largest = max((size for size in sizes if size is not None), default=None)
+    judged = [
+        one
+        for one, size in zip(ones, sizes, strict=True)
+        if largest is None or (size is not None and 2 * size > largest)
+    ]
+    launches = Counter((one.grid[0], one.block[0]) for one in judged)
+    (channels, block), alike = max(launches.items(), key=lambda item: (item[1], item[0]))
+    groups = [one.collective.group.size or 0 for one in ones if one.collective.group is not None]
+    return CollectiveKind(
+        operation=operation,
+        algorithm=algorithm,
+        protocol=protocol,
+        library=library,
+        is_no_tree=is_no_tree,
+        is_point_to_point=is_point_to_point,
+        launches=len(ones),
+        duration_ns=sum(one.collective.duration_ns for one in ones),
+        bytes=largest,
+        ranks=max(groups, default=0) or None,
+        judged=len(judged),
+        channels=channels or None,
+        block=block or None,
+        unlike=len(judged) - alike,
+    )
+
+
+IN_EFFECT, NOT_IN_EFFECT = "in effect", "not in effect"
+NOT_APPLICABLE, UNKNOWN = "not applicable", "unknown"
+CLAMPED = "clamped to "
+"""Is followed by the value."""
+
+COPY_ENGINE_OPERATIONS = ("all_gather", "all_to_all", "gather", "scatter")
+"""Collectives that copy engines can carry out, as they move bytes and compute nothing."""
+SYMMETRIC_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
+"""Collectives for which NCCL has kernels for symmetric memory (``src/device/symmetric/
+generate.py`` of 2.28.9)."""
+
+_OF_NCCL = ("nccl", "rccl", "symmetric")
+
+
+class Judgement(NamedTuple):
+    """What one kind of collective shows of a setting."""
+
+    verdict: str
+    seen: str | None = None
+    reason: str = ""
+
+
+class Run(NamedTuple):
+    """What holds for a whole point."""
+
+    threads: int = MOST_NTHREADS
+    """NCCL_NTHREADS as requested; its upper bound, which is the default, where it is not."""
+    ll128_threads: int = MOST_THREADS
+    """NCCL_LL128_NTHREADS, or its default."""
+    version: str | None = None
+    """Of NCCL."""
+
+
+Judge: TypeAlias = Callable[[CollectiveKind, str, Run], Judgement]
+"""Judges the value of a setting."""
+
+
+def clamped(value: int) -> str:
+    """The verdict that the library limits a setting to `value`."""
+    return f"{CLAMPED}{value}"
+
+
+def judge_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """The number of channels: grid.x of a launch."""
+    return _other_library(kind) or _channels(kind, int(value), run, is_most=True, is_least=True)
+
+
+def judge_most_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """An upper limit of the number of channels."""
+    return _other_library(kind) or _channels(kind, int(value), run, is_most=True, is_least=False)
+
+
+def judge_least_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """A lower limit of the number of channels."""
+    return _other_library(kind) or _channels(kind, int(value), run, is_most=False, is_least=True)
+
+
+def _other_library(kind: CollectiveKind) -> Judgement | None:
+    """The judgement of kinds that no setting of NCCL concerns."""
+    if kind.library == HOST:
+        return Judgement(
+            NOT_APPLICABLE, None, "the host communicates, to which settings of NCCL do not apply"
+        )
+    if kind.library == COPY:
+        return Judgement(NOT_APPLICABLE, None, "copy engines communicate, without a kernel")
+    if kind.library not in _OF_NCCL:
+        owner = kind.library or "another library"
+        return Judgement(NOT_APPLICABLE, None, f"these kernels are of {owner}")
+    return None
+
+
+def _channels(
+    kind: CollectiveKind, requested: int, run: Run, *, is_most: bool, is_least: bool
+) -> Judgement:
+    seen = kind.channels
+    if kind.is_point_to_point:
+        reason = "sends and receives use a power of two, from NCCL_MIN_P2P_NCHANNELS up"
+        return Judgement(NOT_APPLICABLE, _text(seen), reason)
+    if seen is None:
+        return Judgement(UNKNOWN, None, "the trace records no grid")
+    text, blocks = str(seen), counted(seen, "block")
+    if seen == requested:
+        return Judgement(IN_EFFECT, text, _launches(kind, blocks))
+    if seen > requested:
+        if not is_most:
+            what = f"{blocks}, more than the least"
+            return Judgement(IN_EFFECT, text, _launches(kind, what))
+        return Judgement(NOT_IN_EFFECT, text, _launches(kind, blocks) + _nvls(kind))
+    if not is_least:
+        return Judgement(IN_EFFECT, text, _launches(kind, f"{blocks}, fewer than the most"))
+    limit = channel_limit(run.version)
+    if kind.library == "nccl" and requested > limit == seen:
+        return Judgement(clamped(seen), text, f"NCCL has at most {limit} channels")
+    small = small_below(requested, _possible(kind, run), run.threads, kind.ranks or 2)
+    if kind.bytes is None:
+        reason = f"{blocks}; the trace records no size, and small messages use fewer channels"
+        return Judgement(UNKNOWN, text, reason)
+    if kind.bytes < small:
+        reason = f"{blocks}: messages below {format_memory(small)} may use fewer channels"
+        return Judgement(UNKNOWN, text, reason)
+    return Judgement(clamped(seen), text, _launches(kind, blocks) + _nvls(kind))
+
+
+def _nvls(kind: CollectiveKind) -> str:
+    """A note for kinds that may have run on NVLS, which has channels of its own."""
+    if kind.library != "nccl" or kind.block != MOST_THREADS:
+        return ""
+    return "; NVLS uses NCCL_NVLS_NCHANNELS, within NCCL_MIN_CTAS and NCCL_MAX_CTAS"
+
+
+def judge_threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """The number of threads of a block: NCCL_NTHREADS, RCCL_THREADS_PER_BLOCK."""
+    other = _other_library(kind)
+    if other is not None:
+        return other
+    requested, block = int(value), kind.block
+    if block is None:
+        return Judgement(UNKNOWN, None, "the trace records no block")
+    if kind.library == "rccl":
+        return _rccl_threads(kind, requested, block)
+    if kind.library == "symmetric":
+        reason = f"kernels for symmetric memory always have {block} threads"
+        return Judgement(NOT_APPLICABLE, str(block), reason)
+    if kind.is_point_to_point:
+        reason = f"sends and receives always have {MOST_THREADS} threads"
+        return Judgement(NOT_APPLICABLE, str(block), reason)
+    obeyed = obeyed_threads(requested)
+    possible = _possible(kind, run._replace(threads=requested))
+    found = [one for one in possible if one.block == block]
+    whole = [one for one in found if not one.is_halved]
+    if whole and all(one.is_set_by_threads for one in whole):
+        reason = _launches(kind, f"blocks of {block} threads ({_ways(whole)})")
+        if obeyed != requested:
+            return Judgement(clamped(obeyed), str(obeyed), f"{reason}; {_bounds(requested)}")
+        return Judgement(IN_EFFECT, str(requested), reason)
+    if whole and not any(one.is_set_by_threads for one in whole):
+        return Judgement(NOT_APPLICABLE, str(block), _fixed(block, whole))
+    if whole:
+        return Judgement(UNKNOWN, str(block), f"{block} threads fit {_ways(whole)}")
+    if found and kind.channels == 1:
+        reason = f"{block} threads: small messages use one channel and fewer threads"
+        return Judgement(UNKNOWN, str(block), reason)
+    expected = sorted({(one.block, _ways([one])) for one in possible if not one.is_halved})
+    texts = ", ".join(f"{count} ({way})" for count, way in expected if count != MOST_THREADS)
+    reason = _launches(kind, f"blocks of {block} threads") + (f", not {texts}" if texts else "")
+    return Judgement(NOT_IN_EFFECT, str(block), reason)
+
+
+def _rccl_threads(kind: CollectiveKind, requested: int, block: int) -> Judgement:
+    obeyed = obeyed_rccl_threads(requested)
+    reason = _launches(kind, f"blocks of {block} threads")
+    if block == requested:
+        return Judgement(IN_EFFECT, str(block), reason)
+    if block == obeyed:
+        return Judgement(clamped(block), str(block), f"{reason}; RCCL rounds to wavefronts and "
+                         f"limits the number")  # fmt: skip
+    return Judgement(NOT_IN_EFFECT, str(block), f"{reason}; older versions of RCCL read "
+                     "NCCL_NTHREADS alone")  # fmt: skip
+
+
+def _bounds(requested: int) -> str:
+    if requested % 32:
+        return f"NCCL takes values that are no multiple of 32 as {MOST_NTHREADS}"
+    return f"NCCL_NTHREADS is at least 64 and at most {MOST_NTHREADS}"
+
+
+def _fixed(block: int, ways: Sequence[Execution]) -> str:
+    if all(one.protocol == "ll128" and one.algorithm == "ring" for one in ways):
+        return f"{block} threads: the protocol LL128 uses NCCL_LL128_NTHREADS"
+    return f"{block} threads, as {_ways(ways)} has whatever NCCL_NTHREADS is"
+
+
+def judge_algorithm(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """NCCL_ALGO with the name of one algorithm."""
+    return _judge_way(kind, value, run, 0)
+
+
+def judge_protocol(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """NCCL_PROTO with the name of one protocol."""
+    return _judge_way(kind, value, run, 1)
+
+
+_WAYS = (
+    {"ring", "tree", "pat", "nvls", "collnet_direct", "collnet_chain", "nvls_tree"},
+    {"ll", "ll128", "simple"},
+)
+_SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain",
+              "nvlstree": "nvls_tree"}  # fmt: skip
+
+
+def _judge_way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
+    other = _other_library(kind)
+    if other is not None:
+        return other
+    wanted = _SPELLINGS.get(value.lower(), value.lower())
+    if kind.is_point_to_point:
+        return Judgement(NOT_APPLICABLE, None, "sends and receives have no algorithm to choose")
+    if kind.library == "symmetric":
+        return Judgement(NOT_APPLICABLE, None, "kernels for symmetric memory have their own")
+    if wanted not in _WAYS[place]:
+        return Judgement(UNKNOWN, None, "only the name of a single one can be checked")
+    named = (kind.algorithm, kind.protocol)[place]
+    if named is not None:
+        verdict = IN_EFFECT if named == wanted else NOT_IN_EFFECT
+        return Judgement(verdict, named, "its kernel's name")
+    if not any(one[place] == wanted for one in _ways_of_operation(kind, run)):
+        return Judgement(NOT_APPLICABLE, None, "the collective has no such implementation")
+    if kind.block is None or kind.library != "nccl":
+        return Judgement(UNKNOWN, None, "neither name nor block distinguishes it")
+    possible = _possible(kind, run)
+    found = sorted({str(one[place]) for one in possible if one.block == kind.block})
+    reason = f"its blocks have {kind.block} threads"
+    if found == [wanted]:
+        return Judgement(IN_EFFECT, wanted, reason)
+    if found and wanted not in found:
+        return Judgement(NOT_IN_EFFECT, " or ".join(found), reason)
+    return Judgement(UNKNOWN, " or ".join(found) or None, f"{reason}, which leaves it open")
+
+
+def _ways_of_operation(kind: CollectiveKind, run: Run) -> list[Execution]:
+    return executions(kind.operation, None, None, run.threads)
+
+
+def judge_path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """How the bytes move: ``kernel``, ``symmetric``, ``copy_engine``."""
+    if kind.library == HOST:
+        return Judgement(NOT_APPLICABLE, None, "the host communicates")
+    seen = {COPY: "copy_engine", "symmetric": "symmetric"}.get(kind.library, "kernel")
+    what = {"copy_engine": "copies between GPUs", "symmetric": "kernels for symmetric memory",
+            "kernel": "ordinary kernels"}[seen]  # fmt: skip
+    reason = f"{kind.launches} {what}"
+    if seen == value:
+        return Judgement(IN_EFFECT, seen, reason)
+    if kind.library == COPY:
+        return Judgement(NOT_APPLICABLE, seen, f"{reason}, which need not be a collective's")
+    if value == "copy_engine" and kind.operation not in COPY_ENGINE_OPERATIONS:
+        reason = f"{reason}: copy engines only move bytes"
+        return Judgement(NOT_APPLICABLE, seen, reason)
+    if value == "symmetric" and kind.operation not in SYMMETRIC_OPERATIONS:
+        reason = f"{reason}: there is none for symmetric memory"
+        return Judgement(NOT_APPLICABLE, seen, reason)
+    return Judgement(NOT_IN_EFFECT, seen, reason)
+
+
+def judge_policy(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """NCCL_CTA_POLICY: ``ZERO`` (2) requests copy engines; the others leave no trace."""
+    if value.upper() in ("ZERO", "2"):
+        return judge_path(kind, "copy_engine", run)
+    return _other_library(kind) or Judgement(UNKNOWN, None, "only ZERO shows in a trace")
+
+
+def _possible(kind: CollectiveKind, run: Run) -> list[Execution]:
+    return executions(kind.operation, kind.algorithm, kind.protocol, run.threads,
+                      is_no_tree=kind.is_no_tree, ll128_threads=run.ll128_threads)  # fmt: skip
+
+
+def _ways(ways: Sequence[Execution]) -> str:
+    """``the ring with LL128, PAT or NVLS``."""
+    by_algorithm: dict[str, list[str]] = {}
+    for one in ways:
+        protocols = by_algorithm.setdefault(one.algorithm, [])
+        if one.protocol not in protocols:
+            protocols.append(one.protocol)
+    texts = [
+        f"the ring with {' or '.join(_TITLES[one] for one in protocols)}"
+        if algorithm == "ring"
+        else _TITLES[algorithm]
+        for algorithm, protocols in by_algorithm.items()
+    ]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+
+
+_TITLES = {
+    "tree": "the tree", "pat": "PAT", "nvls": "NVLS", "nvls_tree": "NVLS tree",
+    "collnet_direct": "CollNet direct", "collnet_chain": "CollNet chain",
+    "ll": "LL", "ll128": "LL128", "simple": "simple",
+}  # fmt: skip
+
+
+def _launches(kind: CollectiveKind, what: str) -> str:
+    alike = f"{kind.judged - kind.unlike:,} of " if kind.unlike else ""
+    return f"{what} in {alike}{counted(kind.judged, 'launch', 'launches')}"
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+_JUDGES: Mapping[str, Judge] = {
+    "channels": judge_channels,
+    "threads": judge_threads,
+    "path": judge_path,
+    "NCCL_NTHREADS": judge_threads,
+    "RCCL_THREADS_PER_BLOCK": judge_threads,
+    "NCCL_MIN_CTAS": judge_least_channels,
+    "NCCL_MIN_NCHANNELS": judge_least_channels,
+    "NCCL_MIN_NRINGS": judge_least_channels,
+    "NCCL_MAX_CTAS": judge_most_channels,
+    "NCCL_MAX_NCHANNELS": judge_most_channels,
+    "NCCL_MAX_NRINGS": judge_most_channels,
+    "NCCL_ALGO": judge_algorithm,
+    "NCCL_PROTO": judge_protocol,
+    "NCCL_CTA_POLICY": judge_policy,
+}
+_NUMERIC = (judge_channels, judge_threads, judge_least_channels, judge_most_channels)
+
+_ORDER = (NOT_IN_EFFECT, CLAMPED, IN_EFFECT, NOT_APPLICABLE, UNKNOWN)
+"""The verdict of a point is the first of these that any kind of collective has."""
+
+
+def setting_verdicts(point: Point, ranks: Sequence[RankFacts]) -> list[SettingVerdict]:
+    """The verdict on each setting of `point`, from the facts of its traces.
+
+    A setting is judged on each kind of collective by its largest messages, and the verdict on the
+    point is that of the kinds together: one that shows no effect outweighs those that show one, and
+    these outweigh those that the setting does not concern.
+    """
+    kinds = collective_kinds(ranks)
+    requested = list(requested_settings(point))
+    run = run_of_point(point, ranks)
+    return [_verdict(name, value, kinds, run, has_traces=bool(ranks)) for name, value in requested]
+
+
+def requested_settings(point: Point) -> Iterator[tuple[str, str]]:
+    """Name and value of each setting of `point`: the two of the folder layout, its axes, and how
+    bytes move where the sweep records it."""
+    chosen = point.configuration
+    if chosen.channels is not None:
+        yield "channels", str(chosen.channels)
+    if chosen.threads is not None:
+        yield "threads", str(chosen.threads)
+    yield from chosen.axes
+    path = point.facts.get("path")
+    if isinstance(path, str) and "path" not in dict(chosen.axes):
+        yield "path", path
+
+
+def run_of_point(point: Point, ranks: Sequence[RankFacts]) -> Run:
+    """What holds for the whole of `point`: requested threads, version of NCCL."""
+    requested = dict(requested_settings(point))
+    run = Run()
+    for name in ("threads", "NCCL_NTHREADS"):
+        if requested.get(name, "").isdigit():
+            run = run._replace(threads=int(requested[name]))
+    if requested.get("NCCL_LL128_NTHREADS", "").isdigit():
+        run = run._replace(ll128_threads=int(requested["NCCL_LL128_NTHREADS"]))
+    versions = {facts.versions.get("nccl_version") for facts in ranks} - {None}
+    return run._replace(version=versions.pop() if len(versions) == 1 else None)
+
+
+def _verdict(
+    name: str, value: str, kinds: Sequence[CollectiveKind], run: Run, *, has_traces: bool
+) -> SettingVerdict:
+    judge = _JUDGES.get(name)
+    if judge is None:
+        return SettingVerdict(name, value, None, UNKNOWN, "a single trace does not show it")
+    if judge in _NUMERIC and not value.isdigit():
+        return SettingVerdict(name, value, None, UNKNOWN, "its value is not a whole number")
+    if not kinds:
+        reason = "the traces contain no communication" if has_traces else "there are no traces"
+        return SettingVerdict(name, value, None, UNKNOWN, reason)
+    judged = [(kind, judge(kind, value, run)) for kind in kinds]
+    collectives = tuple(_of_kind(kind, one) for kind, one in judged)
+    rank = min(_place(one.verdict) for _, one in judged)
+    deciding = [(kind, one) for kind, one in judged if _place(one.verdict) == rank]
+    first = deciding[0][1]
+    if first.verdict.startswith(CLAMPED):
+        # The kind with the most time names the value.
+        deciding = [pair for pair in deciding if pair[1].verdict == first.verdict]
+    reasons: dict[str, list[str]] = {}
+    for kind, one in deciding:
+        reasons.setdefault(one.reason, []).append(kind.label)
+    texts = [f"{_joined(labels)}: {reason}" for reason, labels in reasons.items()]
+    return SettingVerdict(name, value, _seen(deciding), first.verdict, "; ".join(texts[:3]),
+                          collectives)  # fmt: skip
+
+
+def _place(verdict: str) -> int:
+    return next(index for index, one in enumerate(_ORDER) if verdict.startswith(one))
+
+
+def _seen(deciding: Sequence[tuple[CollectiveKind, Judgement]]) -> str | None:
+    found = dict.fromkeys(one.seen for _, one in deciding if one.seen is not None)
+    return ", ".join(found) or None
+
+
+def _joined(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+
+
+def _of_kind(kind: CollectiveKind, one: Judgement) -> CollectiveVerdict:
+    return CollectiveVerdict(
+        operation=kind.operation,
+        algorithm=kind.algorithm,
+        protocol=kind.protocol,
+        bytes=kind.bytes,
+        launches=kind.launches,
+        channels=kind.channels,
+        block=kind.block,
+        seen=one.seen,
+        verdict=one.verdict,
+        reason=one.reason,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSetting:
+    """What the points of a whole sweep show of one setting with several values."""
+
+    name: str
+    values: tuple[str, ...]
+    """The requested values."""
+    verdict: str
+    """``in effect``, ``partly in effect``, ``no effect`` or ``unknown``."""
+    reason: str
+    """A sentence for the top of a report."""
+
+
+def sweep_verdicts(
+    points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
+) -> list[SweepSetting]:
+    """The verdict on each setting with more than one value, over all points with traces.
+
+    A setting whose effect the rules cannot show is judged by comparison: where points that differ
+    in nothing else run other kernels or messages of other sizes, it has an effect.
+    """
+    found: dict[str, list[SettingVerdict]] = {}
+    for _, verdicts, ranks in points:
+        for one in verdicts:
+            if ranks:
+                found.setdefault(one.name, []).append(one)
+    result = []
+    for name, ones in found.items():
+        values = tuple(sorted({one.requested or "" for one in ones}, key=natural))
+        if len(values) > 1:
+            result.append(_sweep_setting(name, values, ones, points))
+    return result
+
+
+def _sweep_setting(
+    name: str,
+    values: tuple[str, ...],
+    ones: Sequence[SettingVerdict],
+    points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
+) -> SweepSetting:
+    verdicts = {one.verdict for one in ones}
+    reason = next((one.reason for one in ones if one.verdict == ones[0].verdict), "")
+    is_effective = any(one == IN_EFFECT or one.startswith(CLAMPED) for one in verdicts)
+    if not is_effective and UNKNOWN in verdicts:
+        return _compared(name, values, points, reason)
+    if not is_effective:
+        sentence = f"{name} had no effect in the whole sweep ({reason})."
+        return SweepSetting(name, values, "no effect", sentence)
+    if len({_as_run(one) for one in ones}) == 1:
+        sentence = f"{name} had no effect in the whole sweep: every value ran alike ({reason})."
+        return SweepSetting(name, values, "no effect", sentence)
+    if verdicts == {IN_EFFECT}:
+        return SweepSetting(name, values, IN_EFFECT, f"{name} took effect in every point.")
+    counts = [f"{_count(ones, values, verdict)}: {verdict}" for verdict in sorted(verdicts)]
+    limited = {one.requested: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
+    note = "".join(
+        f" {name}={value} ran with {verdict.removeprefix(CLAMPED)}."
+        for value, verdict in limited.items()
+    )
+    sentence = f"{name} took effect in part ({'; '.join(counts)}).{note}"
+    return SweepSetting(name, values, "partly in effect", sentence)
+
+
+def _as_run(one: SettingVerdict) -> object:
+    """What the setting would change, as it ran."""
+    judge = _JUDGES.get(one.name)
+    if judge not in _NUMERIC:
+        return one.seen
+    is_threads = judge is judge_threads
+    return frozenset(
+        (kind.operation, kind.block if is_threads else kind.channels) for kind in one.collectives
+    )
+
+
+def _count(ones: Sequence[SettingVerdict], values: Sequence[str], verdict: str) -> str:
+    return ", ".join(
+        value
+        for value in values
+        if any(one.requested == value and one.verdict == verdict for one in ones)
+    )
+
+
+def _compared(
+    name: str,
+    values: tuple[str, ...],
+    points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
+    reason: str,
+) -> SweepSetting:
+    """The verdict from points that differ only in this setting."""
+    groups: dict[object, list[tuple[str, frozenset[tuple[object, ...]]]]] = {}
+    for point, _, ranks in points:
+        requested = dict(requested_settings(point))
+        value = requested.pop(name, None)
+        if value is not None and ranks:
+            group = groups.setdefault(tuple(requested.items()), [])
+            group.append((value, _communication(ranks)))
+    compared = differing = 0
+    for group in groups.values():
+        for index, (value, seen) in enumerate(group):
+            for other, also in group[index + 1 :]:
+                compared += value != other
+                differing += value != other and seen != also
+    if compared and differing == compared:
+        sentence = f"{name} took effect: points with other values communicate otherwise."
+        return SweepSetting(name, values, IN_EFFECT, sentence)
+    why = "points with other values communicate alike" if compared and not differing else reason
+    sentence = f"Whether {name} took effect is not known: {why}."
+    return SweepSetting(name, values, UNKNOWN, sentence)
+
+
+def _communication(ranks: Sequence[RankFacts]) -> frozenset[tuple[object, ...]]:
+    """What is communicated and how, without times."""
+    return frozenset(
+        (one.collective.op, one.kernel, one.grid, one.block, one.collective.bytes)
+        for facts in ranks
+        for one in facts.communication
+        if one.collective.op != COPY
+    )

@@ -1,0 +1,354 @@
+"""Several recordings of one rank, which a profiler's schedule with ``repeat`` writes, as one.
+
+What is computed of one trace, where it is read: in this process, or in one of several.
+
+``python -m gemmetry.sweeps.rank_worker [HOOK]`` takes tasks from its standard input and
+answers them on its standard output, in frames of a length (8 bytes, little-endian) and a message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+import msgspec
+import numpy as np
+
+from gemmetry.domain.errors import GemmetryError
+from gemmetry.formats.events import Int64
+from gemmetry.sweeps.model import (
+    CommunicationKernel,
+    GemmInstances,
+    GemmKind,
+    KernelTimes,
+    RankFacts,
+    RankFile,
+    StepFacts,
+    TraceTimes,
+)
+from gemmetry.sweeps.ranks import GemmStatistics, gemm_statistics, packed_sheet, read_facts
+from gemmetry.traces.collectives.summary import Group
+from gemmetry.traces.model import Trace
+from gemmetry.traces.tracelens.tables import gemm_sheet
+
+if TYPE_CHECKING:
+    from gemmetry.sweeps.rocprof import PointRocprof
+
+
+def merged(recordings: Sequence[RankFacts]) -> RankFacts:
+    """The facts of all `recordings` of one rank (at least one), in the order of their times.
+
+    A recording that overlaps an earlier one in time, such as a copy of it, is left out and named in
+    the problems. Steps whose numbers occur again are numbered on. Times of whole traces add up.
+    """
+    ordered = sorted(recordings, key=_extent)
+    kept, problems = [ordered[0]], list(ordered[0].problems)
+    for one in ordered[1:]:
+        if _extent(one)[0] < _extent(kept[-1])[1]:
+            problems.append(f"{one.file} is left out: it overlaps {kept[-1].file} in time")
+        else:
+            kept.append(one)
+            problems += one.problems
+    if len(kept) == 1:
+        return msgspec.structs.replace(kept[0], problems=tuple(problems))
+    kept = _numbered_on(kept)
+    kinds = {kind: number for number, kind in enumerate(
+        dict.fromkeys(kind for one in kept for kind in one.gemm_kinds)
+    )}  # fmt: skip
+    return msgspec.structs.replace(
+        kept[0],
+        events=sum(one.events for one in kept),
+        span=(kept[0].span[0], kept[-1].span[1]),
+        partial=any(one.partial for one in kept),
+        problems=tuple(problems),
+        times=TraceTimes(**{
+            name: sum(getattr(one.times, name) for one in kept)
+            for name in TraceTimes.__struct_fields__
+        }),
+        steps=tuple(step for one in kept for step in one.steps),
+        gemm_kinds=tuple(kinds),
+        gemms=_gemms(kept, kinds),
+        communication=tuple(_communication(kept)),
+        kernel_times=_kernel_times(kept),
+    )  # fmt: skip
+
+
+def _extent(facts: RankFacts) -> tuple[int, int]:
+    """First and last moment of a recording."""
+    gemms = facts.gemms
+    starts = [step.start_ns for step in facts.steps]
+    ends = [step.end_ns for step in facts.steps]
+    if facts.span != (0, 0):
+        starts.append(facts.span[0])
+        ends.append(facts.span[1])
+    if len(gemms):
+        starts.append(int(gemms.start_ns[0]))
+        ends.append(int((gemms.start_ns + gemms.duration_ns).max()))
+    return min(starts, default=0), max(ends, default=0)
+
+
+def _numbered_on(recordings: Sequence[RankFacts]) -> list[RankFacts]:
+    """Recordings without a number of a step that an earlier one has."""
+    result: list[RankFacts] = []
+    used: set[int] = set()
+    for one in recordings:
+        numbers = {step.number for step in one.steps}
+        shift = max(used) + 1 - min(numbers) if numbers & used else 0
+        result.append(_shifted(one, shift) if shift else one)
+        used |= {number + shift for number in numbers}
+    return result
+
+
+def _shifted(facts: RankFacts, shift: int) -> RankFacts:
+    def number(step: int) -> int:
+        return step + shift if step >= 0 else step
+
+    steps: list[StepFacts] = [
+        msgspec.structs.replace(step, number=number(step.number)) for step in facts.steps
+    ]
+    of_gemms = facts.gemms.step
+    moved = np.where(of_gemms >= 0, of_gemms + shift, of_gemms)
+    return msgspec.structs.replace(
+        facts,
+        steps=tuple(steps),
+        gemms=msgspec.structs.replace(facts.gemms, steps=moved.astype(np.int64).tobytes()),
+        communication=tuple(
+            msgspec.structs.replace(one, step=number(one.step)) for one in facts.communication
+        ),
+    )
+
+
+def _gemms(recordings: Sequence[RankFacts], kinds: dict[GemmKind, int]) -> GemmInstances:
+    columns: list[list[Int64]] = [[] for _ in GemmInstances.__struct_fields__]
+    instances = kernels = 0
+    for one in recordings:
+        gemms = one.gemms
+        number = np.array([kinds[kind] for kind in one.gemm_kinds] or [0], np.int64)
+        pairs = gemms.overlapping + np.array([instances, kernels, 0])
+        parts = (number[gemms.kind], gemms.start_ns, gemms.duration_ns, gemms.overlap_ns,
+                 gemms.step, pairs.reshape(-1))  # fmt: skip
+        for column, part in zip(columns, parts, strict=True):
+            column.append(part)
+        instances += len(gemms)
+        kernels += len(one.communication)
+    return GemmInstances(*(np.concatenate(column).tobytes() for column in columns))
+
+
+def _communication(recordings: Sequence[RankFacts]) -> Iterator[CommunicationKernel]:
+    """The kernels of all recordings; their rows count on, as rows identify them."""
+    rows = 0
+    for one in recordings:
+        for kernel in one.communication:
+            found = kernel.collective
+            yield msgspec.structs.replace(
+                kernel, collective=dataclasses.replace(found, row=found.row + rows)
+            )
+        rows += 1 + max((kernel.collective.row for kernel in one.communication), default=-1)
+
+
+def _kernel_times(recordings: Sequence[RankFacts]) -> KernelTimes:
+    tables = [one.kernel_times for one in recordings]
+    names = tuple(dict.fromkeys(name for table in tables for name in table.names))
+    found = np.zeros((sum(len(one.steps) for one in recordings), len(names)), np.int64)
+    begin = 0
+    for one, table in zip(recordings, tables, strict=True):
+        end = begin + len(one.steps)
+        if columns := [names.index(name) for name in table.names]:
+            found[begin:end, columns] = table.per_step
+        begin = end
+    return KernelTimes(names, found.tobytes())
+
+
+LENGTH_BYTES = 8
+
+Hook: TypeAlias = Callable[[Trace, RankFacts, str], Path]
+"""Writes the workbook of one trace, while it is in memory, to a path that begins with the text and
+that it returns."""
+
+
+class RankTask(msgspec.Struct, frozen=True, tag=True):
+    """The trace of one rank."""
+
+    path: str
+    rank: int | None
+    rank_source: str
+    workbook: str = ""
+    """Beginning of the path of the workbook that the hook writes; "": it is not called."""
+    more: tuple[str, ...] = ()
+    """Further recordings of the rank."""
+
+
+class RocprofTask(msgspec.Struct, frozen=True, tag=True):
+    """The folders of rocprofv3's files of one point, and the processes whose ranks are known."""
+
+    folders: tuple[str, ...]
+    traces: tuple[tuple[int, str, int], ...] = ()
+    """The fields of each :class:`~gemmetry.sweeps.rocprof.TraceProcess`."""
+
+
+class RankAnalysis(msgspec.Struct, frozen=True):
+    """What is computed of one trace alone."""
+
+    facts: RankFacts
+    gemms: tuple[GemmStatistics, ...]
+    """Those with the most time first."""
+    problems: tuple[str, ...] = ()
+    """What could not be written of it."""
+    workbook: str = ""
+    """What the hook wrote."""
+    gemm_sheet: bytes = b""
+    """The sheet ``GEMM`` of TraceLens' workbook (:mod:`.sheets`)."""
+
+
+class RankFailure(msgspec.Struct, frozen=True, tag=True):
+    """Why a trace could not be read."""
+
+    reason: str
+    is_internal: bool = False
+    """Whether reading it failed by a fault of gemmetry or of this machine, not of the trace."""
+
+
+class _Packed(msgspec.Struct, frozen=True, tag=True):
+    """An analysis whose groups, which repeat, stand once: of a thousand ranks, a group takes more
+    bytes than everything else about its collective."""
+
+    analysis: RankAnalysis
+    groups: tuple[Group, ...]
+    group_of: tuple[int, ...]
+    """One a communication kernel; -1: none."""
+
+
+_PACKED = msgspec.msgpack.Decoder(_Packed | RankFailure)
+TASK = msgspec.msgpack.Decoder(RankTask | RocprofTask)
+
+
+def hook_of(name: str) -> Hook | None:
+    """The function ``module:name``; None for ""."""
+    if not name:
+        return None
+    module, _, function = name.partition(":")
+    found: Hook = getattr(import_module(module), function)
+    return found
+
+
+def analyse_rank(task: RankTask, hook: Hook | None = None) -> RankAnalysis | RankFailure:
+    """Read a trace and compute what it shows alone; of several recordings, workbook and sheet are
+    those of the first."""
+    try:
+        trace, facts = read_facts(RankFile(Path(task.path), task.rank, task.rank_source))
+    except (GemmetryError, OSError) as error:
+        return RankFailure(str(getattr(error, "message", error)))
+    problems: tuple[str, ...] = ()
+    workbook = ""
+    if hook is not None and task.workbook:
+        try:
+            workbook = str(hook(trace, facts, task.workbook))
+        except (GemmetryError, OSError) as error:
+            what = getattr(error, "message", error)
+            problems = (f"the workbook of {task.path} is not written: {what}",)
+    facts, unread = _with_more(facts, task)
+    problems += unread
+    return RankAnalysis(
+        facts, gemm_statistics(facts), problems, workbook, packed_sheet(gemm_sheet(trace))
+    )
+
+
+def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, ...]]:
+    """`facts` with those of the rank's further recordings, and why some could not be read."""
+    recordings, problems = [facts], []
+    for path in task.more:
+        try:
+            found = read_facts(RankFile(Path(path), task.rank, task.rank_source))[1]
+        except (GemmetryError, OSError) as error:
+            problems.append(str(getattr(error, "message", error)))
+            continue
+        if found.rank == facts.rank:
+            recordings.append(found)
+        else:
+            problems.append(f"{path} is left out: it is of rank {found.rank}")
+    return merged(recordings) if len(recordings) > 1 else facts, tuple(problems)
+
+
+def read_rocprof(task: RocprofTask) -> PointRocprof:
+    """What the files of rocprofv3 show."""
+    from gemmetry.sweeps.rocprof import TraceProcess, read_point_rocprof
+
+    traces = [TraceProcess(pid=pid, host=host, rank=rank) for pid, host, rank in task.traces]
+    return read_point_rocprof(map(Path, task.folders), traces)
+
+
+def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:
+    """The message that answers a task."""
+    if isinstance(task, RocprofTask):
+        return msgspec.msgpack.encode(read_rocprof(task))
+    return packed(analyse_rank(task, hook))
+
+
+def packed(found: RankAnalysis | RankFailure) -> bytes:
+    """The message of an analysis."""
+    if isinstance(found, RankFailure):
+        return msgspec.msgpack.encode(found)
+    groups: dict[Group, int] = {}
+    group_of = []
+    bare = []
+    for one in found.facts.communication:
+        group = one.collective.group
+        group_of.append(-1 if group is None else groups.setdefault(group, len(groups)))
+        bare.append(msgspec.structs.replace(one, collective=replace(one.collective, group=None)))
+    facts = msgspec.structs.replace(found.facts, communication=tuple(bare))
+    analysis = msgspec.structs.replace(found, facts=facts)
+    return msgspec.msgpack.encode(_Packed(analysis, tuple(groups), tuple(group_of)))
+
+
+def unpacked(message: bytes, known: dict[Group, Group]) -> RankAnalysis | RankFailure:
+    """The analysis in a message; equal groups of all messages become one object of `known`."""
+    found = _PACKED.decode(message)
+    if isinstance(found, RankFailure):
+        return found
+    groups = [known.setdefault(group, group) for group in found.groups]
+    communication = tuple(
+        one
+        if index < 0
+        else msgspec.structs.replace(one, collective=replace(one.collective, group=groups[index]))
+        for one, index in zip(found.analysis.facts.communication, found.group_of, strict=True)
+    )
+    facts = msgspec.structs.replace(found.analysis.facts, communication=communication)
+    result: RankAnalysis = msgspec.structs.replace(found.analysis, facts=facts)
+    return result
+
+
+def write_frame(file: BinaryIO, message: bytes) -> None:
+    """Write one message."""
+    file.write(len(message).to_bytes(LENGTH_BYTES, "little"))
+    file.write(message)
+    file.flush()
+
+
+def read_frame(file: BinaryIO) -> bytes | None:
+    """The next message; None at the end of the stream, also within a message."""
+    length = file.read(LENGTH_BYTES)
+    if len(length) < LENGTH_BYTES:
+        return None
+    size = int.from_bytes(length, "little")
+    message = file.read(size)
+    return message if len(message) == size else None
+
+
+def main() -> None:
+    """Answer tasks until the standard input ends."""
+    # What a library prints must not come between the frames.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        hook = hook_of(sys.argv[1] if len(sys.argv) > 1 else "")
+        while (message := read_frame(sys.stdin.buffer)) is not None:
+            write_frame(answers, answer(TASK.decode(message), hook))
+
+
+if __name__ == "__main__":
+    main()

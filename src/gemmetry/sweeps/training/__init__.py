@@ -1,0 +1,1 @@
+"""A request for a sweep: points, settings, command lines, checks, the run."""

@@ -1,0 +1,353 @@
+"""The best way to run each collective of each size, over the points of a sweep.
+
+The best way to run each collective, on a terminal and in the tuner plugin's file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from gemmetry.dispatches.terminal import print_table
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import counted, format_memory
+from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
+from gemmetry.results.lines import print_line
+from gemmetry.results.texts import printable
+from gemmetry.statistics.comparison import Difference
+from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
+from gemmetry.sweeps.inspector import CollectiveKey
+from gemmetry.sweeps.model import CommunicationKernel, RankFacts, SweepConfiguration
+from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
+from gemmetry.sweeps.points import Ranked, find_best
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+REACH = 2
+"""A measured size stands for sizes from half of it to twice it, as far as no other measured size
+is nearer (in the ratio)."""
+
+
+class Way(NamedTuple):
+    """How NCCL ran a collective at a point, which is what a tuner can set."""
+
+    algorithm: str | None
+    protocol: str | None
+    channels: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedCollective:
+    """A collective of one size, and the best way to run it that the sweep shows."""
+
+    operation: str
+    bytes: int
+    """Of the whole message."""
+    ranks: int
+    nodes: int | None
+    source: str
+    """``nccl_records`` where NCCL Inspector recorded it at every point, else ``traces``."""
+    way: Way
+    best: Ranked
+    rival: Ranked | None
+    """The best configuration that runs it in another way; None if there is none."""
+
+    @property
+    def verdict(self) -> str:
+        """How the best compares with its rival: ``faster``, ``no difference shown``,
+        ``undecided``; ``the only one``."""
+        if self.rival is None or self.rival.comparison is None:
+            return "the only one"
+        found = self.rival.comparison.verdict
+        return "faster" if found is Difference.SLOWER else str(found)
+
+    @property
+    def obstacle(self) -> str:
+        """Why there is no line for it; "" where there is one."""
+        if self.operation not in COLLECTIVES:
+            return "the plugin does not tune this operation"
+        if self.rival is None:
+            return "every point ran it in the same way"
+        if self.verdict != "faster":
+            comparison = self.rival.comparison
+            note = f" ({comparison.note})" if comparison is not None and comparison.note else ""
+            return f"{self.verdict}{note}"
+        if self.way.algorithm is None or self.way.protocol is None:
+            return "the traces leave its algorithm or protocol open"
+        return ""
+
+
+def tuned_collectives(analysis: SweepAnalysis) -> list[TunedCollective]:
+    """Each collective of each size that occurs at a point which ran well, by operation and size.
+
+    The runs of a configuration are its repeats, each with the median latency of the run, compared
+    like the steps of points (:func:`~gemmetry.sweeps.points.find_best`): without
+    repeats everything is undecided.
+    """
+    found = [_measured(one) for one in analysis.points if one.ranks and one.point.outcome == "ok"]
+    keys = {key for one in found for key in one.traced if None not in key}
+    tuned = [_tuned(key, [one for one in found if key in one.traced]) for key in keys]
+    return sorted(
+        (one for one in tuned if one is not None),
+        key=lambda one: (one.operation, one.ranks, one.bytes),
+    )
+
+
+class _Measured(NamedTuple):
+    """The collectives of one run."""
+
+    configuration: SweepConfiguration
+    traced: Mapping[CollectiveKey, list[float]]
+    recorded: Mapping[CollectiveKey, Sequence[float]]
+    ways: Mapping[CollectiveKey, Way]
+    nodes: Mapping[CollectiveKey, int | None]
+
+
+def _measured(one: PointAnalysis) -> _Measured:
+    facts = [rank.facts for rank in one.ranks]
+    traced: dict[CollectiveKey, list[float]] = {}
+    members: dict[CollectiveKey, set[tuple[int, int]]] = {}
+    nodes: dict[CollectiveKey, int | None] = {}
+    hosts = {rank.rank: rank.host for rank in facts}
+    for matched in one.job.matching.matched:
+        if matched.is_complete:
+            key = (matched.op, matched.bytes, matched.group_size)
+            traced.setdefault(key, []).append(matched.latency_ns / 1e6)
+            rows = members.setdefault(key, set())
+            rows.update((rank, kernel.row) for rank, kernel in matched.members)
+            # Without host names, numbers of devices do not show whether ranks share a node.
+            of_ranks = {hosts.get(rank) for rank, _ in matched.members}
+            nodes[key] = None if None in of_ranks else len(of_ranks)
+    kernels = {
+        (rank.rank, kernel.collective.row): kernel
+        for rank in facts
+        if rank.rank is not None
+        for kernel in rank.communication
+    }
+    ways = {
+        key: _way(one, facts[0], [kernels[row] for row in sorted(rows)])
+        for key, rows in members.items()
+    }
+    recorded: dict[CollectiveKey, Sequence[float]] = {
+        kind.key: [latency / 1e3 for latency in kind.latencies_us]
+        for kind in one.recorded
+        if kind.is_complete
+    }
+    nodes.update({kind.key: kind.nodes for kind in one.recorded if kind.nodes})
+    return _Measured(one.point.configuration, traced, recorded, ways, nodes)
+
+
+def _way(one: PointAnalysis, facts: RankFacts, kernels: Sequence[CommunicationKernel]) -> Way:
+    """Algorithm and protocol where name or block show a single one, and the channels."""
+    kind = collective_kinds([msgspec.structs.replace(facts, communication=tuple(kernels))])[0]
+    if kind.library != "nccl" or kind.is_point_to_point:
+        return Way(None, None, kind.channels)
+    run = run_of_point(one.point, [facts])
+    possible = {
+        (found.algorithm, found.protocol)
+        for found in executions(
+            kind.operation, kind.algorithm, kind.protocol, run.threads,
+            is_no_tree=kind.is_no_tree, ll128_threads=run.ll128_threads,
+        )
+        if found.block == kind.block
+    }  # fmt: skip
+    algorithm, protocol = possible.pop() if len(possible) == 1 else (None, None)
+    return Way(algorithm, protocol, kind.channels)
+
+
+def _tuned(key: CollectiveKey, runs: Sequence[_Measured]) -> TunedCollective | None:
+    operation, size, ranks = key
+    if operation is None or size is None or ranks is None:
+        return None
+    is_recorded = all(key in one.recorded for one in runs)
+    latencies: dict[SweepConfiguration, list[Sequence[float]]] = {}
+    ways: dict[SweepConfiguration, Way] = {}
+    for one in runs:
+        source = one.recorded if is_recorded else one.traced
+        latencies.setdefault(one.configuration, []).append(source[key])
+        ways.setdefault(one.configuration, one.ways[key])
+    best = find_best(latencies)
+    if best is None:
+        return None
+    way = ways[best.first.configuration]
+    others = (one for one in best.ranked[1:] if ways[one.configuration] != way)
+    return TunedCollective(
+        operation=operation,
+        bytes=size,
+        ranks=ranks,
+        nodes=runs[0].nodes.get(key),
+        source="nccl_records" if is_recorded else "traces",
+        way=way,
+        best=best.first,
+        rival=next(others, None),
+    )
+
+
+def tuner_lines(tuned: Sequence[TunedCollective]) -> list[TunerLine | None]:
+    """The line of each collective whose best way is shown; None for the others."""
+    return [
+        None if one.obstacle else _line(one, low, high)
+        for one, (low, high) in zip(tuned, size_ranges(tuned), strict=True)
+    ]
+
+
+def _line(one: TunedCollective, low: int, high: int) -> TunerLine:
+    assert one.way.algorithm is not None and one.way.protocol is not None  # else an obstacle
+    return TunerLine(
+        operation=one.operation,
+        min_bytes=low,
+        max_bytes=high,
+        algorithm=one.way.algorithm,
+        protocol=one.way.protocol,
+        channels=one.way.channels or ANY,
+        nodes=one.nodes or ANY,
+        ranks=one.ranks,
+    )
+
+
+def tuned_entry(one: TunedCollective) -> dict[str, Any]:
+    """The keys of one collective in JSON."""
+    best, rival = one.best, one.rival
+    comparison = rival.comparison if rival is not None else None
+    low, high = (comparison.interval if comparison is not None else None) or (None, None)
+    return {
+        "op": one.operation,
+        "bytes": one.bytes,
+        "group_size": one.ranks,
+        "nodes": one.nodes,
+        "source": one.source,
+        "algorithm": one.way.algorithm,
+        "protocol": one.way.protocol,
+        "channels": one.way.channels,
+        "best": best.configuration.label,
+        "latency_us": best.mean_ms * 1e3,
+        "runs": best.runs,
+        "count": best.steps,
+        "next": rival.configuration.label if rival is not None else None,
+        "next_latency_us": rival.mean_ms * 1e3 if rival is not None else None,
+        "next_runs": rival.runs if rival is not None else None,
+        "ratio": comparison.ratio if comparison is not None else None,
+        "ratio_ci_low": low,
+        "ratio_ci_high": high,
+        "verdict": one.verdict,
+        "is_set": not one.obstacle,
+        "obstacle": one.obstacle or None,
+    }
+
+
+def size_ranges(tuned: Sequence[TunedCollective]) -> list[tuple[int, int]]:
+    """The sizes in bytes, both ends included, that each entry stands for (:data:`REACH`)."""
+    sizes: dict[tuple[str, int], list[int]] = {}
+    for one in tuned:
+        sizes.setdefault((one.operation, one.ranks), []).append(one.bytes)
+    return [_range(one.bytes, sizes[one.operation, one.ranks]) for one in tuned]
+
+
+def _range(size: int, sizes: Iterable[int]) -> tuple[int, int]:
+    low, high = -(-size // REACH), size * REACH
+    for other in sizes:
+        middle = math.isqrt(size * other)
+        if other < size:
+            low = max(low, middle + 1)
+        elif other > size:
+            high = min(high, middle)
+    return low, high
+
+
+def print_tuned(tuned: Sequence[TunedCollective], console: Console) -> None:
+    """Print what is set and what is not, then a table of all collectives."""
+    from rich.text import Text
+
+    for sentence in tuned_sentences(tuned):
+        print_line(Text(printable(sentence)), console, indent=2)
+    if tuned:
+        print_table(_table(tuned), console)
+
+
+def tuned_sentences(tuned: Sequence[TunedCollective]) -> list[str]:
+    """For how many collectives a setting is shown, and why there is none for the others."""
+    if not tuned:
+        return ["The traces have no collective that could be matched between all ranks."]
+    count = sum(not one.obstacle for one in tuned)
+    found = [f"A best setting is shown for {count} of {counted(len(tuned), 'collective')}."]
+    reasons: dict[str, int] = {}
+    for one in tuned:
+        if one.obstacle:
+            reasons[one.obstacle] = reasons.get(one.obstacle, 0) + 1
+    return found + [f"Without one: {number}, {reason}." for reason, number in reasons.items()]
+
+
+def tuner_text(sweep: str, tuned: Sequence[TunedCollective]) -> str:
+    """The content of ``nccl_tuner.conf``: a line for each collective whose best way is shown, and
+    the evidence for all of them as comments. `sweep`: its name."""
+    title = (
+        f"Settings of collectives from the sweep {sweep}. Each line is the fastest way to run one "
+        "collective; whether steps are shorter with it is for another run to show."
+    )
+    lines = zip(tuned, tuner_lines(tuned), strict=True)
+    return tuner_config(title, [TunerEntry(evidence(one), line) for one, line in lines])
+
+
+def evidence(one: TunedCollective) -> str:
+    """What the sweep shows of one collective, in sentences for a comment."""
+    source = "NCCL's records" if one.source == "nccl_records" else "traces"
+    best, rival = one.best, one.rival
+    text = (
+        f"{_name(one)} of {format_memory(one.bytes)} on {counted(one.ranks, 'rank')}: "
+        f"{best.mean_ms * 1e3:.1f} us with {best.configuration.label} ({_counts(best)}, from "
+        f"{source})"
+    )
+    if rival is not None and rival.comparison is not None:
+        text += f"; {rival.configuration.label} takes {rival.mean_ms * 1e3:.1f} us"
+        interval = rival.comparison.interval
+        if interval is not None:
+            low, high = (100 * (end - 1) for end in interval)
+            text += f", {low:+.1f} % to {high:+.1f} % ({_counts(rival)})"
+    return f"{text}.\n" + (f"Not set: {one.obstacle}." if one.obstacle else "Set: faster.")
+
+
+def _name(one: TunedCollective) -> str:
+    return one.operation.replace("_", "-")
+
+
+def _counts(one: Ranked) -> str:
+    return f"{counted(one.runs, 'run')}, {counted(one.steps, 'collective')}"
+
+
+def _table(tuned: Sequence[TunedCollective]) -> Table:
+    columns = (
+        Column("collective"), Column("size"), _number("us"), Column("way"),
+        Column("channels", ColumnType.INTEGER, absent="?"),
+        Column("next %"), Column("verdict"),
+    )  # fmt: skip
+    rows = [
+        [
+            _name(one), format_memory(one.bytes), one.best.mean_ms * 1e3,
+            f"{one.way.algorithm or '?'}, {one.way.protocol or '?'}", one.way.channels,
+            _next(one), one.verdict,
+        ]
+        for one in tuned
+    ]  # fmt: skip
+    return Table("collectives", columns, rows)
+
+
+def _number(name: str) -> Column:
+    return Column(name, ColumnType.NUMBER, format="{:,.1f}".format, absent="-")
+
+
+def _next(one: TunedCollective) -> str:
+    """``+9 (+8 to +10)``: by how much the next best way takes longer."""
+    comparison = one.rival.comparison if one.rival is not None else None
+    if comparison is None:
+        return "-"
+    text = f"{100 * (comparison.ratio - 1):+.0f}"
+    if comparison.interval is None:
+        return text
+    low, high = (100 * (end - 1) for end in comparison.interval)
+    return f"{text} ({low:+.0f} to {high:+.0f})"

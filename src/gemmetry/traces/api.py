@@ -1,0 +1,375 @@
+"""Traces for scripts, notebooks and the command line: reads them, summarises them, and returns
+tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.units import counted, noun_for
+from gemmetry.results.tables import frame
+from gemmetry.traces.missing import problem_texts
+from gemmetry.traces.model import Trace, stage
+from gemmetry.traces.reading import all_failed, read_all, read_any
+
+if TYPE_CHECKING:
+    import polars
+
+    from gemmetry.domain.tables import Table
+    from gemmetry.formats.events import TraceProblem
+    from gemmetry.formats.xlsx import TraceLensReport
+    from gemmetry.traces.collectives.matching import JobCollectives
+    from gemmetry.traces.gemms import GemmRow
+    from gemmetry.traces.report import TraceReport
+    from gemmetry.traces.summary import Outside, Summary
+
+
+T = TypeVar("T")
+
+
+class Summaries(NamedTuple):
+    """Summaries of files and of their steps, and the work outside of steps."""
+
+    files: list[Summary]
+    steps: list[Summary]
+    outside: list[Outside]
+
+    def no_steps_note(self) -> str:
+        """A sentence about the files that have no steps; "" if all have some."""
+        having = {one.file for one in self.steps}
+        files = [one.file for one in self.outside if one.file not in having]
+        if not files:
+            return ""
+        which = files[0] if len(files) == 1 else f"{len(files)} of {len(self.outside)} files"
+        have = noun_for(len(files), "has", "have")
+        return (
+            f"{which} {have} no steps: no marks such as ProfilerStep#1 (torch.profiler's step()), "
+            "step[DECODE bs=64] (SGLang) or execute_context_1(8)_generation_0(0) (vLLM) with work "
+            "on a GPU"
+        )
+
+
+class Traces(Sequence[Trace]):
+    """Traces of one or more files, and tables of them; a sequence of ``Trace``.
+
+    Traces that :func:`load` returns are in memory. Without :meth:`keep`, each method reads the
+    files again, one by one, and keeps none of them, so call only one method.
+
+    ``errors`` lists the files that could not be read, with the reason.
+    """
+
+    def __init__(self, files: Iterable[Path], *, use_cache: bool = True) -> None:
+        self._files = tuple(files)
+        self._use_cache = use_cache
+        self.traces: tuple[Trace, ...] = ()
+        self.times: dict[str, float] = {}
+        """Seconds of each stage."""
+        self.errors: dict[str, RequestError] = {}
+        self.names: list[str] = []
+        """Files that could be read."""
+        self.without_gpu: list[Path] = []
+        """Files among them that have no work on a GPU."""
+        self.partial: list[Path] = []
+        self.problems: list[tuple[Path, TraceProblem]] = []
+        self._above_peak = ""
+        self._of_convolutions = 0
+        self._of_convolutions_ns = 0
+
+    def keep(self) -> None:
+        """Read all files into memory.
+
+        Raises:
+            RequestError: none of them can be read; the message has the reason for each.
+        """
+        self.traces = tuple(self.passing())
+        self._check_any()
+
+    def passing(self) -> Iterator[Trace]:
+        """The traces, one by one; a workbook is an error."""
+        return self._noted(read_all)
+
+    def _with_workbooks(self) -> Iterator[Trace | TraceLensReport]:
+        """The traces and the reports of TraceLens, in the order of the files."""
+        return self._noted(read_any)
+
+    def _noted(self, read: Callable[..., Iterator[T]]) -> Iterator[T]:
+        if self.traces:
+            yield from self.traces  # type: ignore[misc]
+            return
+        for found in read(self._files, self.errors, use_cache=self._use_cache, timings=self.times):
+            if isinstance(found, Trace):
+                self._note(found)
+            yield found
+
+    def _note(self, trace: Trace) -> None:
+        self.names.append(str(trace.file))
+        if trace.rows.partial:
+            self.partial.append(trace.file)
+        self.problems += [(trace.file, problem) for problem in trace.rows.problems]
+        if not trace.has_gpu_work:
+            self.without_gpu.append(trace.file)
+
+    def _of_workbook(
+        self, report: TraceLensReport, rows: Callable[[TraceLensReport], list[T]]
+    ) -> list[T]:
+        """`rows` of the workbook; [] and an error where its sheets are missing."""
+        try:
+            found = rows(report)
+        except RequestError as error:
+            self.errors[str(report.path)] = error
+            return []
+        self.names.append(str(report.path))
+        return found
+
+    def _check_any(self) -> None:
+        if not self.names:
+            raise all_failed(self.errors)
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Adds the seconds of a block to :attr:`times`."""
+        return stage(self.times, name)
+
+    def summaries(self, *, steps: bool = False) -> Summaries:
+        """The GPU activity of each file, including workbooks, and of each step if `steps`.
+
+        Raises:
+            RequestError: none of the files can be read.
+        """
+        from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
+
+        result = Summaries([], [], [])
+        for found in self._with_workbooks():
+            with self.stage("summary"):
+                if not isinstance(found, Trace):
+                    from gemmetry.traces.tracelens.input import workbook_summaries
+
+                    result.files.extend(self._of_workbook(found, workbook_summaries))
+                    continue
+                result.files.append(summarize(found))
+                if steps:
+                    result.steps.extend(summarize_steps(found))
+                    result.outside.append(outside_steps(found))
+        self._check_any()
+        return result
+
+    def gemm_rows(self, *, or_products: bool = False) -> list[GemmRow]:
+        """GEMM kernels by kernel and shape, over all files, those with the most time first.
+
+        Args:
+            or_products: if no file has work on a GPU, the products that operators record.
+
+        Raises:
+            RequestError: none of the files can be read.
+        """
+        from gemmetry.traces.gemms import above_peak_warning, gemm_table
+        from gemmetry.traces.operators.host import product_table
+
+        workbooks: list[TraceLensReport] = []
+        self._of_convolutions = self._of_convolutions_ns = 0
+
+        def traces() -> Iterator[Trace]:
+            for found in self._with_workbooks():
+                if not isinstance(found, Trace):
+                    workbooks.append(found)
+                    continue
+                left_out = found.rows.gpu.duration_ns[found.is_gemm_of_convolution]
+                self._of_convolutions += len(left_out)
+                self._of_convolutions_ns += int(left_out.sum())
+                yield found
+
+        with self.stage("gemms"):
+            rows = (product_table if or_products else gemm_table)(traces())
+            if workbooks:
+                from gemmetry.traces.tracelens.input import workbook_gemms
+
+                are_products = or_products and len(self.without_gpu) == len(self.names)
+                more = [row for one in workbooks for row in self._of_workbook(one, workbook_gemms)]
+                if are_products and len(self.names) > len(self.without_gpu):
+                    rows = []  # Otherwise times of the host would be added to times of a GPU.
+                rows = sorted([*rows, *more], key=lambda row: -row.sum_ns)
+        self._check_any()
+        self._above_peak = above_peak_warning(rows)
+        return rows
+
+    def report(self, *, short_kernel_us: float, with_lanes: bool = False) -> TraceReport:
+        """Everything that a report shows.
+
+        Args:
+            short_kernel_us: kernels shorter than this are in the sheets of short kernels.
+            with_lanes: also collect the data from which the timeline is drawn.
+
+        Raises:
+            RequestError: none of the files can be read, or a rank occurs twice in a job.
+        """
+        from gemmetry.traces.report import build_report
+
+        found = build_report(
+            self.passing(),
+            self.errors,
+            short_kernel_us=short_kernel_us,
+            with_lanes=with_lanes,
+            times=self.times,
+        )
+        self._check_any()
+        return found
+
+    def summary(self) -> polars.DataFrame:
+        """One row per file: counts, and exact times in µs (docs/traces.md defines them).
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.traces.rows import summary_table
+
+        return frame(summary_table(self.summaries().files))
+
+    def steps(self) -> polars.DataFrame:
+        """One row per file and step, like :meth:`summary`.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.traces.rows import step_table
+
+        return frame(step_table(self.summaries(steps=True).steps))
+
+    def gemms(self) -> polars.DataFrame:
+        """One row per GEMM kernel and shape, over all files, those with the most time first.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.traces.rows import gemms_table
+
+        return frame(gemms_table(self.gemm_rows()))
+
+    def shapes(self) -> polars.DataFrame:
+        """One row per distinct GEMM, over all files, those with the most time first; if no file has
+        work on a GPU, these are the products that operators of the host record.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        from gemmetry.traces.gemms import workload
+        from gemmetry.traces.rows import shapes_table
+
+        return frame(shapes_table(workload(self.gemm_rows(or_products=True))))
+
+    def collectives(self) -> list[JobCollectives]:
+        """The jobs that the traces belong to, with their collectives matched across ranks
+        (docs/collectives.md).
+
+        Raises:
+            RequestError: none of the files can be read, or a rank occurs twice in a job.
+        """
+        from gemmetry.traces.collectives.matching import analyse_jobs
+        from gemmetry.traces.jobs import rank_trace
+
+        ranks = []
+        for trace in self.passing():
+            with self.stage("kernels"):
+                ranks.append(rank_trace(trace))
+        self._check_any()
+        with self.stage("matching"):
+            return analyse_jobs(ranks)
+
+    def spec(self, *, top: int = 0) -> str:
+        """A spec file of the `top` GEMMs with the most time (0: all), which ``gemmetry profile
+        --spec`` runs.
+
+        Raises:
+            RequestError: no GEMM has a known shape.
+        """
+        from gemmetry.traces.gemms import spec_text, workload
+
+        return spec_text(workload(self.gemm_rows(or_products=True)), self.names, top=top)
+
+    def document(self, table: Table) -> dict[str, Any]:
+        """`table` and the problems of the files that could not be read, for JSON."""
+        from gemmetry.traces import TRACE_SCHEMA_VERSION
+        from gemmetry.traces.summary import problem_entry
+
+        return {
+            "schema_version": TRACE_SCHEMA_VERSION,
+            table.name: table.records(),
+            "partial": [str(file) for file in self.partial],
+            "problems": [problem_entry(file, problem) for file, problem in self.problems],
+            "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
+        }
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Files that could not be read, with the reason."""
+        return {file: error.message for file, error in self.errors.items()}
+
+    @property
+    def warnings(self) -> list[str]:
+        """The parts that are missing from files that could be read: the first problems of each
+        file."""
+        found: dict[Path, list[TraceProblem]] = {file: [] for file in self.partial}
+        for file, problem in self.problems:
+            found.setdefault(file, []).append(problem)
+        texts = [
+            text
+            for file, problems in found.items()
+            for text in problem_texts(file, file in self.partial, problems)
+        ]
+        return [*texts, *filter(None, [self._above_peak])]
+
+    def without_gpu_note(self, instead: str = "") -> str:
+        """A sentence about the files without work on a GPU; "" if all have some. `instead`: what is
+        shown if none has."""
+        files, count = self.without_gpu, len(self.names)
+        if not files:
+            return ""
+        from gemmetry.traces.operators.host import without_gpu_text
+
+        if not instead or len(files) < count:
+            instead = "`gemmetry trace report FILE... -o report.html` reports operators on the host"
+        return f"{without_gpu_text(files, count)}; {instead}"
+
+    def convolutions_note(self) -> str:
+        """The kernels that have the name of a GEMM and are not in the table of GEMMs, or ""."""
+        if not self._of_convolutions:
+            return ""
+        kernels = counted(self._of_convolutions, "kernel")
+        are = noun_for(self._of_convolutions, "is", "are")
+        return (
+            f"{kernels} with the name of a GEMM, {self._of_convolutions_ns / 1e6:,.3f} ms, "
+            f"ran in convolution operators and {are} left out"
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> Trace: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trace]: ...
+    def __getitem__(self, index: int | slice) -> Trace | Sequence[Trace]:
+        return self.traces[index]
+
+    def __len__(self) -> int:
+        return len(self.traces)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} unreadable" if self.errors else ""
+        return f"<Traces: {counted(len(self), 'file')}{failed}>"
+
+    def _repr_html_(self) -> str:
+        from gemmetry.traces.text import notebook_table
+
+        return notebook_table(self.summaries().files, self.errors)
+
+
+def load(*paths: str | PathLike[str], use_cache: bool = True) -> Traces:
+    """The traces `paths`: Kineto (plain, gz, zst), rocprofv3 (JSON, CSV, rocpd), or folders.
+
+    Raises:
+        RequestError: none of them can be read; the message has the reason for each.
+    """
+    traces = Traces(map(Path, paths), use_cache=use_cache)
+    traces.keep()
+    return traces

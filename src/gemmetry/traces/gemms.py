@@ -1,0 +1,489 @@
+"""Summarises the GEMMs of traces by kernel and shape: counts, times, speeds, and overlap with
+communication.
+
+The rows include all time of kernels with GEMM names, whether their shape is known or not.
+
+The distinct GEMMs of a workload, and a spec file of them: from a trace to a tuning job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.operation import (
+    DTYPES,
+    Layout,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Scaling,
+    Signature,
+    check_shape,
+    default_result,
+    operation_name,
+)
+from gemmetry.domain.units import counted, noun_for
+from gemmetry.formats.events import Int64
+from gemmetry.hardware.devices import find_device, rate_class
+from gemmetry.traces.intervals import covered
+from gemmetry.traces.joins import NONE
+from gemmetry.traces.links import GemmLinks, link_gemms
+from gemmetry.traces.model import Trace
+from gemmetry.traces.names import KernelKind, KernelName, classify
+from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, unpacked_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmRow:
+    """All instances of one kernel with one shape on one kind of device; None: not known."""
+
+    device: str | None
+    kernel: str
+    facts: KernelName
+    """Facts from the kernel's name."""
+    shape: GemmShape | None
+    dtype: str | None
+    """Formats of A and B in the operator; ``tf32`` where the kernel's name shows that f32 is
+    rounded to it."""
+    layout: str | None
+    """Layouts of A and B, t row-major, n column-major: from the operator's strides, else from the
+    kernel's name, assuming a row-major result."""
+    operators: tuple[str, ...]
+    """Operators that launched it, the most frequent one first."""
+    count: int
+    linked: int
+    """Part of `count` launched by an operator that records the shape."""
+    inferred: int
+    """Part of `count` whose shape comes from other instances."""
+    sum_ns: int
+    min_ns: int
+    max_ns: int
+    median_ns: float
+    p5_ns: float | None
+    p95_ns: float | None
+    mad_ns: float | None
+    """Median absolute deviation from the median, not scaled."""
+    tflops: float | None
+    """10¹² FLOP/s of the median instance; None for helper passes, and where several kernels share
+    the FLOPs of an operator."""
+    peak_fraction: float | None
+    """`tflops` as a share of the device's dense peak at this format."""
+    above_peak: bool = False
+    """`tflops` exceeds every dense peak that the device may have here: a time or a shape is
+    wrong."""
+    overlapped: int | None
+    """Part of `count` during which a communication kernel ran."""
+    overlapped_ns: int | None
+    """Part of `sum_ns` during which a communication kernel ran."""
+    files: frozenset[Path] = frozenset()
+    """Traces that contain it; empty where the rows do not come from traces."""
+
+
+@dataclass(slots=True)
+class _GemmGroup:
+    """Instances of one row, collected from the traces."""
+
+    durations: list[Int64] = field(default_factory=list)
+    overlaps: list[Int64] = field(default_factory=list)
+    operators: Counter[str] = field(default_factory=Counter)
+    files: set[Path] = field(default_factory=set)
+    linked: int = 0
+    inferred: int = 0
+    is_alone: bool = True
+
+
+_Key = tuple[str, str, GemmShape | None]
+
+
+def gemm_table(traces: Iterable[Trace]) -> list[GemmRow]:
+    """The GEMMs of all `traces` together, those with the most time first."""
+    groups: dict[_Key, _GemmGroup] = {}
+    for trace in traces:
+        _gather(trace, groups)
+    rows = [_row(key, group) for key, group in groups.items()]
+    return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
+
+
+def _gather(trace: Trace, groups: dict[_Key, _GemmGroup]) -> None:
+    links = link_gemms(trace)
+    rows = trace.rows
+    gpu, row = rows.gpu, links.row
+    if not len(row):
+        return
+    duration = gpu.duration_ns[row]
+    overlap = covered(gpu.start_ns[row], duration, trace.communication)
+    distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
+    operator_name = _operator_names(trace, links)
+    for members, (device, name, shape) in zip(
+        np.split(order, ends[:-1]), distinct.tolist(), strict=True
+    ):
+        found = links.shapes[shape] if shape != NONE else None
+        if found is not None:
+            found = unpacked_for(found, trace.kernel_names[name].dtype)
+        group = groups.setdefault(
+            (trace.device_name(device), rows.names[name], found), _GemmGroup()
+        )
+        group.files.add(trace.file)
+        group.durations.append(duration[members])
+        group.overlaps.append(overlap[members])
+        inferred = int(links.inferred[members].sum())
+        group.inferred += inferred
+        group.linked += len(members) - inferred if found is not None else 0
+        group.is_alone &= bool(links.is_alone[members].all())
+        names, counts = np.unique(operator_name[members], return_counts=True)
+        for index, count in zip(names.tolist(), counts.tolist(), strict=True):
+            if index != NONE:
+                group.operators[rows.names[index]] += count
+
+
+def _operator_names(trace: Trace, links: GemmLinks) -> Int64:
+    """Index of the operator's name for each GEMM; -1: none."""
+    result = np.full(len(links.row), NONE, np.int64)
+    known = links.operator != NONE
+    result[known] = trace.rows.operators.name[links.operator[known]]
+    return result
+
+
+def _row(key: _Key, group: _GemmGroup) -> GemmRow:
+    device, kernel, shape = key
+    facts = classify(kernel)
+    durations = np.sort(np.concatenate(group.durations))
+    overlaps = np.concatenate(group.overlaps)
+    median = quantile_of_sorted(durations, 0.5)
+    dtype = gemm_dtype(shape, facts)
+    tflops = None
+    if shape is not None and group.is_alone and median > 0:
+        tflops = shape.flops / median / 1000
+    peak = most = None
+    if tflops:
+        peak = peak_flops_per_s(device, _rate_format(shape, facts, device))
+        # f32 may be rounded to tf32, whose peak then bounds it.
+        most = peak or peak_flops_per_s(device, "tf32" if dtype == "f32" else None)
+    return GemmRow(
+        device=device or None,
+        kernel=kernel,
+        facts=facts,
+        shape=shape,
+        dtype=dtype,
+        layout=gemm_layout(shape, facts),
+        operators=tuple(name for name, _ in group.operators.most_common()),
+        linked=group.linked,
+        inferred=group.inferred,
+        **duration_statistics(durations),
+        tflops=tflops,
+        peak_fraction=tflops * 1e12 / peak if tflops and peak else None,
+        above_peak=bool(tflops and most and tflops * 1e12 > most),
+        overlapped=int((overlaps > 0).sum()),
+        overlapped_ns=int(overlaps.sum()),
+        files=frozenset(group.files),
+    )
+
+
+def above_peak_warning(rows: Iterable[GemmRow]) -> str:
+    """A sentence about `rows` that are faster than the device's peak; "" if none is."""
+    count = sum(row.above_peak for row in rows)
+    if not count:
+        return ""
+    are = noun_for(count, "is", "are")
+    return (
+        f"{counted(count, 'row')} of GEMMs {are} faster than the peak of the device (marked with "
+        "!): their times or shapes are wrong, or they are sparse"
+    )
+
+
+def duration_statistics(durations: Int64) -> dict[str, Any]:
+    """The fields of :class:`GemmRow` that follow from `durations`, which are in order."""
+    median = quantile_of_sorted(durations, 0.5)
+    return {
+        "count": len(durations),
+        "sum_ns": int(durations.sum()),
+        "min_ns": int(durations[0]),
+        "max_ns": int(durations[-1]),
+        "median_ns": median,
+        "p5_ns": quantile_of_sorted(durations, 0.05),
+        "p95_ns": quantile_of_sorted(durations, 0.95),
+        "mad_ns": quantile_of_sorted(np.sort(np.abs(durations - median)), 0.5),
+    }
+
+
+def quantile_of_sorted(samples: npt.NDArray[np.generic], share: float) -> float:
+    """The same as :func:`gemmetry.statistics.intervals.quantile` (definition 7 of Hyndman & Fan,
+    1996) of samples in order, without sorting again."""
+    place = (len(samples) - 1) * share
+    below = int(place)
+    above = min(below + 1, len(samples) - 1)
+    low, high = float(samples[below]), float(samples[above])
+    return low + (high - low) * (place - below)
+
+
+def peak_flops_per_s(device: str, dtype: str | None) -> float | None:
+    """Dense peak of a device, by its product name, at a format; None where either is unknown."""
+    spec = find_device(device) if device else None
+    if spec is None or dtype not in DTYPES:
+        return None
+    return spec.peaks.get(rate_class(DTYPES[dtype]))
+
+
+def gemm_dtype(shape: GemmShape | None, facts: KernelName) -> str | None:
+    """Formats of A and B, as :attr:`GemmRow.dtype`."""
+    if shape is None or shape.dtype is None:
+        return facts.dtype
+    return "tf32" if (shape.dtype, facts.dtype) == ("f32", "tf32") else shape.dtype
+
+
+def _rate_format(shape: GemmShape | None, facts: KernelName, device: str) -> str | None:
+    """The format whose peak bounds the kernel; None where it is not certain."""
+    if facts.dtype is not None:
+        return facts.dtype
+    dtype = None if shape is None or shape.dtype is None else shape.dtype.partition(":")[0]
+    spec = find_device(device) if device else None
+    if dtype == "f32" and spec is not None and "tf32" in spec.peaks:
+        return None  # f32 may be rounded to tf32, at another rate; unknown.
+    return dtype
+
+
+def gemm_layout(shape: GemmShape | None, facts: KernelName) -> str | None:
+    """Layouts of A and B, as :attr:`GemmRow.layout`."""
+    if shape is not None and shape.layout is not None:
+        return shape.layout
+    return row_major_layout(facts.layout) if facts.layout else None
+
+
+def row_major_layout(blas: str) -> str | None:
+    """Layouts of A and B for a row-major C, from the letters of a BLAS, which supports only
+    column-major matrices and therefore computes Cᵀ = Bᵀ·Aᵀ: its first operand is B."""
+    if len(blas) != 2 or set(blas) - {"n", "t"}:
+        return None
+    flipped = {"n": "t", "t": "n"}
+    return flipped[blas[1]] + flipped[blas[0]]
+
+
+_NAMED_SOURCES = 3
+"""Most files that a spec lists by name; for more it gives their number and the folder."""
+
+
+class _Product(NamedTuple):
+    """The properties in which two GEMMs of the same product agree."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str | None
+    layout: str | None
+    scaling: str
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkloadGemm:
+    """All GEMMs of one product; helper passes count in the time, but not as calls."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str | None
+    layout: str | None
+    scaling: str
+    operation: str | None
+    """gemmetry's name of the operation (docs/names.md); None where gemmetry does not support it."""
+    reason: str
+    """Why there is no `operation`; "" where there is one."""
+    count: int = 0
+    sum_ns: int = 0
+    share: float = 0.0
+    """Share of all GEMM time, including that of unknown shapes."""
+    kernels: list[str] = field(default_factory=list)
+    """Short names, those with the most time first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The GEMMs of traces as products, and the time of those whose shape is not known."""
+
+    gemms: tuple[WorkloadGemm, ...]
+    """Those with the most time first."""
+    sum_ns: int
+    unknown_ns: int
+    unknown_count: int
+
+
+def workload(rows: Iterable[GemmRow]) -> Workload:
+    """Rows of :func:`gemmetry.traces.gemms.gemm_table`, by product."""
+    rows = sorted(rows, key=lambda row: -row.sum_ns)
+    found: dict[_Product, WorkloadGemm] = {}
+    by_shape: dict[GemmShape, WorkloadGemm] = {}
+    lost: list[GemmRow] = []
+    for row in rows:
+        if row.shape is None or _is_helper(row):
+            continue
+        product = _Product(*row.shape[:4], row.dtype, row.layout, row.shape.scaling)
+        gemm = found.get(product) or found.setdefault(product, _gemm(product))
+        by_shape.setdefault(row.shape, gemm)
+        gemm.count += row.count
+        _add(gemm, row)
+    for row in rows:
+        if row.shape is not None and not _is_helper(row):
+            continue
+        # A helper pass has no format or layout of its own: it is counted with its GEMM.
+        helped = by_shape.get(row.shape) if row.shape is not None else None
+        if helped is None:
+            lost.append(row)
+        else:
+            _add(helped, row)
+    total = sum(row.sum_ns for row in rows)
+    gemms = sorted(found.values(), key=lambda gemm: -gemm.sum_ns)
+    for gemm in gemms:
+        gemm.share = gemm.sum_ns / total if total else 0.0
+    return Workload(
+        gemms=tuple(gemms),
+        sum_ns=total,
+        unknown_ns=sum(row.sum_ns for row in lost),
+        unknown_count=sum(row.count for row in lost if not _is_helper(row)),
+    )
+
+
+def _is_helper(row: GemmRow) -> bool:
+    return row.facts.kind is KernelKind.GEMM_REDUCTION
+
+
+def _add(gemm: WorkloadGemm, row: GemmRow) -> None:
+    gemm.sum_ns += row.sum_ns
+    if row.facts.short not in gemm.kernels:
+        gemm.kernels.append(row.facts.short)
+
+
+def _gemm(product: _Product) -> WorkloadGemm:
+    operation, reason = _operation(product)
+    return WorkloadGemm(operation=operation, reason=reason, **product._asdict())
+
+
+def _operation(product: _Product) -> tuple[str | None, str]:
+    """The name of the operation, or why there is none.
+
+    Missing layouts are assumed to be row-major, and a missing result format to be the default:
+    traces do not record either for every operator.
+    """
+    names = (product.dtype or "").split(":")
+    formats = [DTYPES[name] for name in names if name in DTYPES]
+    if len(formats) != len(names):
+        return None, f"gemmetry does not multiply {product.dtype or 'an unknown format'}"
+    if product.scaling == "block":
+        return None, "the blocks that share scale factors are not read from traces"
+    lhs, rhs = formats[0], formats[-1]
+    layout = product.layout or "tt"
+    shape = MatmulShape(product.m, product.n, product.k, product.batch)
+    kind = OperationKind.BATCH_MATMUL if product.batch > 1 else OperationKind.MATMUL
+    try:
+        signature = Signature(
+            kind, lhs, rhs, default_result(lhs, rhs), Layout(layout[0]), Layout(layout[1]),
+            scaling=Scaling(product.scaling),
+        )  # fmt: skip
+        check_shape(signature, shape)
+    except RequestError as error:
+        return None, error.message
+    return operation_name(Operation(signature, shape)), ""
+
+
+def no_shape(sources: Sequence[str], load: Workload) -> RequestError:
+    """The error for traces none of whose GEMMs has a shape that gemmetry computes."""
+    reasons = Counter({gemm.reason: 0 for gemm in load.gemms if gemm.reason})
+    for gemm in load.gemms:
+        reasons[gemm.reason] += gemm.count
+    if reasons:
+        reason, count = reasons.most_common(1)[0]
+        return RequestError(
+            f"gemmetry computes none of the GEMMs of {_source_list(sources)} whose shapes are "
+            f"recorded: {reason} ({counted(count, 'call')})",
+            hint="gemmetry trace shapes FILE lists them, with the reason for each.",
+        )
+    return RequestError(
+        f"no GEMM of {_source_list(sources)} has a known shape that gemmetry computes",
+        hint="Record with torch.profiler and record_shapes=True: operators then record shapes.",
+    )
+
+
+def spec_text(load: Workload, sources: Sequence[str], *, top: int = 0) -> str:
+    """A spec file that ``gemmetry profile --spec`` runs, the GEMMs with the most time first.
+
+    Args:
+        sources: paths of the trace files. top: number of GEMMs to include; 0: all.
+
+    Raises:
+        RequestError: no GEMM has a shape that gemmetry supports.
+    """
+    chosen = load.gemms[:top] if top else load.gemms
+    dispatches: dict[str, list[WorkloadGemm]] = {}
+    for gemm in chosen:
+        if gemm.operation is not None:
+            dispatches.setdefault(gemm.operation, []).append(gemm)
+    if not dispatches:
+        raise no_shape(sources, load)
+    covered = sum(gemm.sum_ns for gemms in dispatches.values() for gemm in gemms)
+    lines = [
+        "# The GEMMs of a workload, those with the most time first; run them with:",
+        "#   gemmetry profile --spec THIS_FILE [--providers NAMES] [--device cuda:0]",
+        f"# From: {_source_list(sources)}",
+        f"# They are {_share(covered, load.sum_ns)} of {load.sum_ns / 1e6:.3f} ms of GEMM time.",
+    ]
+    if load.unknown_ns:
+        lines.append(
+            f"# Shape not known: {counted(load.unknown_count, 'GEMM')}, "
+            f"{_share(load.unknown_ns, load.sum_ns)} of the time."
+        )
+    for gemm in chosen:
+        if gemm.operation is None:
+            size = f"{gemm.batch}x{gemm.m}x{gemm.n}x{gemm.k}"
+            lines.append(f"# Left out: {gemm.count} of {size} ({gemm.share:.1%}): {gemm.reason}.")
+    lines += [f"name: {_run_name(sources)}", "dispatches:"]
+    width = max(map(len, dispatches))
+    for name, gemms in dispatches.items():
+        calls, time = counted(sum(g.count for g in gemms), "call"), sum(g.sum_ns for g in gemms)
+        share = _share(time, load.sum_ns)
+        lines.append(f"  - {name:<{width}}  # {calls}, {time / 1e6:.3f} ms, {share}")
+    return "\n".join(lines) + "\n"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "0.0%"
+
+
+def _source_list(sources: Sequence[str]) -> str:
+    """Lists the files; many files are given as their number and common folder."""
+    folder = _folder(sources)
+    if len(sources) <= _NAMED_SOURCES or not folder:
+        return _plain(", ".join(sources))
+    return f"{len(sources)} traces below {_plain(folder)}"
+
+
+def _folder(sources: Sequence[str]) -> str:
+    """The deepest folder that holds all files; "" if there is none."""
+    parts = [PurePath(source).parent.parts for source in sources]
+    shared = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
+    names = [level[0] for level in shared]
+    return str(PurePath(*names)) if names else ""
+
+
+def _plain(text: str) -> str:
+    """On one line and without control characters, for a comment."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:300]
+
+
+def _run_name(sources: Sequence[str]) -> str:
+    """A valid run name: letters, digits, dots, dashes and underscores, at most 64."""
+    one = sources[0] if len(sources) == 1 else _folder(sources)
+    stem = one.rpartition("/")[2].partition(".json")[0] or "trace"
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem.removesuffix(".pt.trace")).strip("-_")
+    return f"gemms-{plain[:50]}".rstrip("-")

@@ -1,0 +1,359 @@
+"""The tables of the page of a report of traces: which sheets, which columns, and their texts.
+
+A report of traces as one HTML file that loads nothing from the network.
+
+Names of kernels, operators and files come from traces of any origin: templates and pictures escape
+them, and the script inserts them as text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from gemmetry.domain.units import column_decimals, format_gflops, format_memory
+from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.texts import cut
+from gemmetry.traces.collective_text import ABOUT_BOUNDS, bounded
+from gemmetry.traces.figures import (
+    bars_html,
+    category_bars,
+    colours_of,
+    common_folder,
+    gemm_bars,
+    gpu_tiles,
+    host_bars,
+    host_tiles,
+    short_paths,
+    time_bars,
+    timeline_groups,
+)
+from gemmetry.traces.names import classify
+from gemmetry.traces.report import ONLY_ON, TraceReport
+from gemmetry.traces.text import ABOUT_STEPS, steps_text
+from gemmetry.traces.timeline import KINDS
+
+_MOST_ROWS = 30
+_MOST_ROWS_OF = {"host_products": 100}
+"""Rows of tables in which a recorded grid of shapes should appear whole."""
+
+_MOST_DECIMALS = 3
+"""Decimals of a column: a nanosecond of times in µs, a microsecond of times in ms."""
+
+_UNBROKEN = 32
+"""Characters of a cell that is kept on one line."""
+
+_SHOWN: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("gemms", "GEMM kernels by kernel and shape", "", (
+        "short_name", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "tflops", "peak_fraction", "overlapped_share", ONLY_ON)),
+    ("host_products", "Matrix products of operators", "", (
+        "operators", "m", "n", "k", "batch", "dtype", "layout", "count", "sum_us", "median_us",
+        "mad_us", "min_us", "max_us", "tflops")),
+    ("host_operators", "Operators on the host", "", (
+        "name", "inputs", "layout", "count", "self_us", "self_share", "total_us", "median_us",
+        "min_us", "max_us")),
+    ("ops_summary", "Operators", "total_direct_kernel_time_ms", (
+        "file", "name", "Count", "total_direct_kernel_time_ms", "Percentage (%)", ONLY_ON)),
+    ("kernel_summary", "Kernels", "Kernel duration (µs)_sum", (
+        "file", "Kernel name", "Parent cpu_op", "Kernel stream", "Kernel duration (µs)_sum",
+        "Kernel duration (µs)_count", "Kernel duration (µs)_mean",
+        "Percent of kernels time (%)", ONLY_ON)),
+    ("collectives", "Collectives by kind", "", (
+        "job", "op", "dtype", "bytes", "group_size", "count", "latency_us_median",
+        "start_skew_us_median", "duration_us_median", "algbw_gbps_median", "busbw_gbps_median")),
+    ("ranks", "Ranks: who came last, who waited", "", (
+        "job", "rank", "last_count", "last_share", "waited_us", "unmatched")),
+    ("steps", "Steps", "", (
+        "file", "step", "phase", "kernels", "mark_us", "window_us", "busy_us", "exposed_comm_us",
+        "others_us", "idle_us")),
+    ("problems", "What could not be read or is missing", "", ("file", "where", "what", "count")),
+)  # fmt: skip
+"""Sheets of the page: name, heading, column to sort by over all files, columns shown."""
+
+
+_HEADINGS = {
+    "short_name": "kernel",
+    "dtype": "type",
+    "count": "calls",
+    "sum_us": "total, µs",
+    "total_us": "total, µs",
+    "self_us": "self, µs",
+    "median_us": "median, µs",
+    "mad_us": "MAD, µs",
+    "min_us": "min, µs",
+    "max_us": "max, µs",
+    "tflops": "speed",
+    "peak_fraction": "of peak",
+    "overlapped_share": "overlap with communication",
+    "operators": "operator",
+    "name": "operator",
+    "self_share": "share",
+    "Count": "calls",
+    "total_direct_kernel_time_ms": "kernel time, ms",
+    "Percentage (%)": "share, %",
+    "Kernel name": "kernel",
+    "Parent cpu_op": "launched by",
+    "Kernel stream": "stream",
+    "Kernel duration (µs)_sum": "total, µs",
+    "Kernel duration (µs)_count": "launches",
+    "Kernel duration (µs)_mean": "mean, µs",
+    "Percent of kernels time (%)": "share, %",
+    "op": "operation",
+    "bytes": "size",
+    "group_size": "ranks",
+    "latency_us_median": "latency, µs",
+    "start_skew_us_median": "start skew, µs",
+    "duration_us_median": "duration, µs",
+    "algbw_gbps_median": "algorithm bandwidth, 10⁹ B/s",
+    "busbw_gbps_median": "bus bandwidth, 10⁹ B/s",
+    "last_count": "came last",
+    "last_share": "share last",
+    "waited_us": "waited, µs",
+    "mark_us": "mark, µs",
+    "window_us": "window, µs",
+    "busy_us": "busy, µs",
+    "exposed_comm_us": "exposed communication, µs",
+    "others_us": "only other work, µs",
+    "idle_us": "idle, µs",
+}
+"""Columns of sheets -> their names on the page; the others keep their names."""
+
+_OVER_FILES = ("gemms", "host_products", "host_operators", "ops_summary", "kernel_summary")
+"""Tables that combine all files."""
+
+_NO_NAMES = ("file", "job", "inputs", "operators", "what")
+"""Text columns other than names of kernels: their texts are cut instead of abbreviated."""
+
+
+def page_tables(report: TraceReport) -> Iterable[dict[str, Any]]:
+    """The tables that are not empty: heading, anchor, remark, headings and rows of cells, how many
+    rows are left out, and the sheet that has all rows."""
+    labels = _labels(report)
+    several = len(report.summaries) > 1
+    for name, heading, by, wanted in _SHOWN:
+        table = report.page_table(name)
+        if table is None:
+            continue
+        known = set(table.names) - ({"job"} if len(report.jobs) == 1 else set())
+        if "phase" in known and not any(table.values("phase")):
+            known.remove("phase")
+        shown = [column for column in wanted if column in known]
+        rows = table.select(shown).rows
+        meanings = {column.name: column.meaning for column in table.columns}
+        most = _MOST_ROWS_OF.get(name, _MOST_ROWS)
+        if by:
+            place = shown.index(by)
+            rows = sorted(rows, key=lambda row: -row[place])
+        decimals = [
+            _decimals([row[place] for row in rows], column) for place, column in enumerate(shown)
+        ]
+        cells = [
+            [_shown(*cell[:2], labels, cell[2]) for cell in zip(row, shown, decimals, strict=True)]
+            for row in rows[:most]
+        ]
+        about = "All files combined." if several and name in _OVER_FILES else ""
+        if name == "steps":
+            lead = "All files combined. " if several else ""
+            about = lead + steps_about(report)
+        if name == "collectives":
+            about = _with_bounds(cells, shown, table.values("complete"))
+            _mark(cells, shown, ("busbw_gbps_median",), table.values("above_link"))
+        if "above_peak" in table.names:
+            _mark(cells, shown, ("tflops", "peak_fraction"), table.values("above_peak"))
+        yield {
+            "heading": heading,
+            "anchor": name,
+            "about": about,
+            "headings": [
+                {
+                    "text": _HEADINGS.get(column, column),
+                    "column": column,
+                    "title": f"{column}: {meanings[column]}" if meanings[column] else column,
+                    "number": any(row[place]["number"] for row in cells),
+                }
+                for place, column in enumerate(shown)
+            ],
+            "rows": cells,
+            "hidden": max(0, len(rows) - most),
+            "sheet": "host_operators" if name == "host_products" else name,
+        }
+
+
+def steps_about(report: TraceReport) -> str:
+    """The remarks about a table of all steps."""
+    texts = (steps_text(report.summaries, report.steps), ABOUT_STEPS)
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
+
+
+def _mark(
+    cells: Sequence[Sequence[dict[str, Any]]],
+    columns: Sequence[str],
+    marked: Sequence[str],
+    rows: Sequence[bool | None],
+) -> None:
+    """Put a ! after the numbers of the columns `marked` in the `rows` that need it."""
+    for row, needs in zip(cells, rows, strict=False):
+        for cell, column in zip(row, columns, strict=True):
+            if needs and column in marked and cell["text"]:
+                cell["text"] += "!"
+
+
+def _with_bounds(
+    cells: Sequence[Sequence[dict[str, Any]]], columns: Sequence[str], complete: Sequence[bool]
+) -> str:
+    """Mark latencies and bandwidths in rows of groups that are not `complete`; return a sentence
+    about the marks."""
+    for row, is_complete in zip(cells, complete, strict=False):
+        for cell, column in zip(row, columns, strict=True):
+            cell["text"] = bounded(cell["text"], column, complete=is_complete)
+    return ABOUT_BOUNDS if not all(complete) else ""
+
+
+def _labels(report: TraceReport) -> dict[str, str]:
+    """Files and jobs -> the part of their names that distinguishes them."""
+    found: dict[str, str] = {}
+    for paths in ([s.file for s in report.summaries], [Path(j.job.name) for j in report.jobs]):
+        distinct = list(dict.fromkeys(paths))
+        short = short_paths(distinct) if len(distinct) > 1 else {p: p.name for p in distinct}
+        found = {str(path): label for path, label in short.items()} | found
+    return found
+
+
+def _decimals(values: Sequence[Any], column: str) -> int:
+    """The number of decimals of a column; a percentage has at most two."""
+    numbers = [v for v in values if isinstance(v, float) and math.isfinite(v)]
+    return column_decimals(numbers, 2 if "%" in column else _MOST_DECIMALS)
+
+
+def _shown(value: Any, column: str, labels: Mapping[str, str], decimals: int) -> dict[str, Any]:
+    """A cell: its text, whether it is a number, and the whole text where that is longer."""
+    if value is None:
+        return _cell("")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _cell(_number(value, column, decimals), number=True)
+    text = str(value)
+    short = labels.get(text, text) if column in ("file", "job") else text
+    if len(text) > 80 and column not in _NO_NAMES:
+        short = classify(text).short
+    short = cut(short, 120)
+    return _cell(short, title=cut(text) if short != text else "")
+
+
+def _cell(text: str, *, number: bool = False, title: str = "") -> dict[str, Any]:
+    words = " ".join(["number"] * number + ["unbroken"] * (len(text) <= _UNBROKEN))
+    return {"text": text, "number": number, "title": title, "classes": words}
+
+
+def _number(value: float, column: str, decimals: int) -> str:
+    if column == "bytes":
+        return format_memory(int(value))
+    if column == "tflops":
+        return format_gflops(value * 1000, even=True)
+    if column.endswith(("_fraction", "_share")):
+        return f"{value:.1%}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{decimals}f}"
+
+
+_MOST_TRACES = 40
+"""The most traces with a bar each; the page states how many others are left out."""
+
+_STYLES = ("report.css", "trace.css")
+_SCRIPTS = ("format.js", "timeline.js")
+
+
+_OF_TIMELINE = {
+    "gemm": "GEMM",
+    "attention": "attention",
+    "other": "other kernels",
+    "communication": "communication",
+    "copy": "copies and fills",
+    "idle": "idle",
+}
+_OF_WINDOWS = _OF_TIMELINE | {
+    "communication": "exposed communication",
+    "copy": "exposed copies",
+}
+_OF_HOST = _OF_TIMELINE | {"gemm": "matrix products", "other": "other operators"}
+_OF_GEMMS = {"gemm": "alone", "overlapped": "at the same time as communication"}
+"""Colour -> its meaning, in each picture."""
+
+
+def trace_page(report: TraceReport, *, command: str = "", created: str = "") -> str:
+    """The page: how time is divided, the timeline, GEMMs, operators, kernels, collectives.
+
+    Args:
+        command: the command that created the report, as it was typed.
+        created: the time at which it was created.
+    """
+    templates = page_templates()
+    hidden = max(0, len(report.summaries) - _MOST_TRACES)
+    windows = time_bars(report.summaries[:_MOST_TRACES])
+    of_categories, of_host = category_bars(report), host_bars(report)
+    in_lanes = {KINDS[kind] for lane in report.lanes for kind in np.unique(lane.kind).tolist()}
+    return templates.get_template("trace_report.html.j2").render(
+        title=_title(report),
+        identity=_identity(report, created),
+        command=cut(command, 4000),
+        tiles=gpu_tiles(report) if report.has_gpu_work else host_tiles(report),
+        warnings=[cut(warning) for warning in report.warnings],
+        remarks=[cut(remark) for remark in report.remarks],
+        time_bars=Markup(bars_html(windows, "How the time of each trace is divided", 1.0)),
+        time_legend=_legend(colours_of(windows), _OF_WINDOWS),
+        timeline_legend=_legend({*in_lanes, "idle"},
+                                _OF_TIMELINE if report.has_gpu_work else _OF_HOST),
+        hidden_traces=hidden,
+        gemm_bars=Markup(bars_html(gemm_bars(report.gemms, report.only_on),
+                                  "GEMM time by kernel and shape")),
+        gemm_legend=_legend(
+            _OF_GEMMS if any(row.overlapped_ns for row in report.gemms) else (), _OF_GEMMS
+        ),
+        host_bars=Markup(bars_html(of_host, "Self time by operator")),
+        host_legend=_legend(colours_of(of_host), _OF_HOST),
+        product_bars=Markup(bars_html(gemm_bars(report.host_products),
+                                     "Time of matrix products by operator and shape")),
+        has_gpu=report.has_gpu_work,
+        has_host=bool(report.host_operators),
+        category_bars=Markup(bars_html(of_categories, "Kernel time by operators")),
+        category_legend=_legend(colours_of(of_categories), _OF_TIMELINE),
+        tables=list(page_tables(report)),
+        style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
+        scripts=[Markup(template_text(templates, script)) for script in _SCRIPTS],
+        data=Markup(embed_json({"kinds": KINDS, "groups": timeline_groups(report)})),
+        has_lanes=bool(report.lanes),
+    )  # fmt: skip
+
+
+def _legend(present: Collection[str], texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The colours that are `present`, with their meanings."""
+    return [(colour, text) for colour, text in texts.items() if colour in present]
+
+
+def _title(report: TraceReport) -> str:
+    files = [summary.file for summary in report.summaries]
+    if len(files) == 1:
+        return cut(files[0].name)
+    folder = common_folder(files).name
+    return f"{cut(folder)}: {len(files)} traces" if folder else f"{len(files)} traces"
+
+
+def _identity(report: TraceReport, created: str) -> list[str]:
+    """The folder of the traces, what they cover, and the version that created the page."""
+    files = [summary.file for summary in report.summaries]
+    folder = str(common_folder(files))
+    parts = [f"in {cut(folder)}"] if folder not in ("", ".") else []
+    ranks = sum(len(job.job.ranks) for job in report.jobs)
+    if ranks > len(report.jobs):
+        jobs = len(report.jobs)
+        parts.append(f"{ranks} ranks" if jobs == 1 else f"{jobs} jobs, {ranks} ranks")
+    parts += map(cut, report.devices)
+    parts.append(f"gemmetry {version('gemmetry')}")
+    return [*parts, created] if created else parts

@@ -1,1 +1,0 @@
-"""Training sweeps: the workload that is trained, and how its points are planned and launched."""

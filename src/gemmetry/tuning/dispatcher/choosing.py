@@ -1,0 +1,219 @@
+"""Predicts how a candidate's time compares with that of cuBLAS on a shape that was not measured:
+as at the measured shapes, weighted by how near they are. A candidate that was measured at few of
+them borrows from the others of its provider.
+
+Correcting the ratios by the waves, L2 cache, memory and launch of
+:mod:`gemmetry.providers.launch_model` was tried and chose worse: docs/dispatcher.md.
+
+Chooses the candidate for a problem: the exact entry of the table, the nearest tuned shape, the
+ranking by all tuned shapes, cuBLAS. Pure: nothing is built or run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gemmetry.tuning.dispatcher.table import (
+    CUBLAS,
+    DispatchTable,
+    MatmulProblem,
+    TunedShape,
+    parts_of,
+    tail_class,
+)
+
+_OCTAVES = (1.0, 2.0, 2.0)
+"""Distances along M, N and K at which a measured shape counts for 0.6 of one at the shape itself.
+How a kernel does depends on the number of rows first of all. These and the prior below
+are those with the least regret where each family of shapes of an H200's table was left out in turn
+(docs/dispatcher.md)."""
+_FEWEST = 3
+"""Measured shapes that a prediction needs, of the candidate itself: it was measured where it was
+worth it, so that few shapes speak for it alone."""
+_LEAST_WEIGHT = 0.1
+"""Shapes with a lower weight are no evidence."""
+_PRIOR = 0.25
+"""Weight of what all candidates of a provider have in common, in measured shapes."""
+
+
+class Predictor:
+    """Predictions from the entries of a table."""
+
+    def __init__(self, table: DispatchTable) -> None:
+        self._entries: dict[str, list[TunedShape]] = {}
+        for entry in table.entries:
+            self._entries.setdefault(entry.signature, []).append(entry)
+
+    def entries(self, signature: str) -> Sequence[TunedShape]:
+        """The measured shapes of a signature."""
+        return self._entries.get(signature, ())
+
+    def predictions(self, problem: MatmulProblem) -> dict[str, float]:
+        """Candidate -> logarithm of its time over that of cuBLAS; without candidates that were
+        measured too seldom nearby."""
+        own: dict[str, list[tuple[float, float]]] = {}
+        alike: dict[str, list[tuple[float, float]]] = {}
+        for entry in self.entries(problem.signature):
+            weight = _weight(problem, entry.problem)
+            library = entry.times_ns.get(CUBLAS)
+            if library is None or weight < _LEAST_WEIGHT:
+                continue
+            for name, ns in entry.times_ns.items():
+                if name != CUBLAS:
+                    value = weight, math.log(ns / library)
+                    own.setdefault(name, []).append(value)
+                    alike.setdefault(parts_of(name)[0], []).append(value)
+        return {
+            name: _mean([*values, (_PRIOR, _mean(alike[parts_of(name)[0]]))])
+            for name, values in own.items()
+            if len(values) >= _FEWEST
+        }
+
+
+_Weighted = Sequence[tuple[float, float]]
+"""Weights and values."""
+
+
+def _weight(problem: MatmulProblem, measured: MatmulProblem) -> float:
+    pairs = zip(problem.shape, measured.shape, _OCTAVES, strict=True)
+    return math.exp(-sum((math.log2(a / b) / scale) ** 2 for a, b, scale in pairs) / 2)
+
+
+def _mean(values: _Weighted) -> float:
+    return sum(weight * value for weight, value in values) / sum(weight for weight, _ in values)
+
+
+_NEAR_WEIGHTS = 0.5
+"""Octaves of N and of K up to which a tuned shape stands for another one with as many rows."""
+_NEAR_ROWS = 0.25
+"""The same of M above 128 rows, where buckets are narrow."""
+_MANY_ROWS = 128
+
+
+class ChoiceStep(StrEnum):
+    """The step of the choice that found the candidate."""
+
+    EXACT = "exact entry"
+    NEAREST = "nearest tuned shape"
+    RANKING = "ranking"
+    CUBLAS = "cuBLAS"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate and why it was chosen."""
+
+    candidate: str
+    step: ChoiceStep
+    reason: str
+
+
+Permits = Callable[[MatmulProblem, str], bool]
+"""Whether a candidate other than cuBLAS may compute a problem here."""
+
+
+class Chooser:
+    """Chooses with one table.
+
+    Args:
+        permits: further conditions, next to the certificates of the table.
+        trusts_times: False where times may have changed: only the ranking is used then.
+    """
+
+    def __init__(
+        self, table: DispatchTable, permits: Permits | None = None, *, trusts_times: bool = True
+    ) -> None:
+        self.table = table
+        self._permits = permits
+        self._trusts_times = trusts_times
+        self._certified = table.certified
+        self._predictor = Predictor(table)
+        self._exact = {entry.problem: entry for entry in table.entries}
+
+    def choose(self, problem: MatmulProblem) -> Choice:
+        """The first choice."""
+        return next(self.choices(problem))
+
+    def choices(self, problem: MatmulProblem) -> Iterator[Choice]:
+        """Choices in the order in which they are to be tried, should one turn out not to work; the
+        last one is cuBLAS. None occurs twice."""
+        seen = set()
+        for choice in self._all(problem):
+            if choice.candidate not in seen and self.is_eligible(problem, choice.candidate):
+                seen.add(choice.candidate)
+                yield choice
+                if choice.candidate == CUBLAS:
+                    return
+
+    def is_eligible(self, problem: MatmulProblem, candidate: str) -> bool:
+        """Whether a candidate may be chosen for a problem: cuBLAS always, the others where a
+        verification of that class of shapes has passed."""
+        if candidate == CUBLAS:
+            return True
+        certificate = self._certified.get((problem.signature, candidate))
+        if certificate is None:
+            return False
+        tails = tail_class(problem, self.table.configuration(candidate))
+        return certificate.covers(tails) and (
+            self._permits is None or self._permits(problem, candidate)
+        )
+
+    def ranked(self, problem: MatmulProblem) -> Iterator[Choice]:
+        """What is predicted to be faster than cuBLAS, the best first."""
+        found = [
+            (value, candidate)
+            for candidate, value in self._predictor.predictions(problem).items()
+            if value < 0 and self.is_eligible(problem, candidate)
+        ]
+        for value, candidate in sorted(found):
+            why = f"predicted to take {math.exp(value):.3g} of cuBLAS' time"
+            yield Choice(candidate, ChoiceStep.RANKING, why)
+
+    def nearest(self, problem: MatmulProblem) -> TunedShape | None:
+        """The nearest tuned shape that stands for `problem`; None if there is none."""
+        near = [
+            entry
+            for entry in self._predictor.entries(problem.signature)
+            if stands_for(entry.problem, problem)
+        ]
+        return min(near, key=lambda entry: problem.distance(entry.problem), default=None)
+
+    def _all(self, problem: MatmulProblem) -> Iterator[Choice]:
+        if self._trusts_times:
+            exact = self._exact.get(problem)
+            if exact is not None:
+                yield Choice(exact.choice, ChoiceStep.EXACT, "measured at this shape")
+            else:
+                near = self.nearest(problem)
+                if near is not None:
+                    yield from _like(near)
+        yield from self.ranked(problem)
+        yield Choice(CUBLAS, ChoiceStep.CUBLAS, "nothing that is verified is known to be faster")
+
+
+def stands_for(tuned: MatmulProblem, problem: MatmulProblem) -> bool:
+    """Whether a tuned shape is in the bucket of another one: as many rows, rounded up to the
+    kernels' tiles, and N and K that are equal or nearly so."""
+    if tuned.signature != problem.signature:
+        return False
+    octaves = [abs(math.log2(a / b)) for a, b in zip(tuned.shape, problem.shape, strict=True)]
+    near_rows = tuned.row_bucket == problem.row_bucket or (
+        min(tuned.m, problem.m) > _MANY_ROWS and octaves[0] <= _NEAR_ROWS
+    )
+    return near_rows and max(octaves[1:]) <= _NEAR_WEIGHTS
+
+
+def _like(entry: TunedShape) -> Iterator[Choice]:
+    """The candidates that were faster than cuBLAS at a tuned shape, the fastest first."""
+    size = "x".join(map(str, entry.shape))
+    if entry.choice == CUBLAS:
+        yield Choice(CUBLAS, ChoiceStep.NEAREST, f"at {size} nothing was shown to be faster")
+        return
+    times = entry.times_ns
+    for candidate in sorted(times, key=lambda name: times[name]):
+        if candidate == CUBLAS:
+            return
+        yield Choice(candidate, ChoiceStep.NEAREST, f"faster than cuBLAS at {size}")

@@ -1,0 +1,425 @@
+"""Judges a table by regret: how much longer the chosen candidates take than the best ones, over
+shapes that the table has never seen. A replay of stored times; nothing runs.
+
+Tables and JSON of what a table of kernels holds, and of how it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from gemmetry.dispatches.analysis import geometric_mean, group_by_problem
+from gemmetry.domain.dispatch import TargetKind, parse_target
+from gemmetry.domain.errors import RequestError
+from gemmetry.domain.names import parse_operation
+from gemmetry.domain.operation import OperationKind
+from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import format_ns, format_percent
+from gemmetry.statistics.comparison import Difference
+from gemmetry.statistics.intervals import quantile
+from gemmetry.tuning.dispatcher.building import best_times, candidate_name, is_usable
+from gemmetry.tuning.dispatcher.choosing import Choice, Chooser
+from gemmetry.tuning.dispatcher.table import (
+    CUBLAS,
+    DispatchTable,
+    MatmulProblem,
+    TunedShape,
+    problem_of,
+)
+
+NEAR = 0.05
+"""Regret up to which a choice counts as good."""
+_P95_SHAPES = 20
+"""Shapes from which a 95 % quantile is not simply the largest value."""
+
+
+class Policy(StrEnum):
+    """Ways to choose that are compared."""
+
+    DISPATCHER = "dispatcher"
+    CUBLAS = "always cuBLAS"
+    SINGLE = "single best configuration"
+    NEAREST = "nearest neighbour"
+    RANKING = "ranking only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The choice for one unseen shape."""
+
+    problem: MatmulProblem
+    choice: Choice
+    times_ns: Mapping[str, float]
+    """Candidate -> median, of those that the experiment measured."""
+    is_known_family: bool
+    """Whether the table has the same N and K with another M (or squares, if this is one)."""
+    was_restricted: bool
+    """Whether the first choice was not measured, and the next one that was stands for it."""
+
+    @property
+    def best(self) -> str:
+        """The fastest candidate."""
+        return min(self.times_ns, key=lambda name: self.times_ns[name])
+
+    @property
+    def chosen_ns(self) -> float:
+        return self.times_ns[self.choice.candidate]
+
+    @property
+    def regret(self) -> float:
+        """Time of the choice over that of the best, minus 1."""
+        return self.chosen_ns / self.times_ns[self.best] - 1
+
+    @property
+    def speedup(self) -> float:
+        """Time of cuBLAS over that of the choice."""
+        return self.times_ns[CUBLAS] / self.chosen_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regret:
+    """The regrets of one policy, or of one kind of shapes."""
+
+    name: str
+    shapes: int
+    geometric_mean: float | None
+    p95: float | None
+    """None below 20 shapes, too few to know it."""
+    largest: float | None
+    near: float | None
+    """Share of the shapes with a regret of at most 5 %."""
+    speedup: float | None = None
+    """Geometric mean of the time of cuBLAS over that of the choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How a table does on an experiment."""
+
+    replayed: tuple[Replayed, ...]
+    policies: tuple[Regret, ...]
+    """The dispatcher first, then what it is compared with."""
+    families: tuple[Regret, ...]
+    """The dispatcher on shapes of new families, and of families that the table has."""
+    seen: int
+    """Shapes of the experiment that the table has; they are left out."""
+    unusable: int
+    """Shapes where cuBLAS has no correct result with a time."""
+    noise: Regret
+    """Differences between two measurements of one kernel at one shape: a smaller regret is none."""
+
+    @property
+    def own_choices(self) -> float:
+        """Share of the shapes where the first choice was measured."""
+        free = sum(not one.was_restricted for one in self.replayed)
+        return free / len(self.replayed)
+
+
+def evaluate(table: DispatchTable, results: ResultSet) -> Evaluation:
+    """Replay the choices of `table` on the shapes of an experiment that it does not have.
+
+    A choice that the experiment did not measure cannot be judged; the next one that it did stands
+    for it, and the shape is marked as restricted.
+
+    Raises:
+        RequestError: no shape is new and timed on the table's kind of device.
+    """
+    known = {entry.problem for entry in table.entries}
+    measured: list[tuple[MatmulProblem, _Times]] = []
+    seen = unusable = 0
+    for group in group_by_problem(_matmuls(results, table.target)).values():
+        usable = [r for r in group if is_usable(r) and r.measurement is not None]
+        times = {name: _ns(record) for name, record in best_times(usable).items()}
+        problem = problem_of(parse_operation(group[0].operation))
+        if problem in known:
+            seen += 1
+        elif CUBLAS in times:
+            measured.append((problem, times))
+        else:
+            unusable += 1
+    if not measured:
+        raise RequestError(
+            f"{results.title} has no shape for {table.target} with a time of {CUBLAS} that the"
+            " table does not have",
+            hint="Profile other shapes than those of the table, with torch among the providers.",
+        )
+    chooser = Chooser(table)
+    replayed = [_replay(table, chooser, problem, times) for problem, times in measured]
+    own = [(one.times_ns, one.choice.candidate) for one in replayed]
+    others = _baselines(table, chooser, measured)
+    known_families = [one.is_known_family for one in replayed]
+    return Evaluation(
+        replayed=tuple(replayed),
+        policies=(
+            summary(str(Policy.DISPATCHER), own),
+            *(summary(str(policy), picks) for policy, picks in others.items()),
+        ),
+        families=tuple(
+            summary(name, [p for p, is_known in zip(own, known_families, strict=True)
+                           if is_known is wanted])
+            for name, wanted in (("new families", False), ("known families", True))
+        ),
+        seen=seen,
+        unusable=unusable,
+        noise=_noise(results, table.target),
+    )  # fmt: skip
+
+
+_Times = Mapping[str, float]
+"""Candidate -> median in ns."""
+_Pick = tuple[_Times, str]
+"""The times of a shape, and the candidate that was chosen."""
+
+
+def summary(name: str, picks: Sequence[_Pick]) -> Regret:
+    """The regrets of some choices."""
+    regrets = [times[chosen] / min(times.values()) - 1 for times, chosen in picks]
+    speedups = [times[CUBLAS] / times[chosen] for times, chosen in picks]
+    return _regret(name, regrets, geometric_mean(speedups))
+
+
+def _regret(name: str, regrets: Sequence[float], speedup: float | None = None) -> Regret:
+    mean = geometric_mean(1 + regret for regret in regrets)
+    return Regret(
+        name=name,
+        shapes=len(regrets),
+        geometric_mean=None if mean is None else mean - 1,
+        p95=quantile(regrets, 0.95) if len(regrets) >= _P95_SHAPES else None,
+        largest=max(regrets, default=None),
+        near=sum(one <= NEAR for one in regrets) / len(regrets) if regrets else None,
+        speedup=speedup,
+    )
+
+
+def _replay(
+    table: DispatchTable, chooser: Chooser, problem: MatmulProblem, times: Mapping[str, float]
+) -> Replayed:
+    choices = list(chooser.choices(problem))
+    return Replayed(
+        problem=problem,
+        choice=next(choice for choice in choices if choice.candidate in times),
+        times_ns=times,
+        is_known_family=any(_family(entry.problem) == _family(problem) for entry in table.entries),
+        was_restricted=choices[0].candidate not in times,
+    )
+
+
+def _family(problem: MatmulProblem) -> tuple[str, int, int]:
+    """Shapes of one weight matrix are alike, and so are squares."""
+    m, n, k = problem.shape
+    return (problem.signature, 0, 0) if m == n == k else (problem.signature, n, k)
+
+
+def _baselines(
+    table: DispatchTable, chooser: Chooser, measured: Iterable[tuple[MatmulProblem, _Times]]
+) -> dict[Policy, list[_Pick]]:
+    """What simpler policies choose; cuBLAS where their candidate may not be chosen or has no
+    time."""
+
+    def pick(problem: MatmulProblem, times: Mapping[str, float], names: Iterable[str]) -> _Pick:
+        fits = (name for name in names if name in times and chooser.is_eligible(problem, name))
+        return times, next(fits, CUBLAS)
+
+    found: dict[Policy, list[_Pick]] = {policy: [] for policy in Policy}
+    del found[Policy.DISPATCHER]
+    singles = {signature: _single_best(table, signature)
+               for signature in {entry.signature for entry in table.entries}}  # fmt: skip
+    for problem, times in measured:
+        tuned = [entry for entry in table.entries if entry.signature == problem.signature]
+        by_distance = sorted(tuned, key=lambda entry: problem.distance(entry.problem))
+        names = {
+            Policy.CUBLAS: [CUBLAS],
+            Policy.SINGLE: [singles.get(problem.signature, CUBLAS)],
+            Policy.NEAREST: [entry.choice for entry in by_distance[:1]],
+            Policy.RANKING: [choice.candidate for choice in chooser.ranked(problem)],
+        }
+        for policy, wanted in names.items():
+            found[policy].append(pick(problem, times, wanted))
+    return found
+
+
+def _single_best(table: DispatchTable, signature: str) -> str:
+    """The candidate with the lowest mean regret over the tuned shapes of a signature, where cuBLAS
+    stands for it where it was not measured."""
+    entries = [e for e in table.entries if e.signature == signature and CUBLAS in e.times_ns]
+    names = sorted({name for entry in entries for name in entry.times_ns})
+
+    def cost(name: str) -> float:
+        return sum(
+            math.log(
+                entry.times_ns.get(name, entry.times_ns[CUBLAS]) / min(entry.times_ns.values())
+            )
+            for entry in entries
+        )
+
+    return min(names, key=cost, default=CUBLAS)
+
+
+def _noise(results: ResultSet, target: str) -> Regret:
+    """Regrets between records of one candidate: a configuration that was measured both by its name
+    and as ``default``."""
+    groups: dict[tuple[object, str], list[float]] = {}
+    for problem, group in group_by_problem(_matmuls(results, target)).items():
+        for record in group:
+            if is_usable(record) and record.measurement is not None:
+                key = (problem, candidate_name(record))
+                groups.setdefault(key, []).append(_ns(record))
+    return _regret("noise", [max(g) / min(g) - 1 for g in groups.values() if len(g) > 1])
+
+
+def _matmuls(results: ResultSet, target: str) -> list[Record]:
+    return [
+        record
+        for record in results.records
+        if record.target == target
+        and parse_operation(record.operation).kind is OperationKind.MATMUL
+    ]
+
+
+def _ns(record: Record) -> float:
+    assert record.measurement is not None
+    return record.measurement.median_ns
+
+
+_CUBLAS = "cuBLAS"
+
+
+def library_name(target: str) -> str:
+    """What computes where no candidate is chosen: torch, whose library on NVIDIA is cuBLAS."""
+    is_nvidia = parse_target(target).kind is TargetKind.CUDA
+    return _CUBLAS if is_nvidia else CUBLAS.partition(":")[0]
+
+
+def _size(shape: tuple[int, int, int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _why(entry: TunedShape) -> str:
+    """Why a shape has its choice."""
+    if entry.choice != CUBLAS:
+        return "shown to be faster"
+    return _WHY.get(entry.verdict, entry.verdict)
+
+
+_WHY = {
+    "": "no other is verified",
+    Difference.SLOWER: "others are slower",
+    Difference.NONE_SHOWN: "no difference shown",
+    Difference.UNDECIDED: "undecided",
+}
+"""Verdict on the fastest other candidate -> why the library computes a shape all the same."""
+
+
+def entry_table(table: DispatchTable) -> Table:
+    """One row for each measured shape."""
+    library = library_name(table.target)
+    columns = (
+        Column("shape", description="M, N and K"),
+        Column("signature", description="formats, layouts and modifiers"),
+        Column("choice", description="what is run"),
+        Column("ratio", ColumnType.NUMBER, format=lambda value: f"{value:.3f}", absent="–",
+               description=f"time of the fastest other candidate over that of {library}"),
+        Column("why", description="the reason for the choice"),
+        Column("verdict", absent="–", description="what the ratio shows"),
+    )  # fmt: skip
+    rows = [
+        [
+            _size(entry.shape),
+            entry.signature,
+            library if entry.choice == CUBLAS else entry.choice,
+            entry.ratio,
+            _why(entry),
+            entry.verdict or None,
+        ]
+        for entry in table.entries
+    ]  # fmt: skip
+    return Table("choices", columns, rows)
+
+
+_SHARES = ("geometric_mean", "p95", "largest", "near")
+
+
+def regret_table(found: Evaluation, library: str = _CUBLAS) -> Table:
+    """One row for each policy, and for each kind of family; `library` computes the rest
+    (:func:`library_name`)."""
+
+    def share(name: str, heading: str, what: str) -> Column:
+        return Column(name, ColumnType.NUMBER, format=format_percent, absent="–", heading=heading,
+                      description=what)  # fmt: skip
+
+    columns = (
+        Column("policy", description="how kernels are chosen"),
+        Column("shapes", ColumnType.INTEGER),
+        share("geometric_mean", "mean", "geometric mean of the regret"),
+        share("p95", "p95", "95 % quantile of the regret, from 20 shapes on"),
+        share("largest", "largest", "largest regret"),
+        share("near", "within 5%", "share of the shapes with a regret of at most 5 %"),
+        Column("speedup", ColumnType.NUMBER, format=lambda value: f"{value:.3f}x", absent="–",
+               heading=f"vs {library}",
+               description=f"geometric mean of the speed relative to {library}"),
+    )  # fmt: skip
+    kinds = [one for one in found.families if one.shapes]
+    rows = [
+        [name, one.shapes, *(getattr(one, share) for share in _SHARES), one.speedup]
+        for name, one in (
+            *((one.name, one) for one in found.policies[:1]),
+            *((f"  {one.name}", one) for one in kinds),
+            *((one.name.replace(_CUBLAS, library), one) for one in found.policies[1:]),
+        )
+    ]
+    return Table("regret", columns, rows)
+
+
+def replay_table(found: Evaluation) -> Table:
+    """One row for each unseen shape."""
+
+    def time(name: str, what: str) -> Column:
+        return Column(name, ColumnType.NUMBER, "ns", what, format=format_ns)
+
+    columns = (
+        Column("shape", description="M, N and K"),
+        Column("signature", description="formats, layouts and modifiers"),
+        Column("choice", description="the candidate that is chosen"),
+        Column("step", description="the step that found it"),
+        Column("reason", description="why"),
+        time("chosen_ns", "its median"),
+        Column("best", description="the fastest candidate"),
+        time("best_ns", "its median"),
+        time("cublas_ns", "median of cuBLAS"),
+        Column("regret", ColumnType.NUMBER, format=format_percent,
+               description="chosen_ns / best_ns - 1"),
+        Column("known_family", ColumnType.BOOLEAN, description="the table has the same N and K"),
+        Column("restricted", ColumnType.BOOLEAN, description="the first choice was not measured"),
+    )  # fmt: skip
+    rows = [
+        [
+            _size(one.problem.shape), one.problem.signature, one.choice.candidate,
+            str(one.choice.step), one.choice.reason, one.chosen_ns, one.best,
+            one.times_ns[one.best], one.times_ns[CUBLAS], one.regret, one.is_known_family,
+            one.was_restricted,
+        ]
+        for one in found.replayed
+    ]  # fmt: skip
+    return Table("choices", columns, rows)
+
+
+def evaluation_document(found: Evaluation) -> dict[str, Any]:
+    """An evaluation as JSON."""
+
+    def document(one: Regret) -> dict[str, Any]:
+        return asdict(one)
+
+    return {
+        "policies": [document(one) for one in found.policies],
+        "families": [document(one) for one in found.families],
+        "noise": document(found.noise),
+        "coverage": found.own_choices,
+        "shapes_in_table": found.seen,
+        "shapes_without_cublas": found.unusable,
+        "choices": replay_table(found).records(),
+    }

@@ -1,0 +1,630 @@
+"""Checks the tensors of a call, and finds the operation that they make up.
+
+Products by torch's own calls: what is computed where no kernel is chosen, and what verified
+kernels are compared with.
+
+Turns choices into functions that run: one dispatcher for each device, made when the device is
+first used.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
+from gemmetry.domain.errors import (
+    DispatchError,
+    GemmetryError,
+    RequestError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from gemmetry.domain.operation import (
+    BF16,
+    F16,
+    EpilogueStep,
+    Layout,
+    MatmulShape,
+    Operation,
+    OperationKind,
+    Signature,
+)
+from gemmetry.hardware.detect import nvidia_gpus
+from gemmetry.hardware.torch_device import TORCH_ERRORS, gpu_targets
+from gemmetry.providers.registry import load_provider
+from gemmetry.traces.cache import cache_folder
+from gemmetry.tuning.dispatcher.building import dispatch_of
+from gemmetry.tuning.dispatcher.choosing import Choice, ChoiceStep, Chooser
+from gemmetry.tuning.dispatcher.table import (
+    CUBLAS,
+    DispatchTable,
+    MatmulProblem,
+    operation_of,
+    parts_of,
+    problem_of,
+    read_table,
+    shipped_table,
+    source_digest,
+)
+
+ACTIVATIONS = (str(EpilogueStep.RELU), str(EpilogueStep.GELU))
+_FORMATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+_DISPATCHED = {torch.bfloat16: BF16, torch.float16: F16}
+"""Formats that kernels are chosen for. Products of f32 are left to torch: its switches, which
+belong to the caller, decide whether they are computed in tf32."""
+LARGEST_TENSOR = 2**31
+"""Elements from which on kernels, which count in 32 bits, are not used."""
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call, matrices only."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    addend: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+    out: torch.Tensor | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+    activation: str | None = None
+
+    @property
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The inputs that were given, by name."""
+        for name in ("a", "b", "addend", "bias"):
+            tensor = getattr(self, name)
+            if tensor is not None:
+                yield name, tensor
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the product of two matrices and nothing else, into a new one."""
+        others = (self.addend, self.bias, self.out, self.activation)
+        return (self.alpha, self.beta) == (1, 0) and all(one is None for one in others)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for calls that the same function computes."""
+        found: list[object] = [self.alpha, self.beta, self.activation]
+        for tensor in (self.a, self.b, self.addend, self.bias, self.out):
+            if tensor is None:
+                found.append(None)
+            else:
+                found += [tensor.shape, tensor.stride(), tensor.dtype, tensor.device]
+        return tuple(found)
+
+
+def check(call: Arguments) -> None:
+    """Refuse a call that has no meaning.
+
+    Raises:
+        RequestError: shapes, formats or devices do not fit, or `out` overlaps an input.
+    """
+    a, b = call.a, call.b
+    if a.dim() != 2 or b.dim() != 2:
+        raise RequestError(
+            f"matmul takes matrices, not tensors of {a.dim()} and {b.dim()} dimensions",
+            hint="Give b as a matrix; a may have leading dimensions. Batches: torch.bmm.",
+        )
+    if a.shape[1] != b.shape[0]:
+        raise RequestError(
+            f"a is {_size(a)} and b is {_size(b)}: the columns of a are not the rows of b",
+            hint="Did you mean b.mT?",
+        )
+    if a.dtype not in _FORMATS:
+        raise RequestError(
+            f"matmul takes {', '.join(map(_plain, _FORMATS))}, not {_plain(a.dtype)}",
+            hint="For fp8 use torch._scaled_mm, for int8 torch._int_mm.",
+        )
+    m, n = a.shape[0], b.shape[1]
+    shapes = {"b": tuple(b.shape), "addend": (m, n), "bias": (n,)}
+    outputs = [] if call.out is None else [("out", call.out)]
+    for name, tensor in (*call.tensors, *outputs):
+        if tensor.dtype != a.dtype:
+            raise RequestError(
+                f"{name} is {_plain(tensor.dtype)} and a is {_plain(a.dtype)}",
+                hint=f"Convert one of them: {name}.to(a.dtype).",
+            )
+        if tensor.device != a.device:
+            raise RequestError(
+                f"{name} is on {tensor.device} and a is on {a.device}",
+                hint=f"Move one of them: {name}.to(a.device).",
+            )
+        wanted = shapes.get(name, (m, n) if name == "out" else tuple(a.shape))
+        if tuple(tensor.shape) != wanted:
+            raise RequestError(
+                f"{name} is {_size(tensor)}, not {'x'.join(map(str, wanted))}",
+                hint="The result is as high as a and as wide as b; bias has its width.",
+            )
+    _check_numbers(call)
+    if call.out is not None:
+        _check_output(call, call.out)
+
+
+def _check_numbers(call: Arguments) -> None:
+    if call.activation is not None and call.activation not in ACTIVATIONS:
+        raise UnknownNameError("activation", call.activation, ACTIVATIONS)
+    if not (math.isfinite(call.alpha) and math.isfinite(call.beta)):
+        raise RequestError(
+            f"alpha {call.alpha} and beta {call.beta} must be finite", hint="Check the factors."
+        )
+    if (call.beta != 0) != (call.addend is not None):
+        what = f"beta is {call.beta:g}, but there is no addend"
+        if call.addend is not None:
+            what = "beta is 0, so addend would be ignored"
+        raise RequestError(what, hint="Give both beta and addend, or neither.")
+
+
+def _check_output(call: Arguments, out: torch.Tensor) -> None:
+    if any(stride == 0 and size > 1 for stride, size in zip(out.stride(), out.shape, strict=True)):
+        raise RequestError(
+            "several elements of out share one place in memory",
+            hint="Give a tensor of its own, not one that expand() made.",
+        )
+    for name, tensor in call.tensors:
+        if overlaps(out, tensor):
+            raise RequestError(
+                f"out overlaps {name} in memory, which would be read after it was overwritten",
+                hint="Give a tensor of its own, or leave out= out.",
+            )
+
+
+def overlaps(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors have a byte in common. Rows whose elements are not contiguous count as
+    if they were."""
+    if left.numel() == 0 or right.numel() == 0 or left.device != right.device:
+        return False
+    first, second = _rows(left), _rows(right)
+    if first[:, 1].max() <= second[:, 0].min() or second[:, 1].max() <= first[:, 0].min():
+        return False
+    # Of the rows in the order of their addresses, one that begins before an earlier one of the
+    # other tensor has ended overlaps it.
+    ends = (np.maximum.accumulate(rows[:, 1]) for rows in (first, second))
+    for rows, others, other_ends in zip((first, second), (second, first),
+                                        reversed(list(ends)), strict=True):  # fmt: skip
+        before = np.searchsorted(others[:, 0], rows[:, 0], side="right")
+        has_any = before > 0
+        if (other_ends[before[has_any] - 1] > rows[has_any, 0]).any():
+            return True
+    return False
+
+
+def _rows(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """First and last address (exclusive) of each contiguous stretch, in order; (count, 2)."""
+    axes = sorted(zip(tensor.stride(), tensor.shape, strict=True), reverse=True)
+    offsets, span = np.zeros(1, np.int64), 1
+    if axes:
+        stride, size = axes[-1]
+        span = stride * (size - 1) + 1
+    for stride, size in axes[:-1]:
+        steps = np.arange(size, dtype=np.int64) * stride
+        offsets = (offsets[:, None] + steps[None, :]).reshape(-1)
+    begin = tensor.data_ptr() + np.sort(offsets) * tensor.element_size()
+    return np.stack([begin, begin + span * tensor.element_size()], axis=1)
+
+
+def problem_of_call(call: Arguments) -> MatmulProblem | None:
+    """The problem that kernels are chosen for; None for a call that is left to torch: empty or
+    huge matrices, other formats, matrices that are not packed."""
+    a, b = call.a, call.b
+    dtype = _DISPATCHED.get(a.dtype)
+    m, k = a.shape
+    n = b.shape[1]
+    if dtype is None or a.is_meta:
+        return None
+    if min(m, n, k) == 0 or max(m * k, n * k, m * n) >= LARGEST_TENSOR:
+        return None
+    layouts = [layout_of(a), layout_of(b, Layout.COLUMN)]
+    result = Layout.ROW if call.out is None else layout_of(call.out)
+    if call.addend is not None and not is_stored(call.addend, result):
+        return None
+    if None in layouts or result is None or not (call.bias is None or call.bias.is_contiguous()):
+        return None
+    steps = [EpilogueStep.BIAS] if call.bias is not None else []
+    if call.activation is not None:
+        steps.append(EpilogueStep(call.activation))
+    signature = Signature(
+        OperationKind.MATMUL, dtype, dtype, dtype,
+        lhs_layout=layouts[0] or Layout.ROW, rhs_layout=layouts[1] or Layout.ROW,
+        result_layout=result, alpha=call.alpha, beta=call.beta, epilogue=tuple(steps),
+    )  # fmt: skip
+    return problem_of(Operation(signature, MatmulShape(m, n, k)))
+
+
+def layout_of(matrix: torch.Tensor, preferred: Layout = Layout.ROW) -> Layout | None:
+    """How a packed matrix is stored, `preferred` for a vector, which is stored both ways; None for
+    one that is not packed."""
+    found = [layout for layout in (Layout.ROW, Layout.COLUMN) if is_stored(matrix, layout)]
+    return preferred if preferred in found else next(iter(found), None)
+
+
+def is_stored(matrix: torch.Tensor, layout: Layout | None) -> bool:
+    """Whether a matrix is packed in that layout."""
+    as_stored = matrix.mT if layout is Layout.COLUMN else matrix
+    return layout is not None and as_stored.is_contiguous()
+
+
+def _size(tensor: torch.Tensor) -> str:
+    return "x".join(map(str, tensor.shape))
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def compute(call: Arguments) -> torch.Tensor:
+    """activation(alpha · a @ b + beta · addend + bias) by torch."""
+    a, b, out = call.a, call.b, call.out
+    if call.addend is not None:
+        result = torch.addmm(call.addend, a, b, alpha=call.alpha, beta=call.beta, out=out)
+        if call.bias is not None:
+            result.add_(call.bias)
+    elif call.bias is not None:
+        result = torch.addmm(call.bias, a, b, alpha=call.alpha, out=out)
+    elif call.alpha != 1:
+        # With beta 0 the first argument is not read.
+        unread = a.new_empty((a.shape[0], b.shape[1])) if out is None else out
+        result = torch.addmm(unread, a, b, alpha=call.alpha, beta=0, out=out)
+    else:
+        result = torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+    if call.activation == EpilogueStep.RELU:
+        result.relu_()
+    elif call.activation == EpilogueStep.GELU:
+        torch.ops.aten.gelu_(result)
+    return result
+
+
+class CublasLt:
+    """The product of torch by cuBLASLt, whatever library the caller prefers; the preference is the
+    process's, and is put back."""
+
+    def __init__(self) -> None:
+        self._lt = torch._C._BlasBackend.Cublaslt
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        preferred = torch._C._get_blas_preferred_backend()
+        if preferred == self._lt:
+            return torch.mm(a, b)
+        torch._C._set_blas_preferred_backend(self._lt)
+        try:
+            return torch.mm(a, b)
+        finally:
+            torch._C._set_blas_preferred_backend(preferred)
+
+
+TABLE_VARIABLE = "GEMMETRY_DISPATCHER_TABLE"
+"""Environment variable with the path of a table that replaces the one that comes with gemmetry."""
+
+Function = Callable[[Arguments], torch.Tensor]
+
+_ALIGNMENT = 16
+"""Bytes: what kernels require of addresses (PTX ISA, ld.v4 and tensormap)."""
+_CUBLASLT = "torch:cublaslt"
+_MOST_EXECUTABLES = 4096
+_MOST_WORKSPACE_BYTES = 2**30
+"""What a program that multiplies ever new sizes keeps; beyond that, it chooses anew."""
+
+
+class DispatchWarning(UserWarning):
+    """A table, or something in it, cannot be used; products are computed by other means."""
+
+
+@cache
+def provider_of(name: str) -> Provider:
+    """The provider called `name`, created once.
+
+    Raises:
+        GemmetryError: there is none, or it cannot be created.
+    """
+    return load_provider(name)
+
+
+class Dispatcher:
+    """Chooses and builds for one device, and keeps what it built."""
+
+    def __init__(self, target: Target, table: DispatchTable | None) -> None:
+        """
+        Args:
+            table: None: everything is computed by torch.
+        """
+        self.target = target
+        self._lock = threading.RLock()
+        self._fresh: dict[tuple[str, str], bool] = {}
+        self._built: dict[tuple[str, MatmulProblem, int], Executable | None] = {}
+        self._workspace_bytes = 0
+        self.chooser: Chooser | None = None
+        if table is not None:
+            reason = why_times_changed(table, versions_here())
+            if reason:
+                _warn(
+                    f"the dispatcher's table of {table.device} was measured with other versions "
+                    f"({reason}); kernels are ranked by prediction. Make the table again with "
+                    "`gemmetry dispatcher build`."
+                )
+            self.chooser = Chooser(table, self._permits, trusts_times=not reason)
+
+    def function(self, call: Arguments) -> tuple[Function, Choice]:
+        """What computes calls like `call`, which is a checked one."""
+        problem = problem_of_call(call)
+        if self.chooser is None or problem is None or is_capturing(self.target):
+            why = "there is no table" if self.chooser is None else "kernels do not take these"
+            return compute, Choice(CUBLAS, ChoiceStep.CUBLAS, why)
+        with self._lock:
+            for choice in self.chooser.choices(problem):
+                if choice.candidate == CUBLAS:
+                    return compute, choice
+                found = self._usable(problem, choice.candidate, call)
+                if found is not None:
+                    return found, choice
+        raise AssertionError("cuBLAS is always the last choice")
+
+    def executable(self, problem: MatmulProblem, candidate: str, stream: int) -> Executable | None:
+        """The executable of a candidate for one stream, whose launches follow one another: those
+        of two streams must not share a workspace. None if it cannot be built here."""
+        key = (candidate, problem, stream)
+        with self._lock:
+            if key not in self._built:
+                found = self._build(problem, candidate)
+                self._workspace_bytes += _workspace_bytes(found) or 0
+                full = self._workspace_bytes > _MOST_WORKSPACE_BYTES
+                if full or len(self._built) >= _MOST_EXECUTABLES:
+                    self._built.clear()
+                    self._workspace_bytes = _workspace_bytes(found) or 0
+                    _notify()
+                self._built[key] = found
+            return self._built[key]
+
+    def _usable(self, problem: MatmulProblem, candidate: str, call: Arguments) -> Function | None:
+        """A function that has computed `call` once; None if the candidate fails."""
+        if candidate == _CUBLASLT:
+            if not call.is_plain or self.target.kind is not TargetKind.CUDA:
+                return None
+            product = CublasLt()
+            return lambda one: product(one.a, one.b)
+        if self.executable(problem, candidate, _stream(self.target)) is None:
+            return None
+        function = kernel_function(self, problem, candidate)
+        try:
+            function(call)
+        except (DispatchError, *TORCH_ERRORS) as error:
+            _warn(f"{candidate} does not run {problem.name}, another one does: {error}")
+            return None
+        return function
+
+    def _build(self, problem: MatmulProblem, candidate: str) -> Executable | None:
+        try:
+            dispatch = self._dispatch(problem.name, candidate)
+            folder = cache_folder().with_name("dispatcher") / "generated"
+            return provider_of(dispatch.provider).build(dispatch, Workspace(generated=folder))
+        except UnsupportedError:
+            return None  # Not every size suits every configuration.
+        except (GemmetryError, *TORCH_ERRORS) as error:
+            line = str(error).splitlines()[0]
+            _warn(f"{candidate} cannot be built for {problem.name}, another one is used: {line}")
+            return None
+
+    def _dispatch(self, operation: str, candidate: str) -> Dispatch:
+        found = dispatch_of(operation, candidate, self.target.name, provider_of)
+        return Dispatch(found.operation, found.configuration, found.provider, self.target)
+
+    def _permits(self, problem: MatmulProblem, candidate: str) -> bool:
+        """Whether the provider works here, supports the operation, and still has the sources that
+        were verified."""
+        if candidate == _CUBLASLT:
+            return self.target.kind is TargetKind.CUDA
+        name = parts_of(candidate)[0]
+        try:
+            provider = provider_of(name)
+            if provider.available() is not None:
+                return False
+            if provider.supports(operation_of(problem), self.target) is not None:
+                return False
+        except GemmetryError:
+            return False
+        key = (problem.signature, candidate)
+        if key not in self._fresh:
+            self._fresh[key] = self._is_fresh(*key)
+        return self._fresh[key]
+
+    def _is_fresh(self, signature: str, candidate: str) -> bool:
+        assert self.chooser is not None
+        certificate = self.chooser.table.certified[signature, candidate]
+        name = parts_of(candidate)[0]
+        try:
+            # As when the table was made, for the architecture rather than for a device.
+            dispatch = dispatch_of(certificate.operation, candidate, self.target.name, provider_of)
+            is_fresh = source_digest(provider_of(name), dispatch) == certificate.digest
+        except GemmetryError:
+            is_fresh = False
+        if not is_fresh:
+            _warn(
+                f"{candidate} is not what the dispatcher's table verified (its source or its "
+                "compiler changed) and is not used. Verify it again, and make the table again with "
+                "`gemmetry dispatcher build`."
+            )
+        return is_fresh
+
+
+def kernel_function(dispatcher: Dispatcher, problem: MatmulProblem, candidate: str) -> Function:
+    """A function that launches a candidate, and leaves to torch what it cannot take: addresses
+    that are not aligned, another current device, graphs that would keep its workspace."""
+    operation = operation_of(problem)
+    target, index = dispatcher.target, dispatcher.target.index or 0
+    is_gpu = target.is_gpu
+    roles = [spec.role for spec in operation.inputs]
+    turned = [spec.layout is Layout.COLUMN for spec in operation.inputs]
+    is_result_turned = operation.output.layout is Layout.COLUMN
+    shape = (problem.m, problem.n)
+    executables = {(stream := _stream(target)): dispatcher.executable(problem, candidate, stream)}
+    only = executables[stream] if _workspace_bytes(executables[stream]) == 0 else None
+
+    def of_stream() -> Executable | None:
+        if is_capturing(target):
+            return None
+        stream = _stream(target)
+        if stream not in executables:
+            executables[stream] = dispatcher.executable(problem, candidate, stream)
+        return executables[stream]
+
+    def run(call: Arguments) -> torch.Tensor:
+        a, b = call.a, call.b
+        if is_gpu and (_is_unaligned(call) or _current_device() != index):
+            return compute(call)
+        executable = only or of_stream()
+        if executable is None:
+            return compute(call)
+        given = {"lhs": a, "rhs": b, "addend": call.addend, "bias": call.bias}
+        inputs = [
+            given[role].mT if is_turned else given[role]
+            for role, is_turned in zip(roles, turned, strict=True)
+        ]
+        out = call.out
+        if out is None:
+            out = torch.empty(shape, dtype=a.dtype, device=a.device)
+        stored = executable.run(inputs, out.mT if is_result_turned else out)
+        if executable.writes_output:
+            return out
+        return out.copy_(stored.mT if is_result_turned else stored)
+
+    return run
+
+
+def _workspace_bytes(executable: Executable | None) -> int | None:
+    """Memory that launches write and that is the executable's own; None where that is not known. A
+    graph would have to keep it, and two streams must not share it."""
+    return getattr(executable, "workspace_bytes", None)
+
+
+def _is_unaligned(call: Arguments) -> bool:
+    addresses = call.a.data_ptr() | call.b.data_ptr()
+    for tensor in call[2:5]:
+        addresses |= 0 if tensor is None else tensor.data_ptr()
+    return bool(addresses % _ALIGNMENT)
+
+
+def why_times_changed(table: DispatchTable, here: Mapping[str, str]) -> str:
+    """The versions that are not those of the table; "" if all are the same."""
+    changed = [
+        f"{name} {then}, now {here.get(name, 'none')}"
+        for name, then in sorted(table.versions.items())
+        if here.get(name) != then
+    ]
+    return ", ".join(changed)
+
+
+def versions_here() -> dict[str, str]:
+    """The versions that a table is compared with."""
+    found = dict(provider_of(parts_of(CUBLAS)[0]).versions())
+    drivers = sorted({gpu.driver for gpu in nvidia_gpus().gpus if gpu.driver})
+    return {**found, "driver": ", ".join(drivers)} if drivers else found
+
+
+_dispatchers: dict[torch.device, Dispatcher] = {}
+_tables: list[DispatchTable | None] = []
+"""The table that :func:`use_table` set, if it was called."""
+listeners: list[Callable[[], None]] = []
+"""Called when choices have to be made anew."""
+
+
+def dispatcher_of(device: torch.device) -> Dispatcher:
+    """The dispatcher of a device."""
+    found = _dispatchers.get(device)
+    if found is None:
+        target = _target_of(device)
+        found = _dispatchers.setdefault(device, Dispatcher(target, _table_for(target)))
+    return found
+
+
+def use_table(table: str | os.PathLike[str] | DispatchTable | None) -> None:
+    """Choose with another table from now on.
+
+    Args:
+        table: a table or its file; None: no table, everything is computed by torch.
+
+    Raises:
+        TableError: the file cannot be read or is damaged; nothing changes then.
+    """
+    is_path = isinstance(table, str | os.PathLike)
+    _tables[:] = [read_table(Path(table)) if is_path else table]  # type: ignore[arg-type,list-item]
+    reset()
+
+
+def reset() -> None:
+    """Forget all choices; executables that are in use stay alive until they have run."""
+    _dispatchers.clear()
+    _warned.clear()
+    _notify()
+
+
+def _notify() -> None:
+    for listener in listeners:
+        listener()
+
+
+def _target_of(device: torch.device) -> Target:
+    """The GPU, or this machine's CPU for everything else."""
+    gpus = gpu_targets() if device.type not in ("cpu", "meta") else []
+    found = (target for target in gpus if target.index == (device.index or 0))
+    return next(found, Target(TargetKind.CPU))
+
+
+def _table_for(target: Target) -> DispatchTable | None:
+    """The table that fits a device; None, with a warning where one was expected, if none does."""
+    path = os.environ.get(TABLE_VARIABLE, "")
+    try:
+        if _tables:
+            found = _tables[0]
+        else:
+            found = read_table(Path(path)) if path else shipped_table(target.product)
+    except GemmetryError as error:
+        _warn(f"{error.message}; everything is computed by torch. {error.hint}")
+        return None
+    if found is None:
+        return None
+    here = target.product or target.name
+    if found.target != target.name or found.device != here:
+        if target.is_gpu:
+            _warn(
+                f"the dispatcher's table is of {found.device}, not of {here}; everything is "
+                "computed by torch. Make one with `gemmetry dispatcher build`."
+            )
+        return None
+    return found
+
+
+_warned: set[str] = set()
+
+
+def _warn(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, DispatchWarning, stacklevel=2)
+
+
+def is_capturing(target: Target) -> bool:
+    """Whether the current stream records a graph, while which nothing can be loaded."""
+    return target.is_gpu and torch.cuda.is_current_stream_capturing()
+
+
+def _stream(target: Target) -> int:
+    return _raw_stream(target.index or 0) if target.is_gpu else 0
+
+
+def _current_stream(index: int) -> int:
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+"""The handle of the current stream; torch's own compiled code asks for it the same way."""
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)

@@ -1,1 +1,0 @@
-"""Diagnoses the kind of bug behind a wrong result, from where and how the result is wrong."""

@@ -1,0 +1,467 @@
+"""Describes how wrong elements differ from the expected ones in terms of typical kernel bugs: a
+missing epilogue, a limit, a sign, a rounding, or a constant term.
+
+Guesses the kind of bug behind a wrong result, from where and how the result is wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmetry.domain.operation import EpilogueStep, Operation
+from gemmetry.numerics.bounds import LAMBDA, accumulation_error, half_ulp
+from gemmetry.numerics.references import gelu, to_logical
+from gemmetry.numerics.storage import Array, Float64Array, to_float64
+from gemmetry.verification.comparison import Mask
+from gemmetry.verification.error_map import place_of
+
+_FEWEST = 8
+"""Least number of wrong elements for which a pattern is named."""
+
+_ALIKE = 0.02
+"""Errors of one line, or of all, that deviate by less than this share of their size count as
+equal."""
+
+_SMALL = 0.02
+"""A median error above this share of the expected values cannot come from rounding to a format
+wider than eight bits: bf16 rounds by 2⁻⁹, e4m3 by 2⁻⁴."""
+
+
+def numbers_of(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
+    """What the wrong elements have in common; "" for nothing.
+
+    Args:
+        wrong: finite numbers. right: the expected numbers in their places, finite.
+    """
+    steps = operation.signature.epilogue
+    due_zero = right == 0
+    if EpilogueStep.RELU in steps and due_zero.all() and (wrong < 0).all():
+        return "epilogue: relu does not set negative results to zero, or runs at the wrong place"
+    if EpilogueStep.GELU in steps and _is_before_gelu(wrong, right):
+        return "epilogue: gelu is left out, or runs at the wrong place"
+    if wrong.size < _FEWEST:
+        return ""
+    ends = np.unique(wrong)
+    if ends.size == 2 and _are_limits(ends, wrong, right):
+        return f"range: every wrong element is limited to {ends[0]:.6g} or {ends[1]:.6g}"
+    if ends.size == 1 and np.unique(right).size > 1:
+        return f"constant: every wrong element is {ends[0]:.6g}"
+    if _has_other_sign(wrong, right):
+        return "sign: every wrong element has the opposite sign"
+    if _rounds_ties_away(operation, wrong, right):
+        return "precision: halfway cases are rounded away from zero, not to even"
+    return ""
+
+
+def _are_limits(ends: Float64Array, wrong: Float64Array, right: Float64Array) -> bool:
+    """Whether the expected values lie beyond the limits, of either sign."""
+    return bool(
+        ends[0] < 0 < ends[1] and (np.where(wrong < 0, wrong - right, right - wrong) >= 0).all()
+    )
+
+
+def _is_before_gelu(wrong: Float64Array, right: Float64Array) -> bool:
+    """Whether applying gelu to the wrong elements gives the expected ones."""
+    return bool((np.abs(gelu(wrong) - right) <= _SMALL * np.abs(right) + 1e-3).all())
+
+
+def _has_other_sign(wrong: Float64Array, right: Float64Array) -> bool:
+    return bool(
+        (right != 0).all() and (np.abs(wrong + right) <= _SMALL * np.abs(right)).mean() > 0.99
+    )
+
+
+def _rounds_ties_away(operation: Operation, wrong: Float64Array, right: Float64Array) -> bool:
+    """Whether every wrong element is one ulp too large where the correct one has an even
+    significand: a halfway case rounded the wrong way."""
+    ulp = 2 * half_ulp(right, operation.output.dtype)
+    if (right == 0).any() or not np.array_equal(np.abs(wrong) - np.abs(right), ulp):
+        return False
+    return bool((np.mod(right / ulp, 2) == 0).all())
+
+
+def terms_of(operation: Operation, got: Float64Array, want: Float64Array, marked: Mask) -> str:
+    """Describes a missing or superfluous term that is constant over all elements, or within each
+    row or column; "" if errors are of another kind.
+
+    Args:
+        got, want: some rows and columns of one matrix. marked: which of their elements are wrong.
+    """
+    if min(got.shape) < _FEWEST or not marked.all() or not np.isfinite(got - want).all():
+        return ""
+    errors = got - want
+    rounding = half_ulp(want, operation.output.dtype)
+    rounding += accumulation_error(operation).warn * np.abs(want)
+    size = float(np.median(np.abs(errors)))
+    granted = np.maximum(_ALIKE * size, 2 * rounding)
+    if float(np.median(rounding)) > size / 16:
+        return ""
+    for axis, what in ((None, "all elements"), (0, "the rows of each column"), (1, "each row")):
+        middle = np.median(errors, axis=axis, keepdims=axis is not None)
+        if float((np.abs(errors - middle) <= granted).mean()) > 0.99:
+            which = f": {float(middle):+.4g}" if axis is None else ""
+            return f"a term that is the same in {what} is missing or wrong{which}"
+    return ""
+
+
+def rank_of_errors(
+    operation: Operation, errors: Float64Array, want: Float64Array, product: float
+) -> int | None:
+    """The rank of the errors: the number of column-times-row products whose sum they are, as for n
+    products that are missing everywhere; None where rounding hides products of the size `product`.
+
+    Singular values are counted that are above three times the largest one of noise of the size of
+    the rounding, (√rows + √columns)·σ (Vershynin, "Introduction to the non-asymptotic analysis of
+    random matrices", 2012, theorem 5.32).
+    """
+    sigma = float(np.median(half_ulp(want, operation.output.dtype))) / np.sqrt(3)
+    sigma += accumulation_error(operation).warn * float(np.median(np.abs(want))) / LAMBDA
+    noise = sigma * sum(np.sqrt(errors.shape))
+    values = np.linalg.svd(errors, compute_uv=False)
+    # Products differ from each other by about a tenth of their size.
+    if 3 * noise > 0.1 * product * np.sqrt(errors.size):
+        return None
+    return int((values > 3 * noise).sum())
+
+
+def is_small(wrong: Float64Array, right: Float64Array) -> bool:
+    """Whether errors could come from rounding to any format: a few percent of the expected
+    values."""
+    scale = np.maximum(np.abs(right), float(np.median(np.abs(right))))
+    errors = np.abs(wrong - right)
+    return bool(scale.any()) and float(np.median(errors)) <= _SMALL * float(np.median(scale))
+
+
+def one_sided(wrong: Float64Array, right: Float64Array) -> bool:
+    """Whether every wrong element is too small in magnitude."""
+    return bool((np.abs(wrong) < np.abs(right)).all() and (wrong * right >= 0).all())
+
+
+def member_taken_from(got: Array, want: Array, member: int) -> int | None:
+    """The matrix of a batch whose result appears in place of that of `member`; None if there is
+    none.
+
+    Args:
+        got, want: (batch, M, N).
+    """
+    mine = np.asarray(got[member], np.float64)
+    scale = float(np.median(np.abs(np.asarray(want[member], np.float64))))
+    for other in range(want.shape[0]):
+        if other != member:
+            apart = np.median(np.abs(mine - np.asarray(want[other], np.float64)))
+            if float(apart) <= 2.0**-8 * scale:
+                return other
+    return None
+
+
+_EXPLAINED = 0.99
+"""Share of elements that a factor must explain, up to rounding, to be named."""
+
+_TRANSPOSED = 0.3
+"""Share of the distance between result and reference that may remain after transposing one of them:
+their rounding. Sums of data of one sign are all equal to within a few ulps of a 16-bit format."""
+
+_PRODUCT_SPREAD = (0.25, 0.8)
+"""Median deviation of n missing products, times √n, over their median: 0.47 where factors are from
+[0.1, 1.1), 0.6 from [0, 1). Terms of another kind vary less (a cut-off bit of every product) or
+more."""
+
+_RANKED = 96
+"""Number of rows and columns used to determine the rank of the errors, which takes 10 ms."""
+
+_FEWEST_OF_MEMBER = 64
+"""Least number of elements by which a matrix of a batch can be recognised."""
+
+_INDEX_ERROR = 0.25
+"""A median error above this share of the reference's standard deviation is not rounding: products
+are missing, doubled or taken from elsewhere (other sums differ by 0.95 of it; sums of the same
+numbers of [0.1, 1.1) in other pairs by 0.3)."""
+
+_ALIKE_RESULTS = 0.2
+"""Standard deviation of results, relative to their mean, below which results of other products are
+hardly further away than rounding: sums of 128 products of [0.1, 1.1) differ by 5 %."""
+
+_LINES = 512
+"""Number of rows and columns sampled for statistics of values: medians over a whole large result
+take seconds and are no more informative."""
+
+_COMPARED = 64
+"""Number of elements of a row that must agree to identify their source."""
+
+_RUN = 16
+"""Number of consecutive elements that must agree: fragments are 8 or 16 wide."""
+
+_BY_CHANCE = 1e-3
+"""If this many rows or more would agree by chance, no source of the values is named."""
+
+Indices = npt.NDArray[np.intp]
+
+
+def guess_bug(
+    operation: Operation,
+    result: Array,
+    expected: Array,
+    bad: Mask,
+    *,
+    tile: tuple[int, int, int] | None = None,
+    differs_between_launches: bool = False,
+) -> str:
+    """One phrase naming the likely class of bug, for the elements marked in `bad`.
+
+    Args:
+        result: host array in storage shape. expected: logical shape.
+        bad: (-1, last axis); has at least one True.
+        tile: sizes along M, N and K of one thread block's tile, where they are known.
+        differs_between_launches: whether another launch on the same inputs gave different bits.
+    """
+    m, _, _, batch = operation.matmul_shape
+    got = to_logical(result, operation.output).reshape(bad.shape)
+    want = expected.reshape(bad.shape)
+    members = np.flatnonzero(bad.reshape(batch, -1).any(axis=1))
+    first = slice(int(members[0]) * m, (int(members[0]) + 1) * m)
+    place = place_of(bad[first], None if tile is None else tile[:2])
+    other = _other_member(operation, got, want, int(members[0]))
+    text = other or _phrase(operation, got[first], want[first], bad[first], place)
+    if 0 < members.size < batch:
+        text += f", in {members.size} of {batch} members of the batch (first {members[0]})"
+    if differs_between_launches:
+        text = f"race or kept state: the result differs between launches; {text}"
+    return text
+
+
+def _other_member(operation: Operation, got: Array, want: Array, member: int) -> str:
+    """Another matrix of the batch whose result appears in place of that of `member`."""
+    m, n, _, batch = operation.matmul_shape
+    if batch == 1 or m * n < _FEWEST_OF_MEMBER:
+        return ""
+    shape = (batch, m, n)
+    lines = np.ix_(np.arange(batch), _some(np.arange(m), _COMPARED), _some(np.arange(n), _COMPARED))
+    some = [to_float64(array.reshape(shape)[lines]) for array in (got, want)]
+    other = member_taken_from(some[0], some[1], member)
+    return "" if other is None else f"index: member {member} of the batch holds member {other}"
+
+
+def _phrase(operation: Operation, got: Array, want: Array, bad: Mask, place: str) -> str:
+    wrong = to_float64(got[bad])
+    where = f", {place}" if place else ""
+    not_numbers = int(np.isnan(wrong).sum())
+    if not_numbers:
+        return f"NaN: {not_numbers} of the wrong elements are NaN{where}"
+    infinities = int(np.isinf(wrong).sum())
+    if infinities:
+        return f"overflow: {infinities} of the wrong elements are infinite{where}"
+    if not wrong.any():
+        return f"zeros: every wrong element is 0{where}"
+    due = to_float64(want[bad])
+    numbers = numbers_of(operation, wrong, due) if np.isfinite(due).all() else ""
+    if numbers:
+        return f"{numbers}{where}"
+    taken = _taken_from(operation, got, want, bad)
+    if place:
+        return f"{place}; {taken}" if taken else place
+    return _by_value(operation, got, want, bad, taken)
+
+
+def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: str) -> str:
+    if got.shape[0] == got.shape[1] and _is_transposed(got, want):
+        return "transposed: the result is the transpose of the reference"
+    # If only a few elements are wrong, all of them are examined, else those of some lines.
+    block = np.ix_(*(_some(np.flatnonzero(bad.any(axis=axis))) for axis in (1, 0)))
+    marked, results, references = bad[block], to_float64(got[block]), to_float64(want[block])
+    wrong, right = results[marked], references[marked]
+    if not marked.any():
+        places = np.argwhere(bad)[:_LINES]
+        wrong = to_float64(got[places[:, 0], places[:, 1]])
+        right = to_float64(want[places[:, 0], places[:, 1]])
+    if not np.isfinite(right).all():
+        return "overflow: finite where the result overflows"
+    if _is_truncated(operation, results, references):
+        return "precision: the result is rounded towards zero, not to nearest"
+    part = _part_of_k(operation, wrong, right)
+    if part and marked.all():
+        part = _if_of_rank(operation, part, results, references)
+    scale = _scale(operation, results, references)
+    if scale:
+        return f"{scale}; or {part}" if part else scale
+    if taken:
+        return f"index: {taken}"
+    if bad.mean() < 0.01:
+        return "a few scattered elements: a race or an index"
+    return (
+        _by_size(operation, results, references, marked)
+        or part
+        or _by_spread(operation, wrong, right)
+    )
+
+
+def _by_size(
+    operation: Operation, results: Float64Array, references: Float64Array, marked: Mask
+) -> str:
+    """Errors that resemble each other in a way that products of A and B never do."""
+    term = terms_of(operation, results, references, marked)
+    if not term:
+        return ""
+    return f"epilogue: {term}" if _adds_operand(operation) else f"added: {term}"
+
+
+def _adds_operand(operation: Operation) -> bool:
+    s = operation.signature
+    return s.beta != 0 or not {EpilogueStep.BIAS, EpilogueStep.RESIDUAL}.isdisjoint(s.epilogue)
+
+
+def _if_of_rank(
+    operation: Operation, part: str, results: Float64Array, references: Float64Array
+) -> str:
+    """`part` if errors are a sum of few column-times-row products, as missing products are; names
+    another possible cause where this cannot be determined."""
+    some = np.ix_(*(_some(np.arange(size), _RANKED) for size in results.shape))
+    errors, want = (results - references)[some], references[some]
+    product = float(np.median(np.abs(want))) / operation.matmul_shape.k
+    count = float(np.median(np.abs(errors))) / product
+    rank = rank_of_errors(operation, errors, want, product)
+    if rank is None:
+        other = "small numbers that are treated as zero"
+        other += ", or an operand of the epilogue" if _adds_operand(operation) else ""
+        return f"{part}; or {other}"
+    return part if rank <= 3 * count + 2 else ""
+
+
+def _by_spread(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
+    """What the size of the errors alone shows: whether they may come from rounding. Which of
+    several causes they have, it does not show."""
+    if not is_small(wrong, right):
+        where = "whose cause does not show here"
+        if _adds_operand(operation):
+            where = "in products or in an operand of the epilogue"
+        return f"other numbers: errors too large for rounding, {where}"
+    middle, spread = abs(float(np.mean(right))), float(np.std(right))
+    error = float(np.median(np.abs(wrong - right)))
+    if spread < _ALIKE_RESULTS * middle and error > _INDEX_ERROR / 4 * spread > 0:
+        return (
+            "small errors everywhere: a narrower format, or other products or operands, as the "
+            "results of such inputs hardly differ"
+        )
+    if _adds_operand(operation):
+        return (
+            "small errors everywhere: a narrower format, a few lost products or an operand of the "
+            "epilogue"
+        )
+    if one_sided(wrong, right):
+        return (
+            "precision: every wrong element is too small, as if inputs or sums were cut off or "
+            "small numbers flushed to zero"
+        )
+    return "precision: small errors everywhere, as from a narrower format or a few lost products"
+
+
+def _scale(operation: Operation, got: Float64Array, want: Float64Array) -> str:
+    """The factor that explains every element up to rounding, if there is one."""
+    usable = np.isfinite(got) & np.isfinite(want)
+    got, want = got[usable], want[usable]
+    squares = float(np.vdot(want, want))
+    if got.size < 4 or squares == 0:
+        return ""
+    factor = float(np.vdot(got, want)) / squares
+    left = np.abs(got - factor * want)
+    granted = half_ulp(factor * want, operation.output.dtype)
+    granted += accumulation_error(operation).warn * np.abs(factor * want)
+    if factor == 0 or float((left <= 1.02 * granted).mean()) < _EXPLAINED:
+        return ""
+    if abs(factor - 1) < max(5e-5, 0.05 * operation.output.dtype.unit_roundoff):
+        return ""
+    return f"scale: the result is {factor:.5g} times the reference"
+
+
+def _is_truncated(operation: Operation, got: Float64Array, want: Float64Array) -> bool:
+    """Whether every error, including those of correct elements, is between zero and one ulp towards
+    zero."""
+    if (got[want == 0] != 0).any():
+        return False
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ulps = (got - want) * np.sign(want) / (2 * half_ulp(want, operation.output.dtype))
+    ulps = ulps[want != 0]
+    return bool(ulps.size and ((ulps > -1.05) & (ulps < 0.05)).all())
+
+
+def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -> str:
+    """With data of one sign, every part of K has nearly the same sum: errors of one sign and of
+    similar size, at least a product, mean that such a part is missing or was added twice."""
+    k = operation.matmul_shape.k
+    errors = wrong - right
+    typical, whole = float(np.median(errors)), float(np.median(right))
+    is_one_sign = bool((errors * np.sign(typical) > 0).all() and (right * np.sign(whole) > 0).all())
+    spread = float(np.median(np.abs(errors - typical)))
+    products = k * typical / whole if whole else 0.0
+    # If most of K is missing, it is not a part of K that is missing, but the product itself.
+    is_part = 0.5 <= abs(products) <= k / 2
+    if (
+        not is_one_sign
+        or not is_part
+        or not _varies_like_products(operation, right, typical, spread)
+    ):
+        return ""
+    direction = "short" if products < 0 else "over"
+    return (
+        "part of K missing or counted twice: every wrong element is "
+        f"{direction} by about {abs(products):.0f} of {k} products"
+    )
+
+
+def _varies_like_products(
+    operation: Operation, right: Float64Array, typical: float, spread: float
+) -> bool:
+    """Whether errors of size `typical` that deviate by `spread` are sums of equally many
+    products."""
+    count = operation.matmul_shape.k * abs(typical / float(np.median(right)))
+    rounding = float(np.median(half_ulp(right, operation.output.dtype)))
+    least, most = (share * abs(typical) / max(1.0, count) ** 0.5 for share in _PRODUCT_SPREAD)
+    # Sums over the same k for all elements correlate, so that many of them vary by less.
+    return bool(least / 2 <= spread + rounding and spread <= most + rounding)
+
+
+def _is_transposed(got: Array, want: Array) -> bool:
+    some = _some(np.arange(got.shape[0]))
+    block = np.ix_(some, some)
+    left, right = to_float64(got[block]), to_float64(want[block])
+    usable = np.isfinite(left) & np.isfinite(left.T) & np.isfinite(right)
+    if not usable.any():
+        return False
+    turned, left, right = left.T[usable], left[usable], right[usable]
+    apart = float(np.median(np.abs(left - right)))
+    return float(np.median(np.abs(turned - right))) < _TRANSPOSED * apart
+
+
+def _taken_from(operation: Operation, got: Array, want: Array, bad: Mask) -> str:
+    """Another row, or another part of the same row, whose values a wrong row holds."""
+    row = int(bad.sum(axis=1).argmax())
+    columns = np.flatnonzero(bad[row])[:_COMPARED]
+    values, line = to_float64(got[row, columns]), to_float64(want[row])
+    if not np.isfinite(line).all():
+        return ""
+    # The approximate error that a correct kernel may have.
+    unit = operation.output.dtype.unit_roundoff + accumulation_error(operation).warn
+    near = 1.5 * unit * float(np.abs(values).max())
+    spread = float(np.std(line))
+    chance = min(1.0, near / spread) if spread > 0 else 1.0
+    if want.shape[0] * chance**columns.size < _BY_CHANCE:
+        same = np.abs(to_float64(want[:, columns]) - values) <= near
+        others = np.flatnonzero(same.all(axis=1))
+        if others.size and others[0] != row:
+            return f"row {row} contains what belongs to row {others[0]}"
+    columns, values = columns[:_RUN], values[:_RUN]
+    if line.size * chance**columns.size < _BY_CHANCE:
+        offsets = columns - columns[0]
+        starts = np.arange(line.size - int(offsets[-1]))
+        for start in starts[np.abs(line[starts] - values[0]) <= near]:
+            is_same = bool((np.abs(line[start + offsets] - values) <= near).all())
+            if is_same and start != columns[0]:
+                return f"columns from {columns[0]} on hold what belongs to columns from {start} on"
+    return ""
+
+
+def _some(lines: Indices, most: int = _LINES) -> Indices:
+    """At most `most` of the items, evenly spaced."""
+    if lines.size <= most:
+        return lines
+    return lines[np.linspace(0, lines.size - 1, most).astype(np.intp)]
