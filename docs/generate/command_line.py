@@ -10,8 +10,7 @@ from typing import Any
 
 from typer.core import TyperGroup, TyperOption
 
-from gemmetry.cli.examples import EXAMPLES
-from gemmetry.cli.main import COMMANDS, load_command
+from gemmetry.cli.main import COMMANDS, load_command, read_examples
 from gemmetry.domain.settings import Form
 from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED
 
@@ -93,7 +92,7 @@ def _section(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join(["gemmetry", name, "[OPTIONS]", *(a.metavar for a in arguments)])
     lines = [f"## gemmetry {name}", "", f"    {usage}", "", command.help or "", ""]
-    examples = "\n".join(f"# {text}\n{line}" for text, line in EXAMPLES[name])
+    examples = "\n".join(f"# {text}\n{line}" for text, line in read_examples()[name])
     lines += ["```sh", examples, "```", ""]
     takes_request = any(parameter.name == "problem_m" for parameter in command.params)
     if takes_request:

@@ -10,8 +10,7 @@ import pytest
 from typer.core import TyperGroup
 
 import gemmetry
-from gemmetry.cli.machine import pages
-from gemmetry.cli.main import COMMANDS, load_command
+from gemmetry.cli.main import COMMANDS, load_command, pages
 
 SOURCE = Path(gemmetry.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9]")

@@ -1,24 +1,15 @@
-"""``gemmetry dispatcher``: the group of commands about tables of fast kernels.
-
-``gemmetry dispatcher build``.
-
-``gemmetry dispatcher evaluate``.
-
-``gemmetry dispatcher show``.
-
-Opens the table that a command is about.
-"""
+"""``gemmetry dispatcher``: the group of commands about tables of fast kernels."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING
 
-import typer
-
-from gemmetry.cli.console import say
-from gemmetry.cli.main import LazyGroup, group_app
-from gemmetry.cli.options import Json, Outputs
+from gemmetry.cli.console import note, print_facts, say, stdout_console, write_outputs
+from gemmetry.cli.main import group_app
+from gemmetry.cli.options import Printed, Written, argument, option
 from gemmetry.domain.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -26,39 +17,25 @@ if TYPE_CHECKING:
     from gemmetry.tuning.dispatcher.table import DispatchTable
 
 
-class DispatcherGroup(LazyGroup):
-    """The commands, each in a module of this folder."""
-
-    modules: ClassVar = {
-        "build": "dispatcher:build",
-        "show": "dispatcher:show",
-        "evaluate": "dispatcher:evaluate",
-    }
+_TABLE = "A file of gemmetry dispatcher build. Default: the one for the H200."
 
 
-app = group_app(DispatcherGroup, "Build, show and evaluate the tables of gemmetry.matmul.")
+@dataclass(kw_only=True)
+class Build(Printed):
+    experiments: list[Path] = argument(
+        "Folders of experiments on one device, with torch among the providers. Of a shape in "
+        "several of them, the last one counts.",
+        "EXPERIMENT...",
+    )
+    output: Path = option("Write the table here.", "-o", metavar="FILE")
 
 
-def build(
-    experiments: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="EXPERIMENT...",
-            help="Folders of experiments on one device, with torch among the providers. Of a shape "
-            "in several of them, the last one counts.",
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Write the table here.")
-    ],
-    json: Json = False,
-) -> None:
+def build(options: Build) -> None:
     """Make a table of fast kernels from experiments.
 
     A shape gets another candidate than cuBLAS only where that is shown to be faster, and only
     candidates that passed verification at level standard are ever chosen.
     """
-    from gemmetry.cli.console import note, print_facts
     from gemmetry.domain.units import counted
     from gemmetry.engine.store.experiment import Experiment
     from gemmetry.providers.registry import load_provider
@@ -67,20 +44,17 @@ def build(
     from gemmetry.tuning.dispatcher.evaluation import library_name
     from gemmetry.tuning.dispatcher.table import CUBLAS, write_table
 
-    check_writable(output)
-    opened = [Experiment.open(path) for path in experiments]
-    try:
+    check_writable(options.output)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Experiment.open(path)) for path in options.experiments]
         built = build_table([one.result_set() for one in opened], load_provider)
-    finally:
-        for experiment in opened:
-            experiment.close()
-    write_table(built.table, output)
+    write_table(built.table, options.output)
     for text in built.notes:
         note(text)
     entries = built.table.entries
     faster = sum(entry.choice != CUBLAS for entry in entries)
     undecided = sum(entry.verdict == "undecided" for entry in entries)
-    if json:
+    if options.json:
         print_facts(**built.table.document())
     else:
         library = library_name(built.table.target)
@@ -89,34 +63,25 @@ def build(
             f"that is shown to be faster than {library}, {undecided} undecided"
         )
         say(f"{counted(len(built.table.certificates), 'verified candidate')}")
-    note(f"wrote {output}")
+    note(f"wrote {options.output}")
 
 
-def evaluate(
-    experiment: Annotated[
-        Path,
-        typer.Argument(
-            metavar="EXPERIMENT",
-            help="Folder of an experiment with shapes that the table does not have, in which all "
-            "candidates were measured.",
-        ),
-    ],
-    table: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file of gemmetry dispatcher build. Default: the one for the H200.",
-        ),
-    ] = None,
-    json: Json = False,
-    output: Outputs = None,
-) -> None:
+@dataclass(kw_only=True)
+class Evaluate(Written):
+    experiment: Path = argument(
+        "Folder of an experiment with shapes that the table does not have, in which all "
+        "candidates were measured.",
+        "EXPERIMENT",
+    )
+    table: Path | None = option(_TABLE, metavar="FILE")
+
+
+def evaluate(options: Evaluate) -> None:
     """Judge a table by how much slower its choices are than the best candidates of shapes that it
     has never seen, cuBLAS included.
 
     A replay of stored times: nothing runs, and no GPU is needed.
     """
-    from gemmetry.cli.console import check_outputs, print_facts, write_outputs
     from gemmetry.engine.store.experiment import Experiment
     from gemmetry.tuning.dispatcher.evaluation import evaluate as run
     from gemmetry.tuning.dispatcher.evaluation import (
@@ -125,22 +90,18 @@ def evaluate(
         replay_table,
     )
 
-    check_outputs(output or ())
-    opened = Experiment.open(experiment)
-    try:
-        used = open_table(table)
+    options.check()
+    with Experiment.open(options.experiment) as opened:
+        used = open_table(options.table)
         found = run(used, opened.result_set())
-    finally:
-        opened.close()
-    if json:
+    if options.json:
         print_facts(**evaluation_document(found))
     else:
         _print(found, library_name(used.target))
-    write_outputs(replay_table(found), output or ())
+    write_outputs(replay_table(found), options.output)
 
 
 def _print(found: Evaluation, library: str) -> None:
-    from gemmetry.cli.console import stdout_console
     from gemmetry.dispatches.terminal import print_table
     from gemmetry.domain.units import counted, format_percent
     from gemmetry.tuning.dispatcher.evaluation import regret_table
@@ -166,43 +127,35 @@ def _print(found: Evaluation, library: str) -> None:
         )
 
 
-def show(
-    table: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[TABLE]",
-            help="A file of gemmetry dispatcher build. Default: the one for the H200.",
-        ),
-    ] = None,
-    json: Json = False,
-    output: Outputs = None,
-) -> None:
+@dataclass(kw_only=True)
+class Show(Written):
+    table: Path | None = argument(_TABLE, "[TABLE]")
+
+
+def show(options: Show) -> None:
     """Show what a table chooses for each shape that was measured, and why."""
-    from gemmetry.cli.console import check_outputs, emit, print_facts, write_outputs
     from gemmetry.domain.units import counted
     from gemmetry.tuning.dispatcher.evaluation import entry_table, library_name
 
-    check_outputs(output or ())
-    found = open_table(table)
-    if json:
+    options.check()
+    found = open_table(options.table)
+    if options.json:
         print_facts(**found.document())
-        write_outputs(entry_table(found), output or ())
-        return
-    versions = ", ".join(f"{name} {text}" for name, text in sorted(found.versions.items()))
-    say(f"{found.device} ({found.target}){', ' if versions else ''}{versions}")
-    verified = counted(len(found.certificates), "verified candidate")
-    say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
-    if found.entries:
-        emit(entry_table(found), as_json=False, outputs=output or (), show=_show_print)
     else:
-        library = library_name(found.target)
-        say(f"{library} computes everything until the table is built from measurements.")
-        write_outputs(entry_table(found), output or ())
+        versions = "".join(f", {name} {text}" for name, text in sorted(found.versions.items()))
+        say(f"{found.device} ({found.target}){versions}")
+        verified = counted(len(found.certificates), "verified candidate")
+        say(f"{counted(len(found.entries), 'measured shape')}, {verified}")
+        if found.entries:
+            _print_choices(entry_table(found))
+        else:
+            library = library_name(found.target)
+            say(f"{library} computes everything until the table is built from measurements.")
+    write_outputs(entry_table(found), options.output)
 
 
-def _show_print(table: Table) -> None:
+def _print_choices(table: Table) -> None:
     """Print the choices of each signature in one line each, with names elided to the width."""
-    from gemmetry.cli.console import stdout_console
     from gemmetry.dispatches.terminal import print_table
     from gemmetry.results.texts import elide
 
@@ -241,3 +194,9 @@ def open_table(path: Path | None) -> DispatchTable:
     found = shipped_table(_SHIPPED)
     assert found is not None
     return found
+
+
+app = group_app(
+    "Build, show and evaluate the tables of gemmetry.matmul.",
+    {"build": build, "show": show, "evaluate": evaluate},
+)

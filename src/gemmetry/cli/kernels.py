@@ -1,23 +1,15 @@
-"""``gemmetry kernels``: the group of commands about our own kernels.
-
-``gemmetry kernels check``.
-
-``gemmetry kernels ladder``.
-
-``gemmetry kernels list``.
-"""
+"""``gemmetry kernels``: the group of commands about our own kernels."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from gemmetry.cli.console import emit
-from gemmetry.cli.main import LazyGroup, group_app
-from gemmetry.cli.options import Fresh, Json, Outputs
+from gemmetry.cli.console import command_line, note, stderr_console, stdout_console
+from gemmetry.cli.main import group_app
+from gemmetry.cli.options import Restartable, Written, argument, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,37 +19,19 @@ if TYPE_CHECKING:
     from gemmetry.domain.tables import Table
 
 
-class KernelsGroup(LazyGroup):
-    """The commands, each in a module of this folder."""
+@dataclass(kw_only=True)
+class Check(Written):
+    names: list[str] = argument(
+        "Kernels and configurations as `gemmetry kernels list` prints them, or globs: r07, "
+        "r11_128x256_c2x1_b8, 'decode*'. Default: all.",
+        "[NAME]...",
+        default=None,
+    )
+    kernel: str | None = option("The same as NAME.", metavar="GLOB")
+    jobs: int = option("Threads that compile; 0: one per core.", min=0, default=0)
 
-    modules: ClassVar = {
-        "list": "kernels:list_",
-        "check": "kernels:check",
-        "ladder": "kernels:ladder",
-    }
 
-
-app = group_app(KernelsGroup, "List, check and measure this project's own CUDA kernels.")
-
-
-def check(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="Kernels and configurations as `gemmetry kernels list` prints them, or globs: "
-            "r07, r11_128x256_c2x1_b8, 'decode*'. Default: all.",
-        ),
-    ] = None,
-    kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="GLOB", help="The same as NAME.")
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", help="Threads that compile; 0: one per core.", min=0)
-    ] = 0,
-    json: Json = False,
-    output: Outputs = None,
-) -> None:
+def check(options: Check) -> int:
     """Compile kernels in each of their configurations, and check the machine code.
 
     No GPU is needed. What was found is kept until a source or the compiler changes.
@@ -66,28 +40,23 @@ def check(
     instruction that it is built on, or is slower than its source by a note of the compiler: matrix
     instructions that wait for each other, requests for registers that are ignored.
     """
-    from gemmetry.cli.console import check_outputs, emit, stderr_console
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.domain.files import user_cache
     from gemmetry.engine.kernels import check_kernels
     from gemmetry.hardware.host import usable_cores
 
-    check_outputs(output or ())
-    wanted = [*(names or ()), *([kernel] if kernel else ())]
+    options.check()
+    wanted = [*options.names, *([options.kernel] if options.kernel else ())]
+    jobs, cache = options.jobs or usable_cores(), user_cache("kernels")
     with CountProgress("compiled", stderr_console()) as progress:
-        table = check_kernels(
-            wanted, jobs=jobs or usable_cores(), kept_in=user_cache("kernels"), progress=progress
-        )
-    emit(table, as_json=json, outputs=output or [], show=_print)
-    if "failed" in table.values("status"):
-        raise typer.Exit(1)
+        table = check_kernels(wanted, jobs=jobs, kept_in=cache, progress=progress)
+    options.emit(table, _print)
+    return int("failed" in table.values("status"))
 
 
 def _print(table: Table) -> None:
     """Print a line for each kernel, and below it what is wrong with which configuration."""
     from rich.text import Text
-
-    from gemmetry.cli.console import stdout_console
 
     console = stdout_console()
     for _, rows in groupby(table.records(), key=lambda row: row["name"]):
@@ -131,91 +100,65 @@ def _range(values: Sequence[int]) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def ladder(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[EXPERIMENT]",
-            help="A folder with results, which are shown; nothing runs. Default: run the ladder.",
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            "--sizes",
-            metavar="SIZES",
-            help="M = N = K. Rungs 0 to 2 run up to 512, those from 2 on above. "
-            "Default: 256,2048,4096,8192.",
-        ),
-    ] = None,
-    rungs: Annotated[
-        str | None,
-        typer.Option("--rungs", metavar="NUMBERS", help="Only these: 2,5-11. Default: all."),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option("--dtype", metavar="NAME", help="Format of A, B and C: bf16 or f16.")
-    ] = "bf16",
-    configurations: Annotated[
-        int,
-        typer.Option("--configurations", help="How many of each rung, the best by plan.", min=1),
-    ] = 2,
-    regime: Annotated[
-        str,
-        typer.Option("--regime", metavar="NAME", help="Thermal regime: burst or sustained."),
-    ] = "burst",
-    device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="DEVICE", help="cuda:1. Default: the first Hopper GPU."),
-    ] = None,
-    experiment: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder. Default: gemmetry-out/ladder-<hash of plan>."),
-    ] = None,
-    json: Json = False,
-    output: Outputs = None,
-    fresh: Fresh = False,
-) -> None:
+@dataclass(kw_only=True)
+class LadderOptions(Written, Restartable):
+    folder: Path | None = argument(
+        "A folder with results, which are shown; nothing runs. Default: run the ladder.",
+        "[EXPERIMENT]",
+    )
+    sizes: str | None = option(
+        "M = N = K. Rungs 0 to 2 run up to 512, those from 2 on above. Default: "
+        "256,2048,4096,8192.",
+        metavar="SIZES",
+    )
+    rungs: str | None = option("Only these: 2,5-11. Default: all.", metavar="NUMBERS")
+    dtype: str = option("Format of A, B and C: bf16 or f16.", metavar="NAME", default="bf16")
+    configurations: int = option("How many of each rung, the best by plan.", min=1, default=2)
+    regime: str = option("Thermal regime: burst or sustained.", metavar="NAME", default="burst")
+    device: str | None = option("cuda:1. Default: the first Hopper GPU.", metavar="DEVICE")
+    experiment: Path | None = option(
+        "Folder. Default: gemmetry-out/ladder-<hash of plan>.", metavar="DIR"
+    )
+
+
+def ladder(options: LadderOptions) -> int:
     """Verify and measure every rung of the ladder, interleaved with cuBLAS, and show its gain.
 
     A rung is compared with the one before only on sizes that both ran. All intervals hold together.
     The gains that were planned for each phase are shown next to what was measured. Files: tables
     (csv, json, parquet, xlsx, md, html) or a picture (png, svg).
     """
-    from gemmetry.cli.console import check_outputs, note, print_json, stdout_console
     from gemmetry.dispatches.ladder_report import SUFFIXES, ladder_tables, print_ladder
     from gemmetry.dispatches.ladder_run import SIZES, ladder_of, parse_rungs, prepare_ladder
     from gemmetry.domain.specs.ranges import parse_sizes
     from gemmetry.engine.store.experiment import Experiment
     from gemmetry.results.emit import FORMATS, tables_document
 
-    check_outputs(output or (), (*FORMATS, *SUFFIXES))
-    status = 0
+    options.check((*FORMATS, *SUFFIXES))
+    folder, status = options.folder, 0
     if folder is None:
         prepared = prepare_ladder(
-            sizes=parse_sizes(sizes) if sizes else SIZES,
-            dtype=dtype,
-            rungs=parse_rungs(rungs) if rungs else None,
-            configurations=configurations,
-            device=device,
-            regime=regime,
-            experiment=experiment,
+            sizes=parse_sizes(options.sizes) if options.sizes else SIZES,
+            dtype=options.dtype,
+            rungs=parse_rungs(options.rungs) if options.rungs else None,
+            configurations=options.configurations,
+            device=options.device,
+            regime=options.regime,
+            experiment=options.experiment,
         )
-        folder, status = prepared.experiment, _run(prepared, fresh=fresh)
+        folder, status = prepared.experiment, _run(prepared, fresh=options.fresh)
     with Experiment.open(folder) as stored:
         found = ladder_of(stored.result_set())
-        if json:
-            print_json(tables_document(ladder_tables(found)))
-        else:
-            print_ladder(found, stdout_console())
-        for path in output or ():
-            _write(found, path)
-            note(f"wrote {path}")
-    raise typer.Exit(status)
+        options.deliver(
+            lambda: tables_document(ladder_tables(found)),
+            lambda console: print_ladder(found, console),
+            lambda path: _write(found, path),
+        )
+    return status
 
 
 def _run(prepared: LadderRun, *, fresh: bool) -> int:
     """Run the ladder; the exit status."""
-    from gemmetry.cli.console import command_line, note, stderr_console
     from gemmetry.cli.run import print_failure, reporting_what_is_kept
     from gemmetry.dispatches.ladder_run import run_ladder
     from gemmetry.dispatches.progress import ProgressListener
@@ -225,7 +168,7 @@ def _run(prepared: LadderRun, *, fresh: bool) -> int:
         summary = run_ladder(prepared, listener=listener, fresh=fresh, command=command_line())
     note(f"experiment: {prepared.experiment}")
     if summary.failure:
-        print_failure(summary)
+        print_failure(summary.failure)
     return summary.exit_status
 
 
@@ -242,20 +185,18 @@ def _write(found: Ladder, path: Path) -> None:
     write_tables(tables[:1] if suffix in (".csv", ".parquet") else tables, path)
 
 
-def list_(json: Json = False, output: Outputs = None) -> None:
+def list_(options: Written) -> None:
     """List the kernels: what each rung of the ladder adds, and its configurations."""
     from gemmetry.engine.kernels import list_kernels
 
-    emit(list_kernels(), as_json=json, outputs=output or [], show=_list_command_print)
+    options.emit(list_kernels(), _print_list)
 
 
-def _list_command_print(table: Table) -> None:
+def _print_list(table: Table) -> None:
     """Print each kernel with what it adds, and below it the names of its configurations."""
     from textwrap import wrap
 
     from rich.text import Text
-
-    from gemmetry.cli.console import stdout_console
 
     console = stdout_console()
     width = min(console.width, 100)
@@ -265,3 +206,9 @@ def _list_command_print(table: Table) -> None:
         for text, style in ((row["adds"], ""), (" ".join(row["configurations"]), "dim")):
             for line in wrap(text, width - 4, break_on_hyphens=False):
                 console.print(Text(f"    {line}", style))
+
+
+app = group_app(
+    "List, check and measure this project's own CUDA kernels.",
+    {"list": list_, "check": check, "ladder": ladder},
+)

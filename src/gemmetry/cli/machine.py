@@ -1,14 +1,5 @@
-"""``gemmetry list providers|support|configurations|operations|dtypes|columns``.
-
-``gemmetry doctor``.
-
-``gemmetry schema``.
-
-``gemmetry help``.
-
-``gemmetry cache``: the caches that make reading a trace, or checking a kernel, again fast.
-
-``gemmetry agent``.
+"""Commands about this machine and gemmetry itself: ``gemmetry list``, ``doctor``, ``schema``,
+``help``, ``cache`` and ``agent``.
 """
 
 from __future__ import annotations
@@ -17,38 +8,25 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gemmetry.cli.console import emit, say
-from gemmetry.cli.main import PlainGroup
-from gemmetry.cli.options import Json, Outputs, WorkbenchCommand, with_request
+from gemmetry.cli.console import emit, note, print_facts, print_json, say, stdout_console
+from gemmetry.cli.main import app, group_app, pages
+from gemmetry.cli.options import Printed, Written, argument, option, request
 from gemmetry.cli.run import Source, plan_request, read_request
+from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
 
 if TYPE_CHECKING:
     from gemmetry.domain.dispatch import Plan
-    from gemmetry.domain.tables import Table
 
 
-list_app = typer.Typer(
-    cls=PlainGroup,
-    add_completion=False,
-    no_args_is_help=True,
-    help="List providers, support, configurations, operations, dtypes or columns, without "
-    "running anything.",
-)
-
-Limit = Annotated[int, typer.Option(help="List at most this many rows; 0: all.", min=0)]
-
-
-@list_app.command(cls=WorkbenchCommand)
-def providers(json: Json = False, output: Outputs = None) -> None:
+def providers(options: Written) -> None:
     """Providers: on which devices each works here, or why it does not."""
-    from gemmetry.domain.tables import Column, ColumnType, Table
     from gemmetry.engine.catalogue import InstalledCatalogue
 
     columns = (
@@ -69,13 +47,11 @@ def providers(json: Json = False, output: Outputs = None) -> None:
         ahead = [t.name for t in targets if t.index is None]
         description = str(getattr(provider, "description", ""))
         rows.append((name, reason is None, devices, ahead, description, reason))
-    emit(Table("providers", columns, rows), as_json=json, outputs=output or [])
+    options.emit(Table("providers", columns, rows))
 
 
-@list_app.command(cls=WorkbenchCommand)
-def support(json: Json = False, output: Outputs = None) -> None:
+def support(options: Written) -> None:
     """What each provider supports on each target: "yes", or the reason why not."""
-    from gemmetry.domain.tables import Column, Table
     from gemmetry.engine.catalogue import support_rows
 
     found = list(support_rows())
@@ -84,14 +60,12 @@ def support(json: Json = False, output: Outputs = None) -> None:
         (row.label, row.operation, *(refusal or "yes" for refusal in row.refusals.values()))
         for row in found
     ]
-    emit(Table("support", columns, rows), as_json=json, outputs=output or [])
+    options.emit(Table("support", columns, rows))
 
 
-@list_app.command(cls=WorkbenchCommand)
-def dtypes(json: Json = False, output: Outputs = None) -> None:
+def dtypes(options: Written) -> None:
     """Number formats and their aliases."""
     from gemmetry.domain.operation import DTYPE_ALIASES, DTYPES
-    from gemmetry.domain.tables import Column, ColumnType, Table
 
     columns = (
         Column("dtype"),
@@ -112,33 +86,35 @@ def dtypes(json: Json = False, output: Outputs = None) -> None:
         )
         for dtype in DTYPES.values()
     ]
-    emit(Table("dtypes", columns, rows), as_json=json, outputs=output or [])
+    options.emit(Table("dtypes", columns, rows))
 
 
-@list_app.command(cls=WorkbenchCommand)
-def columns(json: Json = False, output: Outputs = None) -> None:
+def columns(options: Written) -> None:
     """Columns of tables, CSV and JSON records."""
     from gemmetry.domain.columns import COLUMNS
-    from gemmetry.domain.tables import Column, Table
 
     columns = tuple(map(Column, ("column", "unit", "description")))
     rows = [(c.name, c.unit or None, c.description) for c in COLUMNS]
-    emit(Table("columns", columns, rows), as_json=json, outputs=output or [])
+    options.emit(Table("columns", columns, rows))
 
 
-@list_app.command(cls=WorkbenchCommand)
-@partial(with_request, saves=False)
-def operations(
-    source: Source,
-    json: Json = False,
-    limit: Limit = 1000,
-    output: Outputs = None,
-) -> None:
+@dataclass(kw_only=True)
+class Listed(Written):
+    """The options of a list of what a request plans."""
+
+    limit: int = option("List at most this many rows; 0: all.", min=0, default=1000)
+    source: Source = request(saves=False)
+
+    def plan(self) -> Plan:
+        """The plan of the request."""
+        return plan_request(read_request(self.source), self.source, shows_notes=False).plan
+
+
+def operations(options: Listed) -> None:
     """Operations of a request, with FLOPs and compulsory bytes; takes the options of `profile`."""
     from itertools import islice
 
     from gemmetry.domain.operation import operation_name
-    from gemmetry.domain.tables import Column, ColumnType, Table
 
     columns = (
         Column("operation"),
@@ -148,44 +124,41 @@ def operations(
     )
     rows = [
         (operation_name(operation), str(operation.kind), operation.flops, operation.bytes)
-        for operation in islice(_plan(source).operations, limit or None)
+        for operation in islice(options.plan().operations, options.limit or None)
     ]
-    emit(Table("operations", columns, rows), as_json=json, outputs=output or [])
+    options.emit(Table("operations", columns, rows))
 
 
-@list_app.command(cls=WorkbenchCommand)
-@partial(with_request, saves=False)
-def configurations(
-    source: Source,
-    json: Json = False,
-    limit: Limit = 1000,
-    output: Outputs = None,
-) -> None:
+def configurations(options: Listed) -> None:
     """Configurations that providers offer for a request; takes the options of `profile`."""
     from itertools import islice
 
-    from gemmetry.domain.tables import Column, Table
     from gemmetry.engine.catalogue import list_dispatches
 
     columns = tuple(map(Column, ("provider", "target", "operation", "configuration", "refusal")))
     rows = [
         (d.provider, d.target.name, d.operation, d.configuration, d.refusal or None)
-        for d in islice(list_dispatches(_plan(source)), limit or None)
+        for d in islice(list_dispatches(options.plan()), options.limit or None)
     ]
-    emit(Table("configurations", columns, rows), as_json=json, outputs=output or [])
+    options.emit(Table("configurations", columns, rows))
 
 
-def _plan(source: Source) -> Plan:
-    return plan_request(read_request(source), source, shows_notes=False).plan
+list_app = group_app(
+    "List providers, support, configurations, operations, dtypes or columns, without running "
+    "anything.",
+    {
+        "providers": providers,
+        "support": support,
+        "dtypes": dtypes,
+        "columns": columns,
+        "operations": operations,
+        "configurations": configurations,
+    },
+)
 
 
-doctor_app = typer.Typer(add_completion=False)
-
-
-@doctor_app.command(cls=WorkbenchCommand)
-def doctor(json: Json = False, output: Outputs = None) -> None:
+def doctor(options: Written) -> None:
     """Report what this machine can do, and why it cannot do the rest. Nothing runs."""
-    from gemmetry.domain.tables import Column, ColumnType, Table
     from gemmetry.hardware.doctor import doctor_rows
 
     columns = (
@@ -195,8 +168,7 @@ def doctor(json: Json = False, output: Outputs = None) -> None:
         Column("next_step"),
     )
     rows = [(r.capability, r.available, r.detail, r.next_step or None) for r in doctor_rows()]
-    table = Table("capabilities", columns, rows + _provider_rows())
-    emit(table, as_json=json, outputs=output or [], show=_print)
+    options.emit(Table("capabilities", columns, rows + _provider_rows()), _print)
 
 
 def _print(table: Table) -> None:
@@ -204,8 +176,6 @@ def _print(table: Table) -> None:
     a terminal sentences stay on one line, so that they can be searched."""
     from rich.table import Table as RichTable
     from rich.text import Text
-
-    from gemmetry.cli.console import stdout_console
 
     console = stdout_console()
     rows = table.records()
@@ -253,87 +223,61 @@ def _provider_rows() -> list[tuple[Any, ...]]:
     return rows
 
 
-schema_app = typer.Typer(add_completion=False)
-
 _KINDS = ("spec", "results")
 
 
-def _complete_kind(incomplete: str) -> list[str]:
-    return [name for name in _KINDS if name.startswith(incomplete)]
+@dataclass(kw_only=True)
+class Schema:
+    kind: str = argument(
+        "spec (of spec files) or results (of --json).", "KIND", default="spec", complete=_KINDS
+    )
+    output: Path | None = option("Write it to a file.", "-o", metavar="FILE")
 
 
-@schema_app.command(cls=WorkbenchCommand)
-def schema(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            help="spec (of spec files) or results (of --json).",
-            autocompletion=_complete_kind,
-        ),
-    ] = "spec",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
-    ] = None,
-) -> None:
+def schema(options: Schema) -> None:
     """Print the JSON schema of spec files, which lets editors complete and check them."""
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.domain.specs.schema import result_schema, spec_schema
     from gemmetry.results.emit import write_atomically
 
-    if kind not in _KINDS:
-        raise UnknownNameError("schema", kind, _KINDS)
-    text = json.dumps(spec_schema() if kind == "spec" else result_schema(), indent=2) + "\n"
-    if output is None:
+    if options.kind not in _KINDS:
+        raise UnknownNameError("schema", options.kind, _KINDS)
+    text = json.dumps(spec_schema() if options.kind == "spec" else result_schema(), indent=2) + "\n"
+    if options.output is None:
         typer.echo(text, nl=False)
     else:
-        write_atomically(output, text.encode())
+        write_atomically(options.output, text.encode())
 
 
-help_app = typer.Typer(add_completion=False)
+@dataclass(kw_only=True)
+class Help(Printed):
+    topic: str = argument("A page, or a command. Default: all pages.", "[TOPIC]", default="")
 
 
-@help_app.command("help", cls=WorkbenchCommand)
-def help_(
-    context: typer.Context,
-    topic: Annotated[
-        str,
-        typer.Argument(metavar="[TOPIC]", help="A page, or a command. Default: all pages."),
-    ] = "",
-    json: Json = False,
-) -> None:
+def help_(options: Help) -> None:
     """Print a page of the documentation, or the list of all pages.
 
     The pages are those of the installed version. For the name of a command that has no page of its
     own it prints the command's --help.
     """
-    from gemmetry.cli.console import emit
-    from gemmetry.domain.tables import Column, Table
-
-    found = pages()
+    found, topic = pages(), options.topic
     if not topic:
-        columns = (Column("topic"), Column("title"))
         rows = [[name, _title(path)] for name, path in found.items()]
-        emit(Table("topics", columns, rows), as_json=json)
+        emit(Table("topics", (Column("topic"), Column("title")), rows), as_json=options.json)
         return
-    if topic in found:
-        text = found[topic].read_text(encoding="utf-8")
-    else:
-        text = _help_of(context, topic, found)
-    if json:
-        from gemmetry.cli.console import print_json
-
+    text = found[topic].read_text("utf-8") if topic in found else _help_of(topic, found)
+    if options.json:
         print_json({"topic": topic, "text": text})
     else:
         typer.echo(text.rstrip())
 
 
-def _help_of(context: typer.Context, name: str, topics: Iterable[str]) -> str:
+def _help_of(name: str, topics: Iterable[str]) -> str:
     """What the command `name` prints with ``--help``."""
     from gemmetry.domain.errors import UnknownNameError
 
-    group = cast(Any, context.find_root().command)
-    commands = group.list_commands(context)
+    group: Any = typer.main.get_command(app)
+    commands = group.list_commands(None)
     if name not in commands:
         known = (*topics, *commands)
         raise UnknownNameError("topic or command", name, known, where="gemmetry help")
@@ -343,100 +287,68 @@ def _help_of(context: typer.Context, name: str, topics: Iterable[str]) -> str:
     return shown.getvalue()
 
 
-def pages() -> dict[str, Path]:
-    """Topic -> its page: of an installed package next to its modules, else of the checkout."""
-    import gemmetry
-
-    package = Path(gemmetry.__file__).parent
-    folder = package / "pages"
-    if not folder.is_dir():
-        folder = package.parents[1] / "docs"
-    return {path.stem: path for path in sorted(folder.glob("*.md"))}
-
-
 def _title(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
     return next((line.lstrip("# ") for line in lines if line.startswith("# ")), path.stem)
 
 
-cache_app = typer.Typer(
-    cls=PlainGroup,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Manage the caches that make reading a trace again fast.",
-)
+@dataclass(kw_only=True)
+class Clear(Printed):
+    paths: list[Path] = argument(
+        "Traces, or folders to search, whose caches are removed too, even if another user wrote "
+        "them.",
+        "[PATH]...",
+        default=None,
+    )
 
 
-@cache_app.callback()
-def _group() -> None:
-    """Manage the caches that make reading a trace again fast."""
-
-
-@cache_app.command("clear", cls=WorkbenchCommand)
-def clear(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[PATH]...",
-            help="Traces, or folders to search, whose caches are removed too, even if another "
-            "user wrote them.",
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
+def clear(options: Clear) -> None:
     """Remove the caches of traces: those that your runs wrote, and those of the given paths. Remove
     what `gemmetry kernels check` keeps.
 
     The traces themselves stay. A cache is written again when its trace is next read.
     """
-    from gemmetry.cli.console import print_facts
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.files import clear_user_cache
     from gemmetry.traces.cache import clear_cache
 
     hint = "Give the path of a trace, or of a folder."
-    for path in paths or ():
+    for path in options.paths:
         try:
             if not path.exists():
                 raise RequestError(f"{path} does not exist", hint=hint)
         except OSError as error:
             what = f"{path} cannot be read: {error.strerror}"
             raise RequestError(what, hint=hint) from error
-    count, size = map(sum, zip(clear_cache(paths or ()), clear_user_cache("kernels"), strict=True))
-    if json:
+    removed = clear_cache(options.paths), clear_user_cache("kernels")
+    count, size = map(sum, zip(*removed, strict=True))
+    if options.json:
         print_facts(caches=count, bytes=size)
         return
     typer.echo(f"removed {counted(count, 'cache')}, {size / 1e6:,.1f} MB")
 
 
-agent_app = typer.Typer(add_completion=False)
+cache_app = group_app("Manage the caches that make reading a trace again fast.", {"clear": clear})
 
 
-@agent_app.command(cls=WorkbenchCommand)
-def agent(
-    connect: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address that the driver prints.")
-    ],
-    token_file: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="The driver's token; - reads it from standard input."),
-    ],
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="DEVICE",
-            help="The device to serve: cuda:1, cpu. Default: the first one of the plan's kind.",
-        ),
-    ] = "",
-    name: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="What messages call it. Default: host and process."),
-    ] = "",
-    wait: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="How long to try to reach the driver: 60s, 5min."),
-    ] = "60s",
-) -> None:
+@dataclass(kw_only=True)
+class Agent:
+    connect: str = option("The address that the driver prints.", metavar="HOST:PORT")
+    token_file: Path = option("The driver's token; - reads it from standard input.", metavar="FILE")
+    device: str = option(
+        "The device to serve: cuda:1, cpu. Default: the first one of the plan's kind.",
+        metavar="DEVICE",
+        default="",
+    )
+    name: str = option(
+        "What messages call it. Default: host and process.", metavar="NAME", default=""
+    )
+    wait: str = option(
+        "How long to try to reach the driver: 60s, 5min.", metavar="TIME", default="60s"
+    )
+
+
+def agent(options: Agent) -> None:
     """Serve one device of this machine to a run elsewhere: a driver, started with --executor.
 
     Both sides prove knowledge of the token, which is not sent. The agent ends when the run is
@@ -445,7 +357,6 @@ def agent(
     import signal
     import sys
 
-    from gemmetry.cli.console import note
     from gemmetry.domain.dispatch import parse_target
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.units import parse_duration_s
@@ -453,17 +364,18 @@ def agent(
     from gemmetry.engine.agents.handshake import check_token, read_token
     from gemmetry.engine.agents.server import address_of
 
-    host, port = address_of(connect)
+    host, port = address_of(options.connect)
     if port == 0:
         raise RequestError(
-            f"the address {connect!r} has no port", hint="Write HOST:PORT, as the driver prints it."
+            f"the address {options.connect!r} has no port",
+            hint="Write HOST:PORT, as the driver prints it.",
         )
-    if str(token_file) == "-":
+    if str(options.token_file) == "-":
         token = check_token(sys.stdin.buffer.readline(), "standard input")
     else:
-        token = read_token(token_file)
-    device = parse_target(device).device if device else ""
+        token = read_token(options.token_file)
+    device = parse_target(options.device).device if options.device else ""
     # So that whatever ends it leaves neither workers nor files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    options = AgentOptions(host, port, token, device, name, parse_duration_s(wait))
-    run_agent(options, note)
+    wait = parse_duration_s(options.wait)
+    run_agent(AgentOptions(host, port, token, device, options.name, wait), note)

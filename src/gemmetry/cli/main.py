@@ -15,17 +15,18 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from types import FrameType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gemmetry.cli.examples import Example, examples_of
 from gemmetry.domain.errors import RequestError, UnknownNameError, did_you_mean, nearest
 
 _WIDEST_NAME = 30
@@ -38,7 +39,7 @@ class PlainHelp:
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         """Write usage, examples, description, options and epilog."""
         self.format_usage(ctx, formatter)
-        _write_examples(examples_of(ctx.command_path), formatter)
+        _write_examples(ctx.command_path, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
         self.format_epilog(ctx, formatter)
@@ -105,7 +106,30 @@ class PlainGroup(PlainHelp, TyperGroup):
             _write_records(records, formatter)
 
 
-def _write_examples(examples: Sequence[Example], formatter: Any) -> None:
+def pages() -> dict[str, Path]:
+    """Topic -> its page: of an installed package next to its modules, else of the checkout."""
+    package = Path(__file__).parents[1]
+    folder = package / "pages"
+    if not folder.is_dir():
+        folder = package.parents[1] / "docs"
+    return {path.stem: path for path in sorted(folder.glob("*.md"))}
+
+
+def read_examples() -> dict[str, list[tuple[str, str]]]:
+    """Command, without ``gemmetry``, -> what its examples do, and the lines that do it, from the
+    page of examples; "" for ``gemmetry`` itself."""
+    sections = pages()["examples"].read_text("utf-8").split("\n## gemmetry")[1:]
+    parts = (section.partition("\n") for section in sections)
+    return {name.strip(): _EXAMPLE.findall(text) for name, _, text in parts}
+
+
+_EXAMPLE = re.compile(r"^(\S[^\n]*)\n\n```sh\n(.*?)\n```$", re.M | re.S)
+
+
+def _write_examples(command_path: str, formatter: Any) -> None:
+    """Write the examples of the command ``gemmetry ...``; there are none of others."""
+    program, _, command = command_path.partition(" ")
+    examples = read_examples().get(command) if program == "gemmetry" else None
     if not examples:
         return
     with formatter.section("Examples"):
@@ -133,22 +157,18 @@ class LazyGroup(PlainGroup):
     """A group that makes a command when it is needed, so that none pays for the options of the
     others."""
 
-    modules: ClassVar[Mapping[str, str]] = {}
-    """Command -> its module below ``gemmetry.cli``, and after a colon the name of the command or
-    group in it. Without one: ``app``, or else a function of the command's name: hyphens as
-    underscores, and one more at the end where Python or the module uses the name."""
-
-    command_class: type[TyperCommand] | None = None
-    """What the functions become; None: a command whose arguments may be written in the old ways."""
+    members: ClassVar[Mapping[str, str | Callable[..., Any]]] = {}
+    """Command -> its function, or where that or a group is: ``module:name`` below
+    ``gemmetry.cli``."""
 
     summaries: ClassVar[Mapping[str, str]] = {}
     """Command -> one line of help. With it, listing the commands imports none of them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.modules)
+        return list(self.members)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in self.modules and cmd_name not in self.commands:
+        if cmd_name in self.members and cmd_name not in self.commands:
             if cmd_name in self.summaries:
                 return TyperCommand(cmd_name, callback=None, help=self.summaries[cmd_name])
             self.commands[cmd_name] = self.load(cmd_name)
@@ -162,55 +182,58 @@ class LazyGroup(PlainGroup):
 
     @classmethod
     def load(cls, name: str) -> Any:
-        """Import and make the command called `name`."""
-        place, _, attribute = cls.modules[name].partition(":")
-        module = importlib.import_module(f"gemmetry.cli.{place}")
-        app = getattr(module, attribute or "app", None)
-        if not isinstance(app, typer.Typer):
-            from gemmetry.cli.options import WorkbenchCommand
+        """Import and make the command or group called `name`."""
+        found: Any = cls.members[name]
+        if isinstance(found, str):
+            place, _, attribute = found.partition(":")
+            found = getattr(importlib.import_module(f"gemmetry.cli.{place}"), attribute)
+        if isinstance(found, typer.Typer):
+            command = typer.main.get_command(found)
+            command.name = name
+            return command
+        from gemmetry.cli.options import build_command
 
-            called = name.replace("-", "_")
-            function = app or getattr(module, called, None) or getattr(module, f"{called}_")
-            app = typer.Typer(add_completion=False)
-            app.command(name, cls=cls.command_class or WorkbenchCommand)(function)
-        command = typer.main.get_command(app)
-        command.name = name
-        return command
+        return build_command(name, found)
 
 
-def group_app(kind: type[LazyGroup], text: str) -> typer.Typer:
-    """The application of a group below ``gemmetry``, with `text` as its help."""
-    return typer.Typer(
-        cls=kind, add_completion=False, no_args_is_help=True, help=text, callback=lambda: None
-    )
+def group_app(
+    text: str,
+    members: Mapping[str, str | Callable[..., Any]],
+    summaries: Mapping[str, str] = MappingProxyType({}),
+    **settings: Any,
+) -> typer.Typer:
+    """A group of commands with `text` as its help; the others as in :class:`LazyGroup`."""
+    kind = type("Commands", (LazyGroup,), {"members": members, "summaries": summaries})
+    settings = {"add_completion": False, "callback": lambda: None, **settings}
+    return typer.Typer(cls=kind, no_args_is_help=True, help=text, **settings)
 
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "profile": ("profile:profile_app", "Generate, compile, verify, measure and report dispatches."),
-    "generate": ("profile:generate_app", "Write the sources of dispatches without compiling them."),
-    "compile": ("profile:compile_app", "Compile dispatches without running them."),
+    "profile": ("profile:profile", "Generate, compile, verify, measure and report dispatches."),
+    "generate": ("profile:generate", "Write the sources of dispatches without compiling them."),
+    "compile": ("profile:compile_", "Compile dispatches without running them."),
     "verify": ("profile:verify_app", "Verify dispatches without timing them."),
-    "tune": ("tune:tune_app", "Search for the fastest configurations of a provider."),
-    "trace": ("trace", "Record and read traces."),
-    "sweep": ("sweep", "Run, analyse and compare sweeps of training runs."),
-    "counters": ("counters", "Collect, read and diagnose hardware counters."),
-    "dispatcher": ("dispatcher", "Build, show and evaluate tables of fast kernels."),
-    "kernels": ("kernels", "List, check and measure this project's own CUDA kernels."),
+    "tune": ("tune:tune", "Search for the fastest configurations of a provider."),
+    "trace": ("trace:app", "Record and read traces."),
+    "sweep": ("sweep:app", "Run, analyse and compare sweeps of training runs."),
+    "counters": ("counters:app", "Collect, read and diagnose hardware counters."),
+    "dispatcher": ("dispatcher:app", "Build, show and evaluate tables of fast kernels."),
+    "kernels": ("kernels:app", "List, check and measure this project's own CUDA kernels."),
     "list": ("machine:list_app", "List providers, configurations, operations, dtypes, columns."),
-    "report": ("experiments:report_app", "Print or write the reports of an experiment."),
-    "show": ("experiments:show_app", "Show everything about one dispatch of an experiment."),
-    "merge": ("experiments:merge_app", "Merge experiments into one folder."),
-    "import": ("experiments:import_app", "Import results of other benchmarks."),
-    "history": ("history", "Store medians of many runs, find changes and their causes."),
-    "compare": ("experiments:compare_app", "Compare experiments; exit status 1 on a regression."),
+    "report": ("experiments:report", "Print or write the reports of an experiment."),
+    "show": ("experiments:show", "Show everything about one dispatch of an experiment."),
+    "merge": ("experiments:merge", "Merge experiments into one folder."),
+    "import": ("experiments:import_", "Import results of other benchmarks."),
+    "history": ("history:app", "Store medians of many runs, find changes and their causes."),
+    "compare": ("experiments:compare", "Compare experiments; exit status 1 on a regression."),
     "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
-    "agent": ("machine:agent_app", "Serve one device of this machine to a run elsewhere."),
+    "agent": ("machine:agent", "Serve one device of this machine to a run elsewhere."),
     "doctor": (
-        "machine:doctor_app",
+        "machine:doctor",
         "Report what this machine can do, and why it cannot do the rest.",
     ),
-    "schema": ("machine:schema_app", "Print the JSON schema of spec files or of results."),
-    "help": ("machine:help_app", "Print a page of the documentation."),
+    "schema": ("machine:schema", "Print the JSON schema of spec files or of results."),
+    "help": ("machine:help_", "Print a page of the documentation."),
 }
 """Command -> its module and one line of help; the module is imported when the command is run."""
 
@@ -230,26 +253,22 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of full storage: when writing files, or output that is redirected to a file."""
 
 
-class _Commands(LazyGroup):
-    modules: ClassVar = {name: module for name, (module, _) in COMMANDS.items()}
-    summaries: ClassVar = {name: text for name, (_, text) in COMMANDS.items()}
-
-
-def load_command(name: str) -> Any:
-    """The command (or group of commands) called `name`."""
-    return _Commands.load(name)
-
-
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    help="A workbench for matrix-multiply performance: generate, prove, measure, explain and "
+app = group_app(
+    "A workbench for matrix-multiply performance: generate, prove, measure, explain and "
     "compare GEMM dispatches.",
+    {name: place for name, (place, _) in COMMANDS.items()},
+    {name: text for name, (_, text) in COMMANDS.items()},
+    add_completion=True,
     epilog="gemmetry COMMAND --help lists a command's options. Exit status: 0 success, 1 a wrong "
     "or slower result, 2 an invalid request, 3 a failure of the machine, 70 an error in gemmetry, "
     "130 interrupted.",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+
+
+def load_command(name: str) -> Any:
+    """The command (or group of commands) called `name`."""
+    return typer.main.get_command(app).load(name)  # type: ignore[attr-defined]
 
 
 def _print_version(wanted: bool) -> None:

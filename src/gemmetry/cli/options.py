@@ -1,37 +1,56 @@
-"""Shell completion of options' values; each completer imports only what it needs.
+"""Options of commands: each is declared once, as a field of a dataclass (its options struct).
 
-Options that commands share, created from the table of spec keys.
+A command is a function of one struct. :func:`build_command` makes its options, arguments, help and
+completion; groups of options that commands share are structs that others inherit from. The keys of
+a spec are options of every command that takes a request.
 
-Converts arguments as the dispatch profiler's documents write them to the form that typer parses.
-
-``--flag=true``, ``--flag true``, ``--flag a b c``, ``--under_scores`` and old names.
+:class:`WorkbenchCommand` converts arguments as the dispatch profiler's documents write them to the
+form that typer parses: ``--flag=true``, ``--flag true``, ``--flag a b c``, ``--under_scores`` and
+old names.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Optional,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from gemmetry.cli.console import note
+from gemmetry.cli.console import check_outputs, emit, note, print_json, stdout_console
 from gemmetry.cli.main import PARSER_ERROR, PlainHelp
 from gemmetry.cli.run import Source
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form, Key
-from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS
+from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired
 from gemmetry.domain.specs.ranges import split_files
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gemmetry.dispatches.profile import Prepared
+    from gemmetry.domain.tables import Table
 
 
-def _list(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+Completer: TypeAlias = Callable[[str], list[str]]
+
+
+def _list(names: Callable[[], Iterable[str]]) -> Completer:
     """Completes the last item of a comma-separated list."""
 
     def complete(incomplete: str) -> list[str]:
@@ -92,14 +111,14 @@ def _fixed(*names: str) -> Callable[[], Sequence[str]]:
     return lambda: names
 
 
-def complete_names(*names: str) -> Callable[[str], list[str]]:
+def complete_names(*names: str) -> Completer:
     """Completes an option that takes one of `names`."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 _DTYPE_LIST = _list(_dtypes)
 
-COMPLETERS: dict[str, Callable[[str], list[str]]] = {
+COMPLETERS: dict[str, Completer] = {
     **{key.name: _list(_fixed(*names)) for key in SETTINGS if (names := key.choices or key.names)},
     "providers": _list(_providers),
     "baseline": _list(_baselines),
@@ -123,12 +142,6 @@ COMPLETERS: dict[str, Callable[[str], list[str]]] = {
 """Key of a spec -> its completion."""
 
 
-def option(*names: str, panel: str, choices: tuple[str, ...] = (), **more: Any) -> Any:
-    """An option of this panel of the help, whose value is completed from `choices`."""
-    completer = complete_names(*choices) if choices else None
-    return typer.Option(*names, rich_help_panel=panel, autocompletion=completer, **more)
-
-
 SPEC_PANEL = "Spec files"
 
 LEGACY_DEFAULTS = {
@@ -142,198 +155,374 @@ LEGACY_DEFAULTS = {
 }
 """What help shows of ``specs.operations.defaults.legacy``: it must not load what that needs."""
 
-
-def split_outputs(files: list[Path] | None) -> list[Path] | None:
-    """``-o a.csv,b.json`` as two files."""
-    if files is None:
-        return None
-    return [Path(part) for file in files for part in split_files(str(file))]
+_DECLARED = "declared"
+_REQUIRED: Any = inspect.Parameter.empty
+_USUAL = object()
 
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")
-]
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option or argument as a field of an options struct declares it."""
+
+    flags: tuple[str, ...] = ()
+    default: Any = _USUAL
+    """Usually None, False for a flag, an empty list, or nothing for what must be given."""
+    parse: Callable[[Any, str], Any] | None = None
+    """Reads the given text (or texts), whose type is that of its first parameter; it also gets the
+    name of the option."""
+    is_argument: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What typer takes as well: help, metavar, min, rich_help_panel, hidden, autocompletion."""
+
+    def parameter(self, name: str, kind: Any) -> inspect.Parameter:
+        """The parameter of typer's function for the field `name`, whose values are a `kind`."""
+        default = None if type(None) in get_args(kind) else False if kind is bool else _REQUIRED
+        if get_origin(kind) is list and not self.is_argument:
+            default = None
+        if self.default is not _USUAL:
+            default = self.default
+        if self.parse is not None:
+            kind = next(iter(get_type_hints(self.parse).values()))
+        if default is None:
+            kind = Optional[kind]  # noqa: UP045  # `kind` is not written out
+        more = dict(self.more)
+        if self.is_argument:
+            info = typer.Argument(**more)
+        else:
+            more.setdefault("show_default", "Default:" not in more["help"])
+            info = typer.Option(*self.names(name), **more)
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+        )
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The names of the option: that of its field, unless a long one is declared."""
+        if self.flags and self.flags[0].startswith("--"):
+            return self.flags
+        return (f"--{name.replace('_', '-')}", *self.flags)
+
+    def value(self, name: str, kind: Any, given: Any) -> Any:
+        """The value of the field `name`: a list that is not given is empty."""
+        if given is None or given == []:
+            collection = get_origin(kind)
+            return collection() if collection in (list, tuple, dict) else None
+        return self.parse(given, self.names(name)[0]) if self.parse else given
 
 
-def _outputs(*more: str) -> Any:
-    suffixes = ", ".join(("csv", "json", "parquet", "xlsx", "md", "html", *more))
-    return typer.Option("--output", "-o", metavar="FILE", callback=split_outputs,
-                        help=f"Write a file; the suffix picks {suffixes}.")  # fmt: skip
+def option(
+    help: str,
+    *flags: str,
+    default: Any = _USUAL,
+    parse: Callable[[Any, str], Any] | None = None,
+    panel: str | None = None,
+    complete: Completer | tuple[str, ...] = (),
+    **more: Any,
+) -> Any:
+    """A field of an options struct that is an option of its command.
+
+    Args:
+        help: what it does.
+        flags: its names, where the field's does not suffice: all of them, or short ones in
+            addition.
+        default: its value where it is not given, unless that is None, False or an empty list.
+        parse: reads what is given; gets it, and the name of the option.
+        panel: the heading in help under which it stands.
+        complete: the names that it takes, or what completes its value.
+        more: other arguments of ``typer.Option``.
+    """
+    more |= {"help": help, "rich_help_panel": panel, "autocompletion": _completer(complete)}
+    return field(metadata={_DECLARED: Declared(flags, default, parse, more=more)})
 
 
-Outputs = Annotated[list[Path] | None, _outputs()]
-ComparisonOutputs = Annotated[list[Path] | None, _outputs("xml (JUnit)")]
-DrawingOutputs = Annotated[list[Path] | None, _outputs("png", "svg")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--columns",
-        metavar="NAMES",
-        autocompletion=COMPLETERS["columns"],
-        help=KEYS["columns"].help(),
-    ),
-]
-Baseline = Annotated[
-    str | None,
-    typer.Option(
-        "--baseline", metavar="NAME", autocompletion=COMPLETERS["baseline"],
-        help=KEYS["baseline"].help(),
-    ),
-]  # fmt: skip
-Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="Folder of an experiment.")]
-SpecFile = Annotated[
-    Path | None,
-    typer.Option("--spec", metavar="FILE", rich_help_panel=SPEC_PANEL,
-                 help="Read a YAML spec (-: standard input); options override its keys."),
-]  # fmt: skip
-SaveSpec = Annotated[
-    Path | None,
-    typer.Option("--save-spec", metavar="FILE", rich_help_panel=SPEC_PANEL,
-                 help="Write this request as a YAML spec."),
-]  # fmt: skip
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=SPEC_PANEL,
-                 help="Set any key of the spec to a YAML value, as in --set deadlines.compile=60."),
-]  # fmt: skip
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")]
-Fresh = Annotated[
-    bool,
-    typer.Option("--fresh", help="Start over instead of resuming the experiment in the folder."),
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also report stages, choices and commands.")
-]
-
-
-_SOURCE = {"spec": SpecFile, "save_spec": SaveSpec, "set": Settings}
-"""Options that say where a request comes from, and where to keep it."""
-
-
-def with_request(
-    command: Callable[..., None],
+def argument(
+    help: str,
+    metavar: str,
     *,
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    saves: bool = True,
-) -> Callable[..., None]:
-    """Give `command` the options of spec files, and one for every key of a spec.
+    default: Any = _USUAL,
+    complete: Completer | tuple[str, ...] = (),
+    **more: Any,
+) -> Any:
+    """A field of an options struct that is an argument; it must be given if there is no default,
+    and its type has no None. For the parameters see :func:`option`."""
+    more |= {"help": help, "metavar": metavar, "autocompletion": _completer(complete)}
+    return field(metadata={_DECLARED: Declared((), default, is_argument=True, more=more)})
 
-    Its parameter `source` receives the request; its other parameters are options of its own.
+
+def _completer(complete: Completer | tuple[str, ...]) -> Completer | None:
+    if isinstance(complete, tuple):
+        return complete_names(*complete) if complete else None
+    return complete
+
+
+def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool = True) -> Any:
+    """A field of an options struct that receives a request: the command has the options of spec
+    files, and one for every key of a spec that is no option of its own.
 
     Args:
         defaults: defaults of keys that differ in this command from those in specs, for its help.
         saves: whether the request can be written to a file.
     """
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values()
-           if p.name != "source"]  # fmt: skip
-    files = [
-        _optional(name, kind) for name, kind in _SOURCE.items() if saves or name != "save_spec"
-    ]
-    taken = {parameter.name for parameter in own}
-    offered = [key for key in KEYS.values()
-               if key.form is not Form.SPEC_ONLY and key.name not in taken]  # fmt: skip
-    keys = [key for panel in PANELS for key in offered if key.panel == panel]
-    parameters = [_parameter(key, defaults) for key in keys]
-    retired = {_name(old.option): old for old in RETIRED}
+    return field(metadata={_DECLARED: Request(defaults, saves)})
 
-    def wrapper(**values: Any) -> None:
-        for name, old in retired.items():
-            value = values.pop(name)
-            if value:
-                _check_retired(old.option, value)
-                note(f"note: {old.option} has no effect: {old.reason}")
-        given = {key.name: values.pop(key.name) for key in keys if key.name in values}
-        source = Source(
-            given={name: value for name, value in given.items() if value not in (None, [])},
-            spec=values.pop("spec"),
-            settings=values.pop("set") or (),
-            save=values.pop("save_spec", None),
-        )
-        command(source=source, **values)
 
-    signature = [*files, *own, *parameters, *(_retired_parameter(name) for name in retired)]
-    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature]
+@dataclass(kw_only=True)
+class SpecFiles:
+    """The options of spec files."""
+
+    spec: Path | None = option(
+        "Read a YAML spec (-: standard input); options override its keys.",
+        metavar="FILE",
+        panel=SPEC_PANEL,
     )
-    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-    return wrapper
+    save_spec: Path | None = option(
+        "Write this request as a YAML spec.", metavar="FILE", panel=SPEC_PANEL
+    )
+    set: list[str] = option(
+        "Set any key of the spec to a YAML value, as in --set deadlines.compile=60.",
+        metavar="KEY=VALUE",
+        panel=SPEC_PANEL,
+    )
 
 
-def runs_plan(
-    prepare: Callable[[Source], Prepared], *, defaults: Mapping[str, Any] = MappingProxyType({})
-) -> Callable[..., None]:
-    """The command that runs, or with ``--dry-run`` shows, the plan that `prepare` returns; its help
-    is the docstring of `prepare`. For `defaults` see :func:`with_request`."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of a request; see :func:`request`."""
 
-    def command(
-        source: Source,
-        dry_run: DryRun = False,
-        fresh: Fresh = False,
-        json: Json = False,
-        verbose: Verbose = False,
+    defaults: Mapping[str, Any]
+    saves: bool
+
+    def files(self) -> list[inspect.Parameter]:
+        """Options that say where a request comes from, and where to keep it."""
+        return [
+            declared.parameter(name, kind)
+            for name, (declared, kind) in _fields(SpecFiles).items()
+            if self.saves or name != "save_spec"
+        ]
+
+    def keys(self, taken: Container[str]) -> list[inspect.Parameter]:
+        """An option for each key, and hidden ones for those without effect."""
+        return [
+            *(self._key(key) for panel in PANELS for key in KEYS.values()
+              if key.panel == panel and key.form is not Form.SPEC_ONLY and key.name not in taken),
+            *map(_retired, RETIRED),
+        ]  # fmt: skip
+
+    def _key(self, key: Key) -> inspect.Parameter:
+        names = [key.option, key.short] if key.short else [key.option]
+        if key.form is Form.FLAG:
+            names = [f"{key.option}/--no-{key.option.removeprefix('--')}"]
+        also = ", ".join(f"--{alias.replace('_', '-')}" for alias in key.aliases)
+        more = {
+            "metavar": key.metavar or None,
+            "help": key.help(self.defaults.get(key.name)) + (f" (also {also})" if also else ""),
+            "rich_help_panel": key.panel,
+            "autocompletion": COMPLETERS.get(key.name),
+        }
+        kind = {Form.TEXT: str, Form.LIST: list[str], Form.FLAG: bool}[key.form]
+        return Declared(tuple(names), None, more=more).parameter(key.name, kind)
+
+    def source(self, values: dict[str, Any]) -> Source:
+        """The request of the given options; `values` are the options of :meth:`files` and
+        :meth:`keys`."""
+        for old in RETIRED:
+            if value := values.pop(_name(old.option)):
+                if old.option == "--mlir-dialect" and value != "linalg":
+                    raise RequestError(
+                        f"{old.option} {value}: linalg is the only dialect that is generated",
+                        hint=f"Write {old.option} linalg, or leave it out.",
+                    )
+                note(f"note: {old.option} has no effect: {old.reason}")
+        spec, settings = values.pop("spec"), values.pop("set") or ()
+        save = values.pop("save_spec", None)
+        given = {name: values.pop(name) for name in KEYS if name in values}
+        given = {name: value for name, value in given.items() if value not in (None, [])}
+        return Source(given=given, spec=spec, settings=settings, save=save)
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _retired(old: Retired) -> inspect.Parameter:
+    opposite = "" if old.takes_value else f"/--no-{old.option.removeprefix('--')}"
+    more = {"hidden": True, "help": f"No effect: {old.reason}."}
+    declared = Declared((f"{old.option}{opposite}", *old.aliases), None, more=more)
+    return declared.parameter(_name(old.option), str if old.takes_value else bool)
+
+
+def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
+    """Name -> declaration and type of each field, those of the struct itself before inherited."""
+    kinds = get_type_hints(struct)
+    declared = {one.name: one.metadata[_DECLARED] for one in fields(struct)}
+    order = [name for owner in struct.__mro__ for name in inspect.get_annotations(owner)]
+    return {name: (declared[name], kinds[name]) for name in order if name in declared}
+
+
+def build_command(name: str, function: Callable[..., Any]) -> Any:
+    """The command `name` that calls `function` with its options struct, if it takes one.
+
+    The help is the docstring of `function`; the options are the fields of the struct that its
+    parameter is annotated with, and what it returns is the exit status. The struct's attribute
+    ``command_class`` replaces :class:`WorkbenchCommand`.
+    """
+    struct = next(iter(get_type_hints(function).values()), None)
+    declared = _fields(struct) if is_dataclass(struct) else {}
+    requests = {key: one for key, (one, _) in declared.items() if isinstance(one, Request)}
+    own = {key: found for key, found in declared.items() if key not in requests}
+
+    def run(**given: Any) -> Any:
+        values = {key: one.value(key, kind, given.pop(key)) for key, (one, kind) in own.items()}
+        values |= {key: one.source(given) for key, one in requests.items()}
+        return function(struct(**values)) if struct else function()
+
+    parameters = [one.parameter(key, kind) for key, (one, kind) in own.items()]
+    for one in requests.values():
+        parameters = [*one.files(), *parameters, *one.keys(own)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__doc__ = function.__doc__
+    app = typer.Typer(add_completion=False)
+    app.command(name, cls=getattr(struct, "command_class", WorkbenchCommand))(run)
+    return typer.main.get_command(app)
+
+
+def split_outputs(files: list[Path], option: str) -> list[Path]:
+    """``-o a.csv,b.json`` as two files."""
+    return [Path(part) for file in files for part in split_files(str(file))]
+
+
+def split_names(texts: list[str], option: str) -> list[str]:
+    """Names, separated by commas or spaces or given one by one."""
+    return [part for text in texts for part in text.replace(",", " ").split()]
+
+
+def parse_share(text: str, option: str) -> float:
+    """``5%`` or ``0.05``, as a number."""
+    from gemmetry.domain.units import parse_share
+
+    return parse_share(text)
+
+
+def parse_duration(text: str, option: str) -> float:
+    """``5min`` or ``300s``, in seconds."""
+    from gemmetry.domain.units import parse_duration_s
+
+    return parse_duration_s(text)
+
+
+class Undecided(StrEnum):
+    """What a comparison without a verdict does to the exit status."""
+
+    FAIL = "fail"
+    PASS = "pass"
+
+
+def outputs(*more: str) -> Any:
+    """The option ``--output`` of files whose formats are those of tables, and `more`."""
+    suffixes = ", ".join(("csv", "json", "parquet", "xlsx", "md", "html", *more))
+    return output_files(f"Write a file; the suffix picks {suffixes}.")
+
+
+def output_files(help: str, **more: Any) -> Any:
+    """The option ``--output`` of files, several of which may be separated by commas."""
+    return option(help, "-o", metavar="FILE", parse=split_outputs, **more)
+
+
+@dataclass(kw_only=True)
+class Printed:
+    """The options of a command that prints something."""
+
+    json: bool = option("Print one JSON document, and nothing else, on stdout.")
+
+
+@dataclass(kw_only=True)
+class Written(Printed):
+    """The options of a command that prints something, and writes it to files."""
+
+    output: list[Path] = outputs()
+
+    def check(self, suffixes: Iterable[str] = (), *, draws: bool = False) -> None:
+        """Refuse files that could not be written; see :func:`check_outputs`."""
+        check_outputs(self.output, suffixes, draws=draws)
+
+    def emit(self, table: Table, show: Callable[[Table], None] | None = None) -> None:
+        """Print and write `table`; see :func:`gemmetry.cli.console.emit`."""
+        emit(table, as_json=self.json, outputs=self.output, show=show)
+
+    def deliver(
+        self,
+        document: Callable[[], Any],
+        show: Callable[[Console], None],
+        write: Callable[[Path], object],
     ) -> None:
+        """Print what was found, as a document or for a reader, and write it to each file."""
+        if self.json:
+            print_json(document())
+        else:
+            show(stdout_console())
+        for path in self.output:
+            write(path)
+            note(f"wrote {path}")
+
+
+@dataclass(kw_only=True)
+class Compared(Written):
+    """The options of a command whose result may be a JUnit file."""
+
+    output: list[Path] = outputs("xml (JUnit)")
+
+
+@dataclass(kw_only=True)
+class Drawn(Written):
+    """The options of a command whose result may be a picture."""
+
+    output: list[Path] = outputs("png", "svg")
+
+
+@dataclass(kw_only=True)
+class WithBaseline:
+    """The option of a command that compares dispatches with a baseline."""
+
+    baseline: str | None = option(
+        KEYS["baseline"].help(), metavar="NAME", complete=COMPLETERS["baseline"]
+    )
+
+
+@dataclass(kw_only=True)
+class Restartable:
+    """The option of a command that resumes what it began."""
+
+    fresh: bool = option("Start over instead of resuming the experiment in the folder.")
+
+
+@dataclass(kw_only=True)
+class DryRun:
+    """The option of a command that can show what it would do."""
+
+    dry_run: bool = option("Show what would run, and stop.")
+
+
+@dataclass(kw_only=True)
+class Verbose:
+    """The option of a command that reports what it does."""
+
+    verbose: bool = option("Also report stages, choices and commands.", "--verbose", "-v")
+
+
+@dataclass(kw_only=True)
+class Planned(DryRun, Restartable, Printed, Verbose):
+    """The options of a command that runs a plan."""
+
+    source: Source = request()
+
+    def run(self, prepared: Prepared) -> int:
+        """Run a plan, or show it with ``--dry-run``; the exit status."""
+        from gemmetry.cli.results import print_plan
         from gemmetry.cli.run import run_and_report
 
-        prepared = prepare(source)
-        if dry_run:
-            from gemmetry.cli.results import print_plan
-
-            print_plan(prepared, as_json=json)
-            return
-        raise typer.Exit(run_and_report(prepared, fresh=fresh, json=json, verbose=verbose))
-
-    command.__name__, command.__doc__ = prepare.__name__, prepare.__doc__
-    return with_request(command, defaults=defaults)
-
-
-def _optional(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
-
-
-def _parameter(key: Key, defaults: Mapping[str, Any]) -> inspect.Parameter:
-    annotation: Any = {Form.TEXT: str | None, Form.LIST: list[str] | None, Form.FLAG: bool | None}[
-        key.form
-    ]
-    declaration = [key.option, key.short] if key.short else [key.option]
-    if key.form is Form.FLAG:
-        declaration = [f"{key.option}/--no-{key.option.removeprefix('--')}"]
-    option = typer.Option(
-        *declaration,
-        metavar=key.metavar or None,
-        help=key.help(defaults.get(key.name)) + _aliases(key),
-        rich_help_panel=key.panel,
-        autocompletion=COMPLETERS.get(key.name),
-    )
-    return _optional(key.name, Annotated[annotation, option])
-
-
-def _aliases(key: Key) -> str:
-    names = [f"--{alias.replace('_', '-')}" for alias in key.aliases]
-    return f" (also {', '.join(names)})" if names else ""
-
-
-def _name(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
-
-
-def _retired_parameter(name: str) -> inspect.Parameter:
-    old = next(old for old in RETIRED if _name(old.option) == name)
-    opposite = "" if old.takes_value else f"/--no-{old.option.removeprefix('--')}"
-    annotation: Any = str | None if old.takes_value else bool | None
-    option = typer.Option(
-        f"{old.option}{opposite}", *old.aliases, hidden=True, help=f"No effect: {old.reason}."
-    )
-    return _optional(name, Annotated[annotation, option])
-
-
-def _check_retired(option: str, value: object) -> None:
-    if option == "--mlir-dialect" and value != "linalg":
-        raise RequestError(
-            f"{option} {value}: linalg is the only dialect that is generated",
-            hint=f"Write {option} linalg, or leave it out.",
-        )
+        if self.dry_run:
+            print_plan(prepared, as_json=self.json)
+            return 0
+        return run_and_report(prepared, fresh=self.fresh, json=self.json, verbose=self.verbose)
 
 
 TRUE = frozenset(("true", "yes", "on", "1"))

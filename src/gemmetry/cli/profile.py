@@ -1,34 +1,28 @@
-"""``gemmetry profile``.
-
-``gemmetry generate``.
-
-``gemmetry compile``.
-
-``gemmetry verify run`` and ``gemmetry verify self-test``.
+"""Commands that run a plan: ``gemmetry profile``, ``generate``, ``compile``, ``verify run`` and
+``verify self-test``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from gemmetry.cli.console import say
-from gemmetry.cli.main import PlainGroup
+from gemmetry.cli.console import command_line, note, print_facts, say, stderr_console
+from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
     LEGACY_DEFAULTS,
     DryRun,
-    Fresh,
-    Json,
-    Outputs,
+    Planned,
+    Printed,
+    Restartable,
     Verbose,
-    WorkbenchCommand,
-    runs_plan,
-    with_request,
+    Written,
+    option,
+    request,
+    split_names,
 )
 from gemmetry.cli.run import Source, plan_request, read_request
 
@@ -37,12 +31,7 @@ if TYPE_CHECKING:
     from gemmetry.selftest.run import SelfTest
 
 
-profile_app = typer.Typer(add_completion=False)
-
-
-@profile_app.command(cls=WorkbenchCommand)
-@runs_plan
-def profile(source: Source) -> Prepared:
+def profile(options: Planned) -> int:
     """Generate, compile, verify, measure and report dispatches.
 
     Without options, three f32 shapes run with every provider that works here, in less than a
@@ -50,57 +39,46 @@ def profile(source: Source) -> Prepared:
     or repeats and the same --experiment, the experiment grows. A spec file can contain everything
     that options can.
     """
-    return plan_request(read_request(source), source)
-
-
-generate_app = typer.Typer(add_completion=False)
+    return options.run(plan_request(read_request(options.source), options.source))
 
 
 DEFAULTS = {"name": "generate", "generated_dir": "."}
 
 
-@generate_app.command(cls=WorkbenchCommand)
-@partial(
-    with_request,
-    defaults={
-        **LEGACY_DEFAULTS,
-        "name": DEFAULTS["name"],
-        "generated_dir": "the working directory",
-    },
-)
-def generate(
-    source: Source,
-    dry_run: DryRun = False,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+@dataclass(kw_only=True)
+class Generate(DryRun, Printed, Verbose):
+    source: Source = request(
+        {**LEGACY_DEFAULTS, "name": "generate", "generated_dir": "the working directory"}
+    )
+
+
+def generate(options: Generate) -> None:
     """Write the sources of dispatches under --generated-dir (default: here) without compiling them.
 
     Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80. Given
     shapes replace that set; --shapes legacy,768x512x1024 adds a shape to its matmuls.
     """
-    from gemmetry.cli.console import note, print_facts
     from gemmetry.domain.specs.operations import legacy
     from gemmetry.providers.base import legacy_provider
 
-    request = read_request(source, **DEFAULTS)
+    wanted = read_request(options.source, **DEFAULTS)
     prepared = plan_request(
-        request,
-        source,
+        wanted,
+        options.source,
         defaults=legacy(legacy_provider()),
-        shows_notes=verbose,
+        shows_notes=options.verbose,
         takes_generated=False,
     )
-    if dry_run:
+    if options.dry_run:
         from gemmetry.cli.results import print_plan
 
-        print_plan(prepared, as_json=json)
+        print_plan(prepared, as_json=options.json)
         return
     files = generate_files(prepared)
-    if json:
+    if options.json:
         print_facts(files=files)
         return
-    folder = shlex.quote(str(request.generated_dir))
+    folder = shlex.quote(str(wanted.generated_dir))
     note("compile them:", command=f"gemmetry compile --generated-dir {folder}")
     for file in files:
         say(f"[Generating]: {file['path']}")
@@ -116,7 +94,6 @@ def generate_files(prepared: Prepared) -> list[dict[str, Any]]:
     """
     from rich.text import Text
 
-    from gemmetry.cli.console import stderr_console
     from gemmetry.domain.contracts import Workspace
     from gemmetry.domain.errors import RequestError, StorageError
     from gemmetry.domain.record import Event, Message
@@ -170,8 +147,6 @@ def _shown(path: Path) -> str:
     return str(path) if path.is_absolute() else f"./{path}"
 
 
-compile_app = typer.Typer(add_completion=False)
-
 COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compile_ns",
            "registers", "spill_bytes", "shared_memory_bytes", "matrix_instruction",
            "reason")  # fmt: skip
@@ -181,9 +156,12 @@ COLUMNS = ("provider", "target", "operation", "configuration", "outcome", "compi
 COMPILE_DEFAULTS = {"name": "compile", "columns": COLUMNS}
 
 
-@compile_app.command("compile", cls=WorkbenchCommand)
-@partial(runs_plan, defaults={**LEGACY_DEFAULTS, **COMPILE_DEFAULTS})
-def compile_dispatches(source: Source) -> Prepared:
+@dataclass(kw_only=True)
+class Compile(Planned):
+    source: Source = request({**LEGACY_DEFAULTS, **COMPILE_DEFAULTS})
+
+
+def compile_(options: Compile) -> int:
     """Compile dispatches without running them.
 
     Without options, these are the 109 dispatches of IREE's dispatch profiler for CUDA sm_80, as in
@@ -194,72 +172,51 @@ def compile_dispatches(source: Source) -> Prepared:
     from gemmetry.engine import compile_plan
     from gemmetry.providers.base import legacy_provider
 
-    request = read_request(source, **COMPILE_DEFAULTS)
-    prepared = plan_request(request, source, defaults=legacy(legacy_provider()))
+    wanted = read_request(options.source, **COMPILE_DEFAULTS)
+    prepared = plan_request(wanted, options.source, defaults=legacy(legacy_provider()))
     plan = compile_plan(prepared.plan)
-    if not request.experiment:
+    if not wanted.experiment:
         folder = prepared.experiment.parent / f"{plan.name}-{plan.hash}"
         prepared = dataclasses.replace(prepared, experiment=folder)
-    return dataclasses.replace(prepared, plan=plan)
+    return options.run(dataclasses.replace(prepared, plan=plan))
 
-
-verify_app = typer.Typer(
-    cls=PlainGroup,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Verify dispatches without timing them.",
-)
 
 VERIFY_COLUMNS = ("provider", "operation", "configuration", "outcome", "verification",
            "max_error_ratio", "relative_frobenius_error", "accuracy_class", "reason")  # fmt: skip
 
 
-@verify_app.callback()
-def _group() -> None:
-    """Verify dispatches without timing them."""
-
-
-@verify_app.command(cls=WorkbenchCommand)
-@runs_plan
-def run(source: Source) -> Prepared:
+def verify(options: Planned) -> int:
     """Compile and verify dispatches; nothing is timed. Exit status 1 if one is wrong."""
+    source = options.source
     source.given["profiling_enabled"] = False
-    return plan_request(read_request(source, name="verify", columns=VERIFY_COLUMNS), source)
+    prepared = plan_request(read_request(source, name="verify", columns=VERIFY_COLUMNS), source)
+    return options.run(prepared)
 
 
-@verify_app.command("self-test", cls=WorkbenchCommand)
-def self_test(
-    level: Annotated[
-        str,
-        typer.Option(
-            "--verification-level",
-            "--level",
-            metavar="NAME",
-            help="How many checks verification runs: quick, standard or paranoid.",
-        ),
-    ] = "standard",
-    vehicle: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Only mutants of these carriers: host, triton, cuda. Default: all that run on "
-            "this machine.",
-        ),
-    ] = None,
-    mutants: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOBS", help="Only mutants with these names: m05*, ok*."),
-    ] = None,
-    experiment: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder. Default: gemmetry-out/self-test-<hash of plan and code>."
-        ),
-    ] = None,
-    json: Json = False,
-    output: Outputs = None,
-    fresh: Fresh = False,
-) -> None:
+@dataclass(kw_only=True)
+class SelfTestOptions(Written, Restartable):
+    level: str = option(
+        "How many checks verification runs: quick, standard or paranoid.",
+        "--verification-level",
+        "--level",
+        metavar="NAME",
+        default="standard",
+    )
+    vehicle: list[str] = option(
+        "Only mutants of these carriers: host, triton, cuda. Default: all that run on this "
+        "machine.",
+        metavar="NAMES",
+        parse=split_names,
+    )
+    mutants: list[str] = option(
+        "Only mutants with these names: m05*, ok*.", metavar="GLOBS", parse=split_names
+    )
+    experiment: Path | None = option(
+        "Folder. Default: gemmetry-out/self-test-<hash of plan and code>.", metavar="DIR"
+    )
+
+
+def self_test(options: SelfTestOptions) -> int:
     """Verify mutants, kernels with deliberate bugs, and correct kernels that look wrong.
 
     Print which check caught which mutant, the score, the false alarms, and what the checks of
@@ -268,45 +225,34 @@ def self_test(
     without looking at the checks, are scored separately; their score does not change the exit
     status.
     """
-    from gemmetry.cli.console import (
-        check_outputs,
-        command_line,
-        note,
-        print_json,
-        stderr_console,
-        stdout_console,
-    )
     from gemmetry.cli.run import print_failure, reporting_what_is_kept
     from gemmetry.dispatches.progress import ProgressListener
     from gemmetry.selftest.report import kill_matrix_document, print_kill_matrix, write_kill_matrix
     from gemmetry.selftest.run import matrix_of, prepare_self_test, run_self_test
 
-    check_outputs(output or ())
+    options.check()
+    fresh = options.fresh
     prepared = prepare_self_test(
-        level=level, vehicles=_split(vehicle), mutants=_split(mutants), experiment=experiment
+        level=options.level,
+        vehicles=tuple(options.vehicle),
+        mutants=tuple(options.mutants),
+        experiment=options.experiment,
     )
     progress = ProgressListener(stderr_console())
     with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
         summary = run_self_test(prepared, listener=listener, fresh=fresh, command=command_line())
     matrix = matrix_of(prepared)
-    facts = _facts(prepared, level)
-    if json:
-        document = kill_matrix_document(matrix, facts)
-        print_json(document)
-    else:
-        print_kill_matrix(matrix, stdout_console())
-    for path in output or ():
-        write_kill_matrix(matrix, path, facts)
-        note(f"wrote {path}")
+    facts = _facts(prepared, options.level)
+    options.deliver(
+        lambda: kill_matrix_document(matrix, facts),
+        lambda console: print_kill_matrix(matrix, console),
+        lambda path: write_kill_matrix(matrix, path, facts),
+    )
     note(f"experiment: {prepared.experiment}")
     if summary.failure:
-        print_failure(summary)
-        raise typer.Exit(summary.exit_status)
-    raise typer.Exit(0 if matrix.is_perfect else 1)
-
-
-def _split(values: list[str] | None) -> tuple[str, ...]:
-    return tuple(part for value in values or () for part in value.replace(",", " ").split())
+        print_failure(summary.failure)
+        return summary.exit_status
+    return int(not matrix.is_perfect)
 
 
 def _facts(prepared: SelfTest, level: str) -> dict[str, Any]:
@@ -323,3 +269,8 @@ def _facts(prepared: SelfTest, level: str) -> dict[str, Any]:
         "gemmetry": latest.packages.get("gemmetry", ""),
     }  # fmt: skip
     return {"level": level, "experiment": str(prepared.experiment), "machine": machine}
+
+
+verify_app = group_app(
+    "Verify dispatches without timing them.", {"run": verify, "self-test": self_test}
+)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gemmetry.domain.record import Record
     from gemmetry.domain.specs.model import ProfileSpec
     from gemmetry.domain.specs.operations import Defaults
-    from gemmetry.engine import RunSummary
 
 
 def check_baseline_provider(prepared: Prepared) -> None:
@@ -52,11 +51,11 @@ def default_html(experiment: Path) -> Path | None:
     return experiment / "report.html"
 
 
-def print_failure(summary: RunSummary) -> None:
+def print_failure(failure: str) -> None:
     """Print why a run ended early, in the form of all errors."""
     from gemmetry.cli.console import note
 
-    note(f"error: {summary.failure}")
+    note(f"error: {failure}")
     note("hint: The same command continues where this one stopped.")
 
 
@@ -164,7 +163,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
         folder = shlex.quote(str(prepared.experiment))
         note("read the traces:", command=f"gemmetry trace report {folder} -o report.html")
     if summary.failure:
-        print_failure(summary)
+        print_failure(summary.failure)
     return summary.exit_status
 
 

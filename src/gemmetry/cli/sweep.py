@@ -1,28 +1,29 @@
-"""Arguments of ``gemmetry sweep``, also as the scripts of the sweep analysis document write
-them.
+"""``gemmetry sweep``: the group of commands about training sweeps.
 
-``gemmetry sweep``: the group of commands about training sweeps.
-
-``gemmetry sweep analyze``.
-
-``gemmetry sweep compare``.
-
-``gemmetry sweep tuner-config``.
-
-``gemmetry sweep rocprof-input``.
+Their arguments may be written as the scripts of the sweep analysis document write them.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gemmetry.cli.experiments import Undecided
-from gemmetry.cli.main import LazyGroup, group_app
-from gemmetry.cli.options import Json, WorkbenchCommand, complete_names, split_outputs
+from gemmetry.cli.console import note, print_facts, print_json, stderr_console, stdout_console
+from gemmetry.cli.main import group_app
+from gemmetry.cli.options import (
+    Printed,
+    Undecided,
+    WorkbenchCommand,
+    Written,
+    argument,
+    option,
+    output_files,
+    parse_share,
+    split_names,
+)
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
 
@@ -58,40 +59,31 @@ def _is_numbers(word: str) -> bool:
     return bool(word) and all(part.strip().isdecimal() for part in word.split(",") if part)
 
 
-def parse_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
-    """``28,42,56``; None where the option is not given.
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """``28,42,56``.
 
     Raises:
         RequestError: the text is not a list of whole numbers.
     """
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return parse_counts([text], option)
+
+
+def parse_counts(texts: list[str], option: str) -> tuple[int, ...]:
+    """Numbers, separated by commas or given one by one.
+
+    Raises:
+        RequestError: one of them is not a whole number, or there is none.
+    """
+    parts = list(_parts(texts))
     if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
         raise RequestError(
-            f"{option} takes whole numbers separated by commas, not {text!r}",
+            f"{option} takes whole numbers separated by commas, not {','.join(texts)!r}",
             hint=f"Write {option} 28,42,56,70.",
         )
     return tuple(map(int, parts))
 
 
-def parse_counts(texts: Iterable[str], option: str) -> tuple[int, ...]:
-    """Numbers, separated by commas or given one by one.
-
-    Raises:
-        RequestError: one of them is not a whole number.
-    """
-    parts = list(_parts(texts))
-    for part in parts:
-        if not part.isdecimal() or len(part) > 9:
-            raise RequestError(
-                f"{option}: {part!r} is not a positive whole number",
-                hint=f"Write {option} 256,512.",
-            )
-    return tuple(map(int, parts))
-
-
-def parse_axes(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def parse_axes(texts: list[str], option: str) -> dict[str, tuple[str, ...]]:
     """Axes of the form ``NAME=VALUE,VALUE``.
 
     Raises:
@@ -115,14 +107,12 @@ def _parts(texts: Iterable[str]) -> Iterator[str]:
     return (part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def parse_steps(text: str | None) -> tuple[str, ...]:
-    """``variance,plots``; () where the option ``--only`` is not given.
+def parse_steps(text: str, option: str) -> tuple[str, ...]:
+    """``variance,plots``.
 
     Raises:
         RequestError: there is no such step, or its library is not installed.
     """
-    if text is None:
-        return ()
     from gemmetry.documents.sweep_products import check_steps
 
     steps = tuple(part.strip() for part in text.split(",") if part.strip())
@@ -161,125 +151,68 @@ def _sweep_of(path: Path) -> tuple[Path, Path | None]:
     return (path.parent, path) if path.name in ANALYSIS_FOLDERS else (path, None)
 
 
-class SweepGroup(LazyGroup):
-    """The commands, each in a module of this folder."""
-
-    command_class = SweepCommand
-    modules: ClassVar = {
-        "run": "sweep_run:run",
-        "analyze": "sweep:analyze",
-        "compare": "sweep:compare",
-        "tuner-config": "sweep:tuner_config",
-        "rocprof-input": "sweep:rocprof_input",
-    }
+_OLD = "Names of the sweep in the old scripts"
 
 
-app = group_app(
-    SweepGroup, "Run, analyse and compare sweeps of training runs over settings of communication."
-)
+@dataclass(kw_only=True)
+class OldNames:
+    """The sweep, as the old scripts name it."""
+
+    base_path: Path | None = option(
+        "The sweep, or its tracelens_analysis.", metavar="DIR", panel=_OLD
+    )
+    sweep_dir: Path | None = option("The sweep.", metavar="DIR", panel=_OLD)
+    tracelens_path: Path | None = option("Its tracelens_analysis.", metavar="DIR", panel=_OLD)
+    input_csv: Path | None = option("A file in its tracelens_analysis.", metavar="FILE", panel=_OLD)
+    csv_path: Path | None = option("A file in its tracelens_analysis.", metavar="FILE", panel=_OLD)
+    output_dir: Path | None = option(
+        "Where the plots are written. Default: plots, next to the other files.",
+        metavar="DIR",
+        panel=_OLD,
+    )
 
 
-OLD_PANEL = "Names of the sweep in the old scripts"
+@dataclass(kw_only=True)
+class Points:
+    """The options of a command about some points of a sweep."""
+
+    command_class: ClassVar = SweepCommand
+
+    threads: tuple[int, ...] | None = option(
+        "Only these numbers of threads: 256,512.", metavar="LIST", parse=parse_numbers, default=None
+    )
+    channels: tuple[int, ...] | None = option(
+        "Only these numbers of channels: 28,42.", metavar="LIST", parse=parse_numbers, default=None
+    )
 
 
-def analyze(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="DIR",
-            help="The sweep: <T>thread/nccl_<C>channels/torch_profiler/ below it hold a trace per "
-            "rank.",
-        ),
-    ] = None,
-    json: Json = False,
-    top_k: Annotated[
-        int,
-        typer.Option("--top-k", min=1, help="GEMMs that the tables list of each rank and point."),
-    ] = 5,
-    threads: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only these numbers of threads: 256,512.")
-    ] = None,
-    channels: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only these numbers of channels: 28,42.")
-    ] = None,
-    ranks: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only the traces of these ranks: 0,1.")
-    ] = None,
-    analysis_dir: Annotated[
-        str | None,
-        typer.Option(
-            "--analysis-dir",
-            metavar="NAME",
-            help="Where the files are written: a folder below DIR, or a path. Default: the one "
-            "that is named, tracelens_analysis if DIR has it, else analysis.",
-        ),
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Write only these files: variance, timestamps, overlap, plots, "
-            "timeline, collectives.",
-        ),
-    ] = None,
-    geo_mean: Annotated[
-        bool,
-        typer.Option(
-            "--geo-mean",
-            help="Use geometric means over ranks in the workbook of timelines; a time of 0 makes "
-            "the mean 0.",
-        ),
-    ] = False,
-    base_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--base-path",
-            metavar="DIR",
-            rich_help_panel=OLD_PANEL,
-            help="The sweep, or its tracelens_analysis.",
-        ),
-    ] = None,
-    sweep_dir: Annotated[
-        Path | None,
-        typer.Option("--sweep-dir", metavar="DIR", rich_help_panel=OLD_PANEL, help="The sweep."),
-    ] = None,
-    tracelens_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--tracelens-path",
-            metavar="DIR",
-            rich_help_panel=OLD_PANEL,
-            help="Its tracelens_analysis.",
-        ),
-    ] = None,
-    input_csv: Annotated[
-        Path | None,
-        typer.Option(
-            "--input-csv",
-            metavar="FILE",
-            rich_help_panel=OLD_PANEL,
-            help="A file in its tracelens_analysis.",
-        ),
-    ] = None,
-    csv_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv-path",
-            metavar="FILE",
-            rich_help_panel=OLD_PANEL,
-            help="A file in its tracelens_analysis.",
-        ),
-    ] = None,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--output-dir",
-            metavar="DIR",
-            rich_help_panel=OLD_PANEL,
-            help="Where the plots are written. Default: plots, next to the other files.",
-        ),
-    ] = None,
-) -> None:
+@dataclass(kw_only=True)
+class Analyze(Points, Printed, OldNames):
+    folder: Path | None = argument(
+        "The sweep: <T>thread/nccl_<C>channels/torch_profiler/ below it hold a trace per rank.",
+        "DIR",
+    )
+    top_k: int = option("GEMMs that the tables list of each rank and point.", min=1, default=5)
+    ranks: tuple[int, ...] | None = option(
+        "Only the traces of these ranks: 0,1.", metavar="LIST", parse=parse_numbers, default=None
+    )
+    analysis_dir: str | None = option(
+        "Where the files are written: a folder below DIR, or a path. Default: the one that is "
+        "named, tracelens_analysis if DIR has it, else analysis.",
+        metavar="NAME",
+    )
+    only: tuple[str, ...] = option(
+        "Write only these files: variance, timestamps, overlap, plots, timeline, collectives.",
+        metavar="LIST",
+        parse=parse_steps,
+        default=None,
+    )
+    geo_mean: bool = option(
+        "Use geometric means over ranks in the workbook of timelines; a time of 0 makes the mean 0."
+    )
+
+
+def analyze(options: Analyze) -> int:
     """Analyse a sweep of training runs: what communication costs, and which point is best.
 
     Reads each trace once, in parallel. For every GEMM, instances next to a collective are compared
@@ -289,47 +222,47 @@ def analyze(
     are left gives the tables and plots that follow from them. Exit status 1 if some of the traces
     cannot be read.
     """
-    from gemmetry.cli.console import note, print_json, stderr_console, stdout_console
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.sweeps import api as sweeps
 
-    olds = base_path, sweep_dir, tracelens_path, input_csv, csv_path
-    place, into = sweep_folders(folder, olds)
-    steps = parse_steps(only)
+    olds = (options.base_path, options.sweep_dir, options.tracelens_path, options.input_csv,
+            options.csv_path)  # fmt: skip
+    place, into = sweep_folders(options.folder, olds)
+    steps = options.only
     selected: dict[str, Any] = {
-        "threads": parse_numbers(threads, "--threads"),
-        "channels": parse_numbers(channels, "--channels"),
-        "ranks": parse_numbers(ranks, "--ranks"),
+        "threads": options.threads,
+        "channels": options.channels,
+        "ranks": options.ranks,
         # Joined with the sweep's folder, of which an absolute path is independent.
-        "analysis_dir": analysis_dir or (str(into.absolute()) if into is not None else None),
+        "analysis_dir": options.analysis_dir or (None if into is None else str(into.absolute())),
     }
-    products: dict[str, Any] = {"top_k": top_k, "geometric": geo_mean, "plots": output_dir}
-    workbooks = None if json else sweeps.read_workbooks(place, **selected)
+    products: dict[str, Any] = {
+        "top_k": options.top_k, "geometric": options.geo_mean, "plots": options.output_dir,
+    }  # fmt: skip
+    workbooks = None if options.json else sweeps.read_workbooks(place, **selected)
     if workbooks is not None:
         note(f"{place} has no traces; its files are made from the workbooks in {workbooks.folder}")
         written = workbooks.write(steps, **products)
         _report(written, workbooks.folder, written.problems)
-        raise typer.Exit(1 if workbooks.sweep.problems else 0)
+        return int(bool(workbooks.sweep.problems))
     with CountProgress("read", stderr_console()) as progress:
         found = sweeps.analyze(
             place, **selected, check_writable=True, workbooks=not steps, progress=progress
         )
-    if json:
+    if options.json:
         print_json(found.document())
     elif not steps:
         from gemmetry.sweeps.text import print_rocprof, print_sweep
 
-        print_sweep(found.document(), stdout_console(), top=top_k)
-        print_rocprof(found.analysis, stdout_console(), top=top_k)
+        print_sweep(found.document(), stdout_console(), top=options.top_k)
+        print_rocprof(found.analysis, stdout_console(), top=options.top_k)
     written = found.write(steps, **products)
     _report(written, found.folder, [*found.problems, *written.problems])
-    raise typer.Exit(0 if found.is_complete else 1)
+    return int(not found.is_complete)
 
 
 def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> None:
     """List the files in the folder itself, count those below it, and state the problems."""
-    from gemmetry.cli.console import note
-
     below: dict[str, int] = {}
     for path in written.paths:
         if path.parent == folder:
@@ -344,63 +277,46 @@ def _report(written: WrittenProducts, folder: Path, problems: Iterable[str]) -> 
         note(f"warning: {problem}")
 
 
-def compare(
-    sweeps: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="A B [C...]",
-            help="Folders of sweeps, or their analysis.json; the others are compared with A.",
-        ),
-    ] = None,
-    json: Json = False,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            callback=split_outputs,
-            help="Write a file: .html is one page that works offline, .json the document, and "
-            ".csv, .xlsx, .parquet and .md have the compared figures.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="NAME", help="Name of a sweep, once per sweep. Default: A, B, C ..."
-        ),
-    ] = None,
-    threshold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
-        ),
-    ] = None,
-    undecided: Annotated[
-        Undecided,
-        typer.Option(
-            help="Whether a point whose step is undecided, because too few runs were recorded, "
-            "makes the exit status 1.",
-        ),
-    ] = Undecided.FAIL,
-    sweep1: Annotated[
-        Path | None,
-        typer.Option("--sweep1", metavar="DIR", rich_help_panel=OLD_PANEL, help="A."),
-    ] = None,
-    sweep2: Annotated[
-        Path | None,
-        typer.Option("--sweep2", metavar="DIR", rich_help_panel=OLD_PANEL, help="B."),
-    ] = None,
-    label1: Annotated[
-        str | None,
-        typer.Option("--label1", metavar="NAME", rich_help_panel=OLD_PANEL, help="Label of A."),
-    ] = None,
-    label2: Annotated[
-        str | None,
-        typer.Option("--label2", metavar="NAME", rich_help_panel=OLD_PANEL, help="Label of B."),
-    ] = None,
-) -> None:
+@dataclass(kw_only=True)
+class OldComparison:
+    """Sweeps and labels, as the old script names them."""
+
+    sweep1: Path | None = option("A.", metavar="DIR", panel=_OLD)
+    sweep2: Path | None = option("B.", metavar="DIR", panel=_OLD)
+    label1: str | None = option("Label of A.", metavar="NAME", panel=_OLD)
+    label2: str | None = option("Label of B.", metavar="NAME", panel=_OLD)
+
+
+@dataclass(kw_only=True)
+class Compare(Written, OldComparison):
+    command_class: ClassVar = SweepCommand
+
+    sweeps: list[Path] = argument(
+        "Folders of sweeps, or their analysis.json; the others are compared with A.",
+        "A B [C...]",
+        default=None,
+    )
+    output: list[Path] = output_files(
+        "Write a file: .html is one page that works offline, .json the document, and .csv, .xlsx, "
+        ".parquet and .md have the compared figures."
+    )
+    label: list[str] = option(
+        "Name of a sweep, once per sweep. Default: A, B, C ...", metavar="NAME"
+    )
+    threshold: float | None = option(
+        "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
+        metavar="SHARE",
+        default=None,
+        parse=parse_share,
+    )
+    undecided: Undecided = option(
+        "Whether a point whose step is undecided, because too few runs were recorded, makes the "
+        "exit status 1.",
+        default=Undecided.FAIL,
+    )
+
+
+def compare(options: Compare) -> int:
     """Compare sweeps of training runs: each point, GEMM and collective that both have.
 
     Runs are the observations: without repeats of the points (sweep run --repeats 3) a change of one
@@ -409,56 +325,39 @@ def compare(
     Exit status 1 if anything of B (or C ...) is shown to be slower, a point fails that ran in A, or
     the step of a point is undecided (unless --undecided pass).
     """
-    from gemmetry.cli.console import check_outputs, note, print_json, stderr_console, stdout_console
     from gemmetry.dispatches.progress import CountProgress
-    from gemmetry.domain.units import parse_share
     from gemmetry.sweeps import api
+    from gemmetry.sweeps.text import print_sweep_comparison
 
-    check_outputs(output or (), draws=True)
+    options.check(draws=True)
+    first, second, labels = options.label1, options.label2, options.label
+    if first is not None or second is not None:
+        labels = [first or "A", second or "B", *labels]
+    named = (options.sweep1, options.sweep2, *options.sweeps)
     with CountProgress("read", stderr_console()) as progress:
         found = api.compare(
-            *(one for one in (sweep1, sweep2, *(sweeps or ())) if one is not None),
-            labels=_labels(label or [], label1, label2),
-            threshold=None if threshold is None else parse_share(threshold),
+            *(one for one in named if one is not None),
+            labels=labels,
+            threshold=options.threshold,
             progress=progress,
         )
-    if json:
-        print_json(found.document())
-    else:
-        from gemmetry.sweeps.text import print_sweep_comparison
-
-        print_sweep_comparison(found.comparison, stdout_console())
-    for path in output or ():
-        found.write(path)
-        note(f"wrote {path}")
     comparison = found.comparison
-    is_unsure = undecided is Undecided.FAIL and comparison.has_undecided
-    raise typer.Exit(1 if comparison.has_regression or is_unsure else 0)
+    options.deliver(
+        found.document, lambda console: print_sweep_comparison(comparison, console), found.write
+    )
+    is_unsure = options.undecided is Undecided.FAIL and comparison.has_undecided
+    return int(comparison.has_regression or is_unsure)
 
 
-def _labels(labels: list[str], first: str | None, second: str | None) -> list[str]:
-    """The labels in the order of the sweeps; A and B where only one old option is given."""
-    if first is None and second is None:
-        return labels
-    return [first or "A", second or "B", *labels]
+@dataclass(kw_only=True)
+class TunerConfig(Points, Printed):
+    folder: Path = argument("The sweep; its points must have been repeated.", "DIR")
+    output: Path = option(
+        "Where the configuration is written.", "-o", metavar="FILE", default=Path("nccl_tuner.conf")
+    )
 
 
-def tuner_config(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The sweep; its points must have been repeated.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the configuration is written."),
-    ] = Path("nccl_tuner.conf"),
-    json: Json = False,
-    threads: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only these numbers of threads: 256,512.")
-    ] = None,
-    channels: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only these numbers of channels: 28,42.")
-    ] = None,
-) -> None:
+def tuner_config(options: TunerConfig) -> int:
     """Write the best setting of each collective and size for NCCL's example tuner plugin.
 
     A line is written where the repeats of the sweep show that algorithm, protocol and number of
@@ -466,92 +365,67 @@ def tuner_config(
     collectives have no line, are comments. NCCL reads the file if the plugin is loaded
     (NCCL_TUNER_PLUGIN) and NCCL_TUNER_CONFIG_FILE names it. Exit status 1 if no line is written.
     """
-    from gemmetry.cli.console import note, print_facts, stdout_console
     from gemmetry.results.emit import check_writable, write_atomically
     from gemmetry.sweeps import api as sweeps
     from gemmetry.sweeps.tuner import print_tuned, tuned_entry
 
-    check_writable(output)
-    found = sweeps.analyze(
-        folder,
-        threads=parse_numbers(threads, "--threads"),
-        channels=parse_numbers(channels, "--channels"),
-    )
+    check_writable(options.output)
+    found = sweeps.analyze(options.folder, threads=options.threads, channels=options.channels)
     tuned = found.tuned_collectives()
-    if json:
+    if options.json:
         print_facts(collectives=[tuned_entry(one) for one in tuned])
     else:
         print_tuned(tuned, stdout_console())
-    write_atomically(output, found.tuner_config().encode())
-    note(f"wrote {output}")
+    write_atomically(options.output, found.tuner_config().encode())
+    note(f"wrote {options.output}")
     for problem in found.problems:
         note(f"warning: {problem}")
-    raise typer.Exit(0 if any(not one.obstacle for one in tuned) else 1)
+    return int(all(one.obstacle for one in tuned))
 
 
 _PRESETS = ("trace", "utilization", "gemm")
 """Keys of :data:`~gemmetry.sweeps.training.rocprof.PRESETS`, without its import."""
 
 
-def rocprof_input(
-    source: Annotated[
-        Path,
-        typer.Option(
-            "--from",
-            "--input-csv",
-            metavar="CSV",
-            help="Table with the names of the kernels, such as "
-            "top5_gemm_kernels_time_variance.csv.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            "--output-yaml",
-            metavar="FILE",
-            help="The input file, .yaml; the names are also listed in FILE_kernel_list.txt.",
-        ),
-    ],
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            "--preset",
-            metavar="NAME",
-            autocompletion=complete_names(*_PRESETS),
-            help="trace: times alone; utilization: how busy compute and matrix units are, in one "
-            "pass; gemm: also work, waits, LDS and L2, in two. Default: utilization, or none "
-            "with --counters.",
-        ),
-    ] = None,
-    counters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--counters",
-            metavar="NAMES",
-            help="Further counters, such as SQ_INSTS_LDS,MfmaUtil.",
-        ),
-    ] = None,
-    chip: Annotated[
-        str | None,
-        typer.Option(
-            "--chip",
-            metavar="GFX",
-            help="The GPU, such as gfx942: its counters are checked by name.",
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
+@dataclass(kw_only=True)
+class RocprofInput(Printed):
+    command_class: ClassVar = SweepCommand
+
+    source: Path = option(
+        "Table with the names of the kernels, such as top5_gemm_kernels_time_variance.csv.",
+        "--from",
+        "--input-csv",
+        metavar="CSV",
+    )
+    output: Path = option(
+        "The input file, .yaml; the names are also listed in FILE_kernel_list.txt.",
+        "--output",
+        "-o",
+        "--output-yaml",
+        metavar="FILE",
+    )
+    preset: str | None = option(
+        "trace: times alone; utilization: how busy compute and matrix units are, in one pass; "
+        "gemm: also work, waits, LDS and L2, in two. Default: utilization, or none with "
+        "--counters.",
+        metavar="NAME",
+        complete=_PRESETS,
+    )
+    counters: list[str] = option(
+        "Further counters, such as SQ_INSTS_LDS,MfmaUtil.", metavar="NAMES", parse=split_names
+    )
+    chip: str | None = option(
+        "The GPU, such as gfx942: its counters are checked by name.", metavar="GFX"
+    )
+
+
+def rocprof_input(options: RocprofInput) -> None:
     """Write rocprofv3's input file for the kernels of a table.
 
     The kernels are matched by their exact names. Counters are distributed over as few passes as the
     GPU can take; rocprofv3 runs the training once for each pass, and runs kernels one after the
     other while it counts, so that their times and overlap are not those of the training.
     """
-    import shlex
-
-    from gemmetry.cli.console import note, print_facts
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.hardware.amd_counters import check_chip
     from gemmetry.sweeps.training.rocprof import (
@@ -562,25 +436,35 @@ def rocprof_input(
         write_rocprof_input,
     )
 
-    if preset is None:
-        preset = "trace" if counters else "utilization"
+    preset = options.preset or ("trace" if options.counters else "utilization")
     if preset not in PRESETS:
         raise UnknownNameError("preset of counters", preset, PRESETS)
-    named = [one for text in counters or () for one in text.replace(",", " ").split()]
-    kernels = kernel_names(source)
+    kernels = kernel_names(options.source)
     if foreign := nvidia_note(kernels):
         note(f"warning: {foreign}")
-    made = make_rocprof_input(
-        kernels, [*PRESETS[preset], *named], chip=chip if chip is None else check_chip(chip)
-    )
-    written = write_rocprof_input(made, kernels, output)
+    chip = options.chip if options.chip is None else check_chip(options.chip)
+    made = make_rocprof_input(kernels, [*PRESETS[preset], *options.counters], chip=chip)
+    written = write_rocprof_input(made, kernels, options.output)
     for path in written:
         note(f"wrote {path}")
     passes = counted(len(made.jobs), "time")
     note(f"{counted(len(kernels), 'kernel')}; the training runs {passes} per point")
-    if json:
+    if options.json:
         print_facts(
             files=list(map(str, written)), kernels=kernels, jobs=list(made.jobs),
             warnings=[foreign] if foreign else [],
         )  # fmt: skip
-    note("use it:", command=f"gemmetry sweep run --rocprof-input {shlex.quote(str(output))}")
+    output = shlex.quote(str(options.output))
+    note("use it:", command=f"gemmetry sweep run --rocprof-input {output}")
+
+
+app = group_app(
+    "Run, analyse and compare sweeps of training runs over settings of communication.",
+    {
+        "run": "sweep_run:run",
+        "analyze": analyze,
+        "compare": compare,
+        "tuner-config": tuner_config,
+        "rocprof-input": rocprof_input,
+    },
+)

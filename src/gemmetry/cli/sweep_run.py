@@ -1,18 +1,15 @@
-"""The options of ``gemmetry sweep run``.
-
-``gemmetry sweep run``.
-"""
+"""``gemmetry sweep run``."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, ClassVar
 
 from gemmetry.cli.console import command_line, note, print_json, say, stderr_console
-from gemmetry.cli.options import DryRun, Json, option
+from gemmetry.cli.options import DryRun, Printed, option, parse_duration
+from gemmetry.cli.sweep import SweepCommand, parse_axes, parse_counts
 
 if TYPE_CHECKING:
     from gemmetry.sweeps.runs import SweepPlan
@@ -24,294 +21,155 @@ _NODES = "Several nodes"
 _PROFILERS = "Further profilers"
 
 
-Channels = Annotated[
-    list[str] | None,
-    option(
-        "--channels",
+@dataclass(kw_only=True)
+class Run(DryRun, Printed):
+    command_class: ClassVar = SweepCommand
+
+    channels: tuple[int, ...] = option(
+        "Channels of NCCL or RCCL. Default: the library's choice.",
         "-c",
         panel=_AXES,
         metavar="NUMBERS",
-        help="Channels of NCCL or RCCL. Default: the library's choice.",
-    ),
-]
-Threads = Annotated[
-    list[str] | None,
-    option(
-        "--threads",
+        parse=parse_counts,
+        default=None,
+    )
+    threads: tuple[int, ...] = option(
+        "Threads per channel. Default: the library's choice.",
         "-t",
         panel=_AXES,
         metavar="NUMBERS",
-        help="Threads per channel. Default: the library's choice.",
-    ),
-]
-Axis = Annotated[
-    list[str] | None,
-    option(
-        "--axis",
+        parse=parse_counts,
+        default=None,
+    )
+    axis: dict[str, tuple[str, ...]] = option(
+        "A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
+        "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or path "
+        "(kernel,copy_engine).",
         panel=_AXES,
         metavar="NAME=VALUES",
-        help="A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
-        "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or "
-        "path (kernel,copy_engine).",
-    ),
-]
-Repeats = Annotated[
-    int,
-    option(
-        "--repeats",
-        panel=_AXES,
-        min=1,
-        help="Runs of each point. Default: 1.",
-        show_default=False,
-    ),
-]
-Order = Annotated[
-    str,
-    option(
-        "--order",
+        parse=parse_axes,
+        default=None,
+    )
+    repeats: int = option("Runs of each point. Default: 1.", panel=_AXES, min=1, default=1)
+    order: str = option(
+        "Order of the points: random (shuffled for each repeat) or given (as listed). Default: "
+        "random.",
         panel=_AXES,
         metavar="ORDER",
-        choices=("random", "given"),
-        help="Order of the points: random (shuffled for each repeat) or given (as listed). "
-        "Default: random.",
-        show_default=False,
-    ),
-]
-Seed = Annotated[
-    int,
-    option("--seed", panel=_AXES, help="Seed of the random order. Default: 0.", show_default=False),
-]
-Config = Annotated[
-    str | None,
-    option(
-        "--config",
+        complete=("random", "given"),
+        default="random",
+    )
+    seed: int = option("Seed of the random order. Default: 0.", panel=_AXES, default=0)
+    config: str | None = option(
+        "Configuration of the workload: a YAML file, or the preset document (the default) or tiny"
+        " (for a CPU).",
         "-f",
         panel=_TRAINING,
         metavar="FILE",
-        choices=("document", "tiny"),
-        help="Configuration of the workload: a YAML file, or the preset document (the "
-        "default) or tiny (for a CPU).",
-    ),
-]
-Override = Annotated[
-    list[str] | None,
-    option(
-        "--override",
-        panel=_TRAINING,
-        metavar="KEY=VALUE",
-        help="Replace a key of the configuration, for every point.",
-    ),
-]
-Nproc = Annotated[
-    int | None,
-    option(
-        "--nproc",
-        "-p",
-        panel=_TRAINING,
-        min=1,
-        help="Ranks per node. Default: the number of GPUs, or 2 on a CPU.",
-    ),
-]
-BytePath = Annotated[
-    str,
-    option(
-        "--path",
+        complete=("document", "tiny"),
+    )
+    override: list[str] = option(
+        "Replace a key of the configuration, for every point.", panel=_TRAINING, metavar="KEY=VALUE"
+    )
+    nproc: int | None = option(
+        "Ranks per node. Default: the number of GPUs, or 2 on a CPU.", "-p", panel=_TRAINING, min=1
+    )
+    path: str = option(
+        "How bytes move: kernel, symmetric or copy_engine. Default: kernel.",
         panel=_TRAINING,
         metavar="PATH",
-        choices=("kernel", "symmetric", "copy_engine"),
-        help="How bytes move: kernel, symmetric or copy_engine. Default: kernel.",
-        show_default=False,
-    ),
-]
-Command = Annotated[
-    str | None,
-    option(
-        "--command",
+        complete=("kernel", "symmetric", "copy_engine"),
+        default="kernel",
+    )
+    command: str | None = option(
+        "Your own training command in place of the workload, such as 'torchrun --nproc-per-node 8"
+        " train.py'. It writes its traces to $GEMMETRY_TRACE_DIR.",
         panel=_TRAINING,
         metavar="COMMAND",
-        help="Your own training command in place of the workload, such as "
-        "'torchrun --nproc-per-node 8 train.py'. It writes its traces to "
-        "$GEMMETRY_TRACE_DIR.",
-    ),
-]
-Library = Annotated[
-    str | None,
-    option(
-        "--library",
+    )
+    library: str | None = option(
+        "The library whose variables are set: nccl, rccl or gloo. Default: the one that this "
+        "machine's devices use.",
         panel=_TRAINING,
         metavar="LIBRARY",
-        choices=("nccl", "rccl", "gloo"),
-        help="The library whose variables are set: nccl, rccl or gloo. Default: the one that "
-        "this machine's devices use.",
-    ),
-]
-Nnodes = Annotated[
-    int,
-    option(
-        "--nnodes", panel=_NODES, min=1, help="Number of nodes. Default: 1.", show_default=False
-    ),
-]
-RdzvEndpoint = Annotated[
-    str,
-    option(
-        "--rdzv-endpoint",
+        complete=("nccl", "rccl", "gloo"),
+    )
+    nnodes: int = option("Number of nodes. Default: 1.", panel=_NODES, min=1, default=1)
+    rdzv_endpoint: str = option(
+        "Where the agents of torchrun on all nodes meet.",
         panel=_NODES,
         metavar="HOST:PORT",
-        help="Where the agents of torchrun on all nodes meet.",
-        show_default=False,
-    ),
-]
-Launcher = Annotated[
-    str,
-    option(
-        "--launcher",
+        default="",
+    )
+    launcher: str = option(
+        "A command that starts what follows it on every node, such as 'srun --ntasks-per-node=1'.",
         panel=_NODES,
         metavar="COMMAND",
-        help="A command that starts what follows it on every node, such as "
-        "'srun --ntasks-per-node=1'.",
-        show_default=False,
-    ),
-]
-Executor = Annotated[
-    str,
-    option(
-        "--executor",
+        default="",
+    )
+    executor: str = option(
+        "Where the points run: local, or on the host of an agent that loopback, ssh, slurm or ray"
+        " starts, or you (agents).",
         panel=_NODES,
         metavar="NAME",
-        help="Where the points run: local, or on the host of an agent that loopback, ssh, slurm or "
-        "ray starts, or you (agents).",
-    ),
-]
-ExecutorOptions = Annotated[
-    str,
-    option(
-        "--executor-options",
+        default="local",
+    )
+    executor_options: str = option(
+        "Options of the executor, as in hosts=a or partition=gpu,gres=gpu:8.",
         panel=_NODES,
         metavar="NAME=VALUE",
-        help="Options of the executor, as in hosts=a or partition=gpu,gres=gpu:8.",
-        show_default=False,
-    ),
-]
-Listen = Annotated[
-    str,
-    option(
-        "--listen",
+        default="",
+    )
+    listen: str = option(
+        "Address at which the agent reaches this machine, HOST or HOST:PORT.",
         panel=_NODES,
         metavar="HOST",
-        help="Address at which the agent reaches this machine, HOST or HOST:PORT.",
-    ),
-]
-TokenFile = Annotated[
-    str,
-    option(
-        "--token-file",
+        default="127.0.0.1",
+    )
+    token_file: str = option(
+        "File with the token that the agent shares. Default: a new one in the sweep.",
         panel=_NODES,
         metavar="FILE",
-        help="File with the token that the agent shares. Default: a new one in the sweep.",
-        show_default=False,
-    ),
-]
-AgentWait = Annotated[
-    str,
-    option(
-        "--agent-wait",
+        default="",
+    )
+    agent_wait: float = option(
+        "End the sweep when no agent has been connected for this long.",
         panel=_NODES,
         metavar="TIME",
-        help="End the sweep when no agent has been connected for this long.",
-    ),
-]
-Rocprof = Annotated[
-    bool, option("--rocprof", "-r", panel=_PROFILERS, help="Run each point under rocprofv3.")
-]
-RocprofInput = Annotated[
-    Path | None,
-    option(
-        "--rocprof-input",
-        panel=_PROFILERS,
-        metavar="FILE",
-        help="Its input file: kernels, counters. Implies --rocprof.",
-    ),
-]
-Stats = Annotated[
-    bool,
-    option("--stats", "-m", panel=_PROFILERS, help="Let rocprofv3 write statistics of its times."),
-]
-Ncu = Annotated[
-    str | None,
-    option(
-        "--ncu",
+        parse=parse_duration,
+        default="300s",
+    )
+    rocprof: bool = option("Run each point under rocprofv3.", "-r", panel=_PROFILERS)
+    rocprof_input: Path | None = option(
+        "Its input file: kernels, counters. Implies --rocprof.", panel=_PROFILERS, metavar="FILE"
+    )
+    stats: bool = option("Let rocprofv3 write statistics of its times.", "-m", panel=_PROFILERS)
+    ncu: str | None = option(
+        "Run each rank under Nsight Compute with these arguments; no traces are recorded.",
         panel=_PROFILERS,
         metavar="ARGUMENTS",
-        help="Run each rank under Nsight Compute with these arguments; no traces are recorded.",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
+    )
+    output: Path | None = option(
+        "Folder of the sweep. Default: gemmetry-out/sweep_<date>_<time>.",
         "--output",
         "-o",
         "--output-dir",
         metavar="DIR",
-        help="Folder of the sweep. Default: gemmetry-out/sweep_<date>_<time>.",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
+    )
+    resume: bool = option(
+        "Continue the sweep in --output, or the latest one if there is one.",
         "--resume",
         "-s",
         "--skip-existing",
-        help="Continue the sweep in --output, or the latest one if there is one.",
-    ),
-]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Begin anew in --output; what is there is moved aside.")
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0,
-        help="End a point that takes longer. Default: no limit.",
-    ),
-]
-NoAggregate = Annotated[bool, typer.Option("--no-aggregate", "-n", hidden=True)]
+    )
+    fresh: bool = option("Begin anew in --output; what is there is moved aside.")
+    timeout: float | None = option(
+        "End a point that takes longer. Default: no limit.", metavar="SECONDS", min=0
+    )
+    no_aggregate: bool = option("No effect.", "-n", hidden=True)
 
 
-def run(
-    channels: Channels = None,
-    threads: Threads = None,
-    axis: Axis = None,
-    repeats: Repeats = 1,
-    order: Order = "random",
-    seed: Seed = 0,
-    config: Config = None,
-    override: Override = None,
-    nproc: Nproc = None,
-    path: BytePath = "kernel",
-    command: Command = None,
-    library: Library = None,
-    nnodes: Nnodes = 1,
-    rdzv_endpoint: RdzvEndpoint = "",
-    launcher: Launcher = "",
-    executor: Executor = "local",
-    executor_options: ExecutorOptions = "",
-    listen: Listen = "127.0.0.1",
-    token_file: TokenFile = "",
-    agent_wait: AgentWait = "300s",
-    rocprof: Rocprof = False,
-    rocprof_input: RocprofInput = None,
-    stats: Stats = False,
-    ncu: Ncu = None,
-    output: Output = None,
-    resume: Resume = False,
-    fresh: Fresh = False,
-    timeout: Timeout = None,
-    dry_run: DryRun = False,
-    json: Json = False,
-    no_aggregate: NoAggregate = False,
-) -> None:
+def run(options: Run) -> int:
     """Train once for each combination of communication settings, and trace every run.
 
     Each point of the sweep gets a folder, <T>thread/nccl_<C>channels/, with the traces of all
@@ -320,50 +178,48 @@ def run(
     and further values and repeats are added.
 
     Without --command, gemmetry's own workload trains: a transformer with DDP or FSDP2.
-    """  # fmt: skip
-    from gemmetry.cli.sweep import parse_axes, parse_counts
+    """
     from gemmetry.domain.specs.fields import read_options
-    from gemmetry.domain.units import parse_duration_s
     from gemmetry.sweeps.runs import plan
 
     planned = plan(
-        output,
-        resume=resume,
-        fresh=fresh,
-        channels=parse_counts(channels or (), "--channels"),
-        threads=parse_counts(threads or (), "--threads"),
-        axes=parse_axes(axis or ()),
-        repeats=repeats,
-        order=order,
-        seed=seed,
-        config=config,
-        overrides=override or (),
-        nproc=nproc,
-        path=path,
-        command=command,
-        library=library,
-        nnodes=nnodes,
-        rdzv_endpoint=rdzv_endpoint,
-        launcher=launcher,
-        executor=executor,
-        executor_options=read_options(executor_options) if executor_options else {},
-        listen=listen,
-        token_file=token_file,
-        agent_wait_s=parse_duration_s(agent_wait),
-        rocprof=rocprof,
-        rocprof_input=rocprof_input,
-        stats=stats,
-        ncu=ncu,
-        timeout_s=timeout,
+        options.output,
+        resume=options.resume,
+        fresh=options.fresh,
+        channels=options.channels,
+        threads=options.threads,
+        axes=options.axis,
+        repeats=options.repeats,
+        order=options.order,
+        seed=options.seed,
+        config=options.config,
+        overrides=options.override,
+        nproc=options.nproc,
+        path=options.path,
+        command=options.command,
+        library=options.library,
+        nnodes=options.nnodes,
+        rdzv_endpoint=options.rdzv_endpoint,
+        launcher=options.launcher,
+        executor=options.executor,
+        executor_options=read_options(options.executor_options) if options.executor_options else {},
+        listen=options.listen,
+        token_file=options.token_file,
+        agent_wait_s=options.agent_wait,
+        rocprof=options.rocprof,
+        rocprof_input=options.rocprof_input,
+        stats=options.stats,
+        ncu=options.ncu,
+        timeout_s=options.timeout,
     )
-    if no_aggregate:
+    if options.no_aggregate:
         note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
     for text in planned.notes:
         note(f"note: {text}")
-    if dry_run:
-        _show(planned, as_json=json)
-    else:
-        raise typer.Exit(_run(planned, fresh=fresh, as_json=json))
+    if options.dry_run:
+        _show(planned, as_json=options.json)
+        return 0
+    return _run(planned, fresh=options.fresh, as_json=options.json)
 
 
 _MOST_LOGS = 5

@@ -1,62 +1,48 @@
-"""``gemmetry trace``: the group of commands about traces.
-
-``gemmetry trace summary``, ``gemms`` and ``shapes``.
-
-``gemmetry trace collectives``.
-
-``gemmetry trace record``.
-
-``gemmetry trace report``.
-"""
+"""``gemmetry trace``: the group of commands about traces."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gemmetry.cli.main import LazyGroup, group_app
-from gemmetry.cli.options import Json, Outputs, runs_plan, split_outputs
+from gemmetry.cli.console import (
+    check_outputs,
+    command_line,
+    note,
+    print_facts,
+    print_json,
+    stdout_console,
+    write_outputs,
+)
+from gemmetry.cli.main import group_app, print_error
+from gemmetry.cli.options import (
+    Planned,
+    Printed,
+    Written,
+    argument,
+    option,
+    output_files,
+    request,
+)
 from gemmetry.cli.run import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from gemmetry.dispatches.profile import Prepared
+    from collections.abc import Mapping, Sequence
+
     from gemmetry.domain.errors import RequestError
     from gemmetry.traces.api import Summaries, Traces
     from gemmetry.traces.gemms import Workload
 
 
 _THREADS = "OPENBLAS_NUM_THREADS"
-
-
-class TraceGroup(LazyGroup):
-    """The commands, each in a module of this folder."""
-
-    modules: ClassVar = {
-        "record": "trace:record",
-        "summary": "trace:summary",
-        "gemms": "trace:gemms",
-        "shapes": "trace:shapes",
-        "collectives": "trace:collectives",
-        "report": "trace:report",
-    }
-
-    @classmethod
-    def load(cls, name: str) -> Any:
-        if name != "record":
-            _import_numpy_alone()
-        return super().load(name)
-
-
-app = group_app(TraceGroup, "Record and read traces.")
 
 
 def _import_numpy_alone() -> None:
@@ -78,47 +64,50 @@ def _import_numpy_alone() -> None:
 _FILES = "Traces: Kineto (plain, gz, zst) or rocprofv3 (JSON, CSV, rocpd); folders are searched."
 
 
-def _files(help: str) -> Any:
+@dataclass(kw_only=True)
+class Reads(Printed):
+    """The options of a command that reads traces."""
+
     # One that cannot be read is reported, and the others are done.
-    return typer.Argument(metavar="FILE...", readable=False, help=help)
+    files: list[Path] = argument(_FILES, "FILE...", readable=False)
+    no_cache: bool = option("Read the files again, and write no caches next to them.")
+    timings: bool = option("Report on stderr how long each stage took.")
+
+    def traces(self) -> Traces:
+        """The traces, of which nothing is read yet."""
+        _import_numpy_alone()
+        from gemmetry.traces.api import Traces
+
+        return Traces(self.files, use_cache=not self.no_cache)
 
 
-Files = Annotated[list[Path], _files(_FILES)]
-FilesOrWorkbooks = Annotated[list[Path], _files(f"{_FILES} Also reports of TraceLens (xlsx).")]
-NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Read the files again, and write no caches next to them.")
-]
-Timings = Annotated[
-    bool, typer.Option("--timings", help="Report on stderr how long each stage took.")
-]
-Top = Annotated[int, typer.Option("--top", min=0, help="Show at most this many rows; 0: all.")]
+@dataclass(kw_only=True)
+class ReadsWorkbooks(Reads):
+    """The options of a command that also reads what remains of traces."""
+
+    files: list[Path] = argument(
+        f"{_FILES} Also reports of TraceLens (xlsx).", "FILE...", readable=False
+    )
+
 
 _SPEC_SUFFIXES = (".yaml", ".yml")
 
 
-def summary(
-    files: FilesOrWorkbooks,
-    json: Json = False,
-    output: Outputs = None,
-    steps: Annotated[
-        bool, typer.Option("--steps", help="Also show each step that the profiler marked.")
-    ] = False,
-    no_cache: NoCache = False,
-    timings: Timings = False,
-) -> None:
+@dataclass(kw_only=True)
+class Summary(ReadsWorkbooks, Written):
+    steps: bool = option("Also show each step that the profiler marked.")
+
+
+def summary(options: Summary) -> int:
     """Show what the GPU did: computing, communication, copying, idle time, and its GEMM kernels.
 
     Times are exact, in nanoseconds. Exit status 1 if some of the files cannot be read.
     """
-    from gemmetry.cli.console import check_outputs, write_outputs
-    from gemmetry.traces.api import Traces
-
-    if output:
-        check_outputs(output)
-    traces = Traces(files, use_cache=not no_cache)
+    options.check()
+    traces, steps = options.traces(), options.steps
     found = traces.summaries(steps=steps)
     with traces.stage("output"):
-        if json:
+        if options.json:
             from gemmetry.traces.summary import summary_document
 
             of_steps = found.steps if steps else None
@@ -129,16 +118,16 @@ def summary(
             )
         else:
             _print_summaries(found)
-        if output:
+        if options.output:
             from gemmetry.traces.rows import step_table, summary_table
 
-            write_outputs(step_table(found.steps) if steps else summary_table(found.files), output)
+            table = step_table(found.steps) if steps else summary_table(found.files)
+            write_outputs(table, options.output)
     print_notes(traces.without_gpu_note(), found.no_steps_note() if steps else "")
-    raise typer.Exit(finish(traces, timings))
+    return finish(traces, options.timings)
 
 
 def _print_summaries(found: Summaries) -> None:
-    from gemmetry.cli.console import stdout_console
     from gemmetry.traces.text import print_summaries, print_summary
 
     console = stdout_console()
@@ -152,99 +141,74 @@ def _print_summaries(found: Summaries) -> None:
         print_steps(found.files, found.steps, found.outside, console)
 
 
-def gemms(
-    files: FilesOrWorkbooks,
-    json: Json = False,
-    output: Outputs = None,
-    top: Top = 20,
-    no_cache: NoCache = False,
-    timings: Timings = False,
-) -> None:
+@dataclass(kw_only=True)
+class Gemms(ReadsWorkbooks, Written):
+    top: int = option("Show at most this many rows; 0: all.", min=0, default=20)
+
+
+def gemms(options: Gemms) -> int:
     """List GEMM kernels by kernel and shape, with counts, times, TFLOP/s and share of the peak.
 
     All files are combined. --top limits the terminal's table only; files and --json contain every
     row.
     """
-    from gemmetry.cli.console import check_outputs, write_outputs
-    from gemmetry.traces.api import Traces
+    options.check()
+    traces = options.traces()
+    rows = traces.gemm_rows()
     from gemmetry.traces.rows import gemms_table
 
-    if output:
-        check_outputs(output)
-    traces = Traces(files, use_cache=not no_cache)
-    rows = traces.gemm_rows()
     table = gemms_table(rows)
-    if json:
+    if options.json:
         _print_json(traces.document(table))
     else:
-        from gemmetry.cli.console import stdout_console
         from gemmetry.traces.text import print_gemms
 
-        print_gemms(rows, stdout_console(), top=top)
-    write_outputs(table, output or ())
+        print_gemms(rows, stdout_console(), top=options.top)
+    write_outputs(table, options.output)
     print_notes(traces.convolutions_note(), traces.without_gpu_note())
-    raise typer.Exit(finish(traces, timings))
+    return finish(traces, options.timings)
 
 
-def shapes(
-    files: FilesOrWorkbooks,
-    json: Json = False,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            callback=split_outputs,
-            help="Write a file: a spec for gemmetry profile (yaml), or a table (csv, json, "
-            "parquet, xlsx, md, html).",
-        ),
-    ] = None,
-    spec: Annotated[
-        bool, typer.Option("--spec", help="Print the spec on stdout instead of the table.")
-    ] = False,
-    top: Annotated[
-        int,
-        typer.Option("--top", min=0, help="At most this many GEMMs, the longest first; 0: all."),
-    ] = 0,
-    no_cache: NoCache = False,
-    timings: Timings = False,
-) -> None:
+@dataclass(kw_only=True)
+class Shapes(ReadsWorkbooks, Written):
+    output: list[Path] = output_files(
+        "Write a file: a spec for gemmetry profile (yaml), or a table (csv, json, parquet, xlsx, "
+        "md, html)."
+    )
+    spec: bool = option("Print the spec on stdout instead of the table.")
+    top: int = option("At most this many GEMMs, the longest first; 0: all.", min=0, default=0)
+
+
+def shapes(options: Shapes) -> int:
     """List the distinct GEMMs of a workload with calls and time, as a table or a spec file."""
-    from gemmetry.cli.console import check_outputs, write_outputs
-    from gemmetry.traces.api import Traces
-    from gemmetry.traces.gemms import no_shape, workload
-    from gemmetry.traces.rows import shapes_table
-
-    outputs = output or []
-    specs = [path for path in outputs if path.suffix.lower() in _SPEC_SUFFIXES]
-    tables = [path for path in outputs if path not in specs]
-    if tables:
-        check_outputs(tables)
+    specs = [path for path in options.output if path.suffix.lower() in _SPEC_SUFFIXES]
+    tables = [path for path in options.output if path not in specs]
+    check_outputs(tables)
     for path in specs:
         from gemmetry.results.emit import check_writable
 
         check_writable(path)
-    traces = Traces(files, use_cache=not no_cache)
+    traces = options.traces()
     rows = traces.gemm_rows(or_products=True)
+    from gemmetry.traces.gemms import no_shape, workload
+    from gemmetry.traces.rows import shapes_table
+
     instead = "these are the products that the operators recorded, with times on the host"
     print_notes(traces.without_gpu_note(instead if rows else ""))
     load = workload(rows)
     failure = no_shape(traces.names, load) if tables and not load.gemms else None
     text = ""
-    if spec or specs:
-        text, failure = _spec(load, traces.names, top)
-    if json:
+    if options.spec or specs:
+        text, failure = _spec(load, traces.names, options.top)
+    if options.json:
         _print_json(traces.document(shapes_table(load)))
-    elif spec:
+    elif options.spec:
         typer.echo(text, nl=False)
     else:
-        from gemmetry.cli.console import stdout_console
         from gemmetry.traces.text import print_workload
 
-        print_workload(load, stdout_console(), top=top)
+        print_workload(load, stdout_console(), top=options.top)
     if specs and text:
-        from gemmetry.cli.console import note
         from gemmetry.results.emit import write_atomically
 
         for path in specs:
@@ -252,10 +216,10 @@ def shapes(
             note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
     if load.gemms:
         write_outputs(shapes_table(load), tables)
-    status = finish(traces, timings)
+    status = finish(traces, options.timings)
     if failure:
         raise failure
-    raise typer.Exit(status)
+    return status
 
 
 def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestError | None]:
@@ -271,17 +235,12 @@ def _spec(load: Workload, names: Sequence[str], top: int) -> tuple[str, RequestE
 
 def print_notes(*texts: str) -> None:
     """Print those that are not empty on stderr."""
-    from gemmetry.cli.console import note
-
     for text in filter(None, texts):
         note(f"note: {text}")
 
 
 def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     """Report what could not be read and, unless that is done, what is missing; the exit status."""
-    from gemmetry.cli.console import note
-    from gemmetry.cli.main import print_error
-
     for warning in traces.warnings if warn else ():
         note(f"warning: {warning}")
     for error in traces.errors.values():
@@ -294,8 +253,6 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
 
 def _print_json(document: Mapping[str, Any]) -> None:
     """Times are Decimals with three places, and stay so."""
-    from gemmetry.cli.console import print_json
-
     print_json(document, indent=-1)
 
 
@@ -308,57 +265,41 @@ class Rows(StrEnum):
     RANKS = "ranks"
 
 
-def collectives(
-    files: Files,
-    json: Json = False,
-    output: Outputs = None,
-    rows: Annotated[
-        Rows,
-        typer.Option(
-            "--rows",
-            help="What each row of the file describes: a matched collective, a kernel of a rank, a "
-            "kind of collective, or a rank. A JSON file contains everything.",
-        ),
-    ] = Rows.MATCHED,
-    no_cache: NoCache = False,
-    timings: Timings = False,
-) -> None:
+@dataclass(kw_only=True)
+class Collectives(Reads, Written):
+    rows: Rows = option(
+        "What each row of the file describes: a matched collective, a kernel of a rank, a kind of "
+        "collective, or a rank. A JSON file contains everything.",
+        default=Rows.MATCHED,
+    )
+
+
+def collectives(options: Collectives) -> int:
     """Compare the collectives of all ranks: latency, skew, stragglers, bandwidth.
 
     Files are grouped by the job that they name, or by folder if they name none. Bandwidths are in
     10^9 bytes/s, as in nccl-tests. Exit status 1 if some of the files cannot be read.
     """
-    from gemmetry.cli.console import check_outputs, note, print_json, stdout_console
-    from gemmetry.traces import rows as tables
-    from gemmetry.traces.api import Traces
-
-    check_outputs(output or ())
-    traces = Traces(files, use_cache=not no_cache)
+    options.check()
+    traces = options.traces()
     jobs = traces.collectives()
-    document = tables.collectives_document(jobs, traces.failures) if json or output else {}
-    with traces.stage("output"):
-        if json:
-            print_json(document)
+    from gemmetry.results.emit import write_atomically, write_tables
+    from gemmetry.results.json_text import json_file
+    from gemmetry.traces import rows
+    from gemmetry.traces.collective_text import print_jobs
+
+    def document() -> dict[str, Any]:
+        return rows.collectives_document(jobs, traces.failures)
+
+    def write(path: Path) -> None:
+        if path.suffix.lower() == ".json":
+            write_atomically(path, json_file(document()))
         else:
-            from gemmetry.traces.collective_text import print_jobs
+            write_tables([getattr(rows, f"{options.rows}_table")(jobs)], path)
 
-            print_jobs(jobs, stdout_console())
-        for path in output or ():
-            from gemmetry.results.emit import write_atomically, write_tables
-            from gemmetry.results.json_text import json_file
-
-            makers = {
-                Rows.MATCHED: tables.matched_table,
-                Rows.KERNELS: tables.kernels_table,
-                Rows.KINDS: tables.kinds_table,
-                Rows.RANKS: tables.ranks_table,
-            }
-            if path.suffix.lower() == ".json":
-                write_atomically(path, json_file(document))
-            else:
-                write_tables([makers[rows](jobs)], path)
-            note(f"wrote {path}")
-    raise typer.Exit(finish(traces, timings))
+    with traces.stage("output"):
+        options.deliver(document, lambda console: print_jobs(jobs, console), write)
+    return finish(traces, options.timings)
 
 
 _SCHEDULE = TraceSchedule()
@@ -388,8 +329,12 @@ DEFAULTS = {
 given."""
 
 
-@partial(runs_plan, defaults=DEFAULTS)
-def record(source: Source) -> Prepared:
+@dataclass(kw_only=True)
+class Record(Planned):
+    source: Source = request(DEFAULTS)
+
+
+def record(options: Record) -> int:
     """Record Kineto and Chakra traces of a grid of matrix products with torch's profiler.
 
     Each configuration gets a folder in the experiment, such as traces_matmul/config_0001, with
@@ -403,59 +348,57 @@ def record(source: Source) -> Prepared:
     """
     from gemmetry.dispatches.profile import recording, with_defaults
 
-    return recording(plan_request(with_defaults(read_request(source)), source))
+    wanted = with_defaults(read_request(options.source))
+    return options.run(recording(plan_request(wanted, options.source)))
 
 
-def report(
-    files: Files,
-    output: Annotated[
-        list[Path],
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            callback=split_outputs,
-            help="Write a file; the suffix picks xlsx, html, json, md. A name without a suffix "
-            "is a folder with one CSV file per sheet. May be given several times.",
-        ),
-    ],
-    short_kernel_us: Annotated[
-        float,
-        typer.Option(
-            "--short-kernel-us",
-            min=0,
-            help="List kernels shorter than this in the sheets of short kernels.",
-        ),
-    ] = 10.0,
-    no_cache: NoCache = False,
-    timings: Timings = False,
-    json: Json = False,
-) -> None:
+@dataclass(kw_only=True)
+class Report(Reads):
+    output: list[Path] = output_files(
+        "Write a file; the suffix picks xlsx, html, json, md. A name without a suffix is a folder "
+        "with one CSV file per sheet. May be given several times.",
+        default=...,
+    )
+    short_kernel_us: float = option(
+        "List kernels shorter than this in the sheets of short kernels.", min=0, default=10.0
+    )
+
+
+def report(options: Report) -> int:
     """Write a report of traces: a workbook with TraceLens' sheets and gemmetry's own, or a page
     with a timeline.
 
     With several files, sheets of single traces get a column that names the file, and the ranks of
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
-    from gemmetry.cli.console import command_line, note, print_facts
-    from gemmetry.traces.api import Traces
+    traces = options.traces()
     from gemmetry.traces.files import check_reports, write_report
 
-    check_reports(output)
-    traces = Traces(files, use_cache=not no_cache)
-    with_lanes = any(path.suffix.lower() == ".html" for path in output)
-    found = traces.report(short_kernel_us=short_kernel_us, with_lanes=with_lanes)
+    check_reports(options.output)
+    with_lanes = any(path.suffix.lower() == ".html" for path in options.output)
+    found = traces.report(short_kernel_us=options.short_kernel_us, with_lanes=with_lanes)
     with traces.stage("write"):
-        for path in output:
+        for path in options.output:
             write_report(found, path, command=command_line())
             note(f"wrote {path}")
-    for warning in (*found.file_warnings, *found.job_warnings):
+    warnings = [*found.file_warnings, *found.job_warnings]
+    for warning in warnings:
         note(f"warning: {warning}")
     print_notes(*found.remarks)
-    if json:
-        print_facts(
-            files=list(map(str, output)),
-            warnings=[*found.file_warnings, *found.job_warnings],
-            remarks=list(found.remarks),
-        )
-    raise typer.Exit(finish(traces, timings, warn=False))
+    if options.json:
+        files = list(map(str, options.output))
+        print_facts(files=files, warnings=warnings, remarks=list(found.remarks))
+    return finish(traces, options.timings, warn=False)
+
+
+app = group_app(
+    "Record and read traces.",
+    {
+        "record": record,
+        "summary": summary,
+        "gemms": gemms,
+        "shapes": shapes,
+        "collectives": collectives,
+        "report": report,
+    },
+)

@@ -1,32 +1,29 @@
-"""``gemmetry tune``.
-
-``gemmetry tune --simulate``.
-"""
+"""``gemmetry tune``, and with ``--simulate`` a comparison of its strategies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from gemmetry.cli.console import say
-from gemmetry.cli.options import (
-    Fresh,
-    Json,
-    WorkbenchCommand,
-    complete_names,
-    split_outputs,
-    with_request,
+from gemmetry.cli.console import (
+    check_outputs,
+    command_line,
+    emit,
+    note,
+    print_json,
+    say,
+    stderr_console,
+    stdout_console,
 )
+from gemmetry.cli.options import Printed, Restartable, option, output_files, parse_duration, request
 from gemmetry.cli.run import Source, read_request
+from gemmetry.domain.tables import Column, ColumnType, Table
 
 if TYPE_CHECKING:
     from gemmetry.tuning.run import PreparedTuning, TuningRun
 
 
-tune_app = typer.Typer(add_completion=False)
 _PANEL = "Search"
 _STRATEGIES = ("model", "exhaustive", "random", "halving", "optuna")
 
@@ -37,111 +34,82 @@ def _complete_formats(incomplete: str) -> list[str]:
     return [name for name in (*export_formats(), TABLE, "space") if name.startswith(incomplete)]
 
 
-def tune(
-    source: Source,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            "--strategy",
-            metavar="NAMES",
-            rich_help_panel=_PANEL,
-            autocompletion=complete_names(*_STRATEGIES),
-            help="model, exhaustive, random, halving, optuna or optuna:SAMPLER (tpe, gp, cmaes, "
-            "qmc, random). With --simulate, several names.",
-        ),
-    ] = "",
-    evaluations: Annotated[
-        str,
-        typer.Option(
-            "--evaluations",
-            metavar="COUNT",
-            rich_help_panel=_PANEL,
-            help="Configurations of each shape to measure: a number, or a share of its space, as "
-            "in 5%. Default: 10%, or all of them with the strategy exhaustive. With --simulate, "
-            "shares to compare; default: 1%,5%,10%.",
-        ),
-    ] = "",
-    time: Annotated[
-        str | None,
-        typer.Option(
-            "--time",
-            metavar="TIME",
-            rich_help_panel=_PANEL,
-            help="How long the search may take, without the finals: 10min. Default: as long as it "
-            "takes.",
-        ),
-    ] = None,
-    finalists: Annotated[
-        int,
-        typer.Option(
-            "--finalists",
-            metavar="COUNT",
-            min=0,
-            rich_help_panel=_PANEL,
-            help="Configurations of each shape that are verified at level standard and measured "
-            "in turns with the baselines; 0: search only.",
-        ),
-    ] = 3,
-    seeds: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--seeds",
-            metavar="SOURCES",
-            rich_help_panel=_PANEL,
-            help="Where configurations to try first come from: heuristics (NVIDIA's, in a process "
-            "of its own), tables of the dispatcher, experiments.",
-        ),
-    ] = None,
-    simulate: Annotated[
-        Path | None,
-        typer.Option(
-            "--simulate",
-            metavar="EXPERIMENT",
-            rich_help_panel=_PANEL,
-            help="Replay a stored exhaustive search, or a file of one, and compare strategies; "
-            "nothing is measured.",
-        ),
-    ] = None,
-    runs: Annotated[
-        int,
-        typer.Option(
-            "--runs",
-            metavar="COUNT",
-            min=1,
-            rich_help_panel=_PANEL,
-            help="Replays of each strategy, each with another seed.",
-        ),
-    ] = 20,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            callback=split_outputs,
-            rich_help_panel="Results",
-            help="Write a file; the suffix picks a table of the dispatcher (.json), "
-            "configurations in Python (.py), a tuning spec of IREE (.mlir), TunableOp's file "
-            "(.csv), or a table (.md, .html, .xlsx, .parquet).",
-        ),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            rich_help_panel="Results",
-            autocompletion=_complete_formats,
-            help="Format of the files instead of the suffix': dispatcher, results (JSON), triton, "
-            "iree, tunableop, table, or, with --simulate, space.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be searched, and stop.")
-    ] = False,
-    fresh: Fresh = False,
-    json: Json = False,
-) -> None:
+def split_commas(texts: list[str], option: str) -> list[str]:
+    """Names and paths, separated by commas or given one by one."""
+    return [part for text in texts for part in text.split(",") if part]
+
+
+@dataclass(kw_only=True)
+class Tune(Restartable, Printed):
+    strategy: str = option(
+        "model, exhaustive, random, halving, optuna or optuna:SAMPLER (tpe, gp, cmaes, qmc, "
+        "random). With --simulate, several names.",
+        metavar="NAMES",
+        panel=_PANEL,
+        default="",
+        complete=_STRATEGIES,
+    )
+    evaluations: str = option(
+        "Configurations of each shape to measure: a number, or a share of its space, as in 5%. "
+        "Default: 10%, or all of them with the strategy exhaustive. With --simulate, shares to "
+        "compare; default: 1%,5%,10%.",
+        metavar="COUNT",
+        panel=_PANEL,
+        default="",
+    )
+    time: float | None = option(
+        "How long the search may take, without the finals: 10min. Default: as long as it takes.",
+        metavar="TIME",
+        panel=_PANEL,
+        default=None,
+        parse=parse_duration,
+    )
+    finalists: int = option(
+        "Configurations of each shape that are verified at level standard and measured in turns "
+        "with the baselines; 0: search only.",
+        metavar="COUNT",
+        panel=_PANEL,
+        min=0,
+        default=3,
+    )
+    seeds: list[str] = option(
+        "Where configurations to try first come from: heuristics (NVIDIA's, in a process of its "
+        "own), tables of the dispatcher, experiments.",
+        metavar="SOURCES",
+        panel=_PANEL,
+        parse=split_commas,
+    )
+    simulate: Path | None = option(
+        "Replay a stored exhaustive search, or a file of one, and compare strategies; nothing is "
+        "measured.",
+        metavar="EXPERIMENT",
+        panel=_PANEL,
+    )
+    runs: int = option(
+        "Replays of each strategy, each with another seed.",
+        metavar="COUNT",
+        panel=_PANEL,
+        min=1,
+        default=20,
+    )
+    output: list[Path] = output_files(
+        "Write a file; the suffix picks a table of the dispatcher (.json), configurations in "
+        "Python (.py), a tuning spec of IREE (.mlir), TunableOp's file (.csv), or a table (.md, "
+        ".html, .xlsx, .parquet).",
+        panel="Results",
+    )
+    format: str | None = option(
+        "Format of the files instead of the suffix': dispatcher, results (JSON), triton, iree, "
+        "tunableop, table, or, with --simulate, space.",
+        metavar="NAME",
+        panel="Results",
+        complete=_complete_formats,
+    )
+    dry_run: bool = option("Show what would be searched, and stop.")
+    source: Source = request()
+
+
+def tune(options: Tune) -> int:
     """Search for the fastest configurations of a provider, shape by shape.
 
     The engine verifies and measures; the strategy decides what is measured next. Wrong
@@ -149,23 +117,21 @@ def tune(
     turns with torch (or --baseline) in the finals, and a difference that is not shown is called
     undecided. The same command resumes. --seed is that of the inputs and of the search;
     --benchmark-repetitions is the number of samples of each trial of the search.
-    """  # fmt: skip
-    if simulate is not None:
-        simulate_strategies(
-            simulate, strategy, evaluations, runs, output or (), format, as_json=json
-        )
-        return
-    from gemmetry.cli.console import note, print_json
+    """
+    if options.simulate is not None:
+        simulate_strategies(options, options.simulate)
+        return 0
+    from gemmetry.cli.run import print_failure
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.tuning.exporting import check_exports, export
 
-    prepared = _prepare(source, strategy, evaluations, time, finalists, seeds or ())
-    check_exports(output or (), format, prepared.provider)
-    if dry_run:
-        _print_spaces(prepared, as_json=json)
-        return
-    done = _run(prepared, fresh=fresh)
-    if json:
+    prepared = _prepare(options)
+    check_exports(options.output, options.format, prepared.provider)
+    if options.dry_run:
+        _print_spaces(prepared, as_json=options.json)
+        return 0
+    done = _run(prepared, fresh=options.fresh)
+    if options.json:
         from gemmetry.tuning.documents import tuning_document
 
         print_json(tuning_document(done.result))
@@ -173,45 +139,32 @@ def tune(
         _print(done)
     note(f"experiment: {prepared.experiment}")
     refused: GemmetryError | None = None
-    for path in output or ():
+    for path in options.output:
         try:
-            export(done.result, path, format)
+            export(done.result, path, options.format)
             note(f"wrote {path}")
         except GemmetryError as error:  # The other files are written all the same.
             refused = refused or error
     if refused:
         raise refused
     if done.failure:
-        note(f"error: {done.failure}")
-        note("hint: The same command continues where this one stopped.")
-    raise typer.Exit(done.exit_status)
+        print_failure(done.failure)
+    return done.exit_status
 
 
-tune_app.command(cls=WorkbenchCommand)(with_request(tune))
-
-
-def _prepare(
-    source: Source,
-    strategy: str,
-    evaluations: str,
-    time: str | None,
-    finalists: int,
-    seeds: list[str] | tuple[str, ...],
-) -> PreparedTuning:
-    from gemmetry.cli.console import note
-    from gemmetry.domain.units import parse_duration_s
+def _prepare(options: Tune) -> PreparedTuning:
     from gemmetry.tuning.run import prepare_tuning
     from gemmetry.tuning.search import DEFAULT_STRATEGY, Limit, parse_limit
 
-    name = strategy or DEFAULT_STRATEGY
+    name = options.strategy or DEFAULT_STRATEGY
     usual = Limit() if name == "exhaustive" else Limit(share=0.1)
     prepared = prepare_tuning(
-        read_request(source, name="tune"),
+        read_request(options.source, name="tune"),
         strategy=name,
-        limit=parse_limit(evaluations) if evaluations else usual,
-        seconds=None if time is None else parse_duration_s(time),
-        finalists=finalists,
-        seeds=[part for text in seeds for part in text.split(",") if part],
+        limit=parse_limit(options.evaluations) if options.evaluations else usual,
+        seconds=options.time,
+        finalists=options.finalists,
+        seeds=options.seeds,
     )
     for text in prepared.notes:
         note(text)
@@ -219,7 +172,6 @@ def _prepare(
 
 
 def _run(prepared: PreparedTuning, *, fresh: bool) -> TuningRun:
-    from gemmetry.cli.console import command_line, stderr_console
     from gemmetry.cli.run import reporting_what_is_kept
     from gemmetry.dispatches.progress import ProgressListener
     from gemmetry.tuning.run import run_tuning
@@ -233,7 +185,6 @@ def _run(prepared: PreparedTuning, *, fresh: bool) -> TuningRun:
 
 
 def _print(done: TuningRun) -> None:
-    from gemmetry.cli.console import stdout_console
     from gemmetry.dispatches.terminal import print_table
     from gemmetry.tuning.documents import gain_lines, winner_table
 
@@ -243,9 +194,6 @@ def _print(done: TuningRun) -> None:
 
 
 def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
-    from gemmetry.cli.console import emit
-    from gemmetry.domain.tables import Column, ColumnType, Table
-
     rows = [
         [
             str(space.operation),
@@ -267,22 +215,12 @@ def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
 _SPACE = "space"
 
 
-def simulate_strategies(
-    source: Path,
-    strategies: str,
-    budgets: str,
-    runs: int,
-    outputs: Sequence[Path],
-    format_name: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Compare strategies on a stored exhaustive search, or write that as a compact file.
+def simulate_strategies(options: Tune, source: Path) -> None:
+    """Compare strategies on the stored exhaustive search `source`, or write that as a compact file.
 
     Raises:
         RequestError: the search or an option cannot be read.
     """
-    from gemmetry.cli.console import check_outputs, emit, note
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.domain.units import counted
     from gemmetry.results.emit import write_atomically
@@ -290,12 +228,12 @@ def simulate_strategies(
     from gemmetry.tuning.search import STRATEGIES, parse_shares
     from gemmetry.tuning.simulation import BUDGETS, compact, open_space, simulate
 
-    if format_name not in (None, "table", _SPACE):
-        raise UnknownNameError("format of a simulation", str(format_name), ("table", _SPACE))
-    check_outputs(outputs, (".json",) if format_name == _SPACE else ())
+    if options.format not in (None, "table", _SPACE):
+        raise UnknownNameError("format of a simulation", str(options.format), ("table", _SPACE))
+    check_outputs(options.output, (".json",) if options.format == _SPACE else ())
     space = open_space(source)
-    if format_name == _SPACE:
-        for path in outputs:
+    if options.format == _SPACE:
+        for path in options.output:
             write_atomically(path, compact(space))
             note(f"wrote {path}")
         return
@@ -305,14 +243,15 @@ def simulate_strategies(
             f"note: {source} is a search by the strategy {space.partial_strategy}, which does not "
             "try all configurations: its best may not be the best there is"
         )
-    names = strategies.replace(",", " ").split() or list(STRATEGIES)
-    shares = simulate(measured, names, parse_shares(budgets) if budgets else BUDGETS, runs)
-    if not as_json:
+    names = options.strategy.replace(",", " ").split() or list(STRATEGIES)
+    shares = parse_shares(options.evaluations) if options.evaluations else BUDGETS
+    found = simulate(measured, names, shares, options.runs)
+    if not options.json:
         count = sum(len(one.space) for one in measured)
         say(
             f"{space.provider} on {space.device or space.target}: "
             f"{counted(len(measured), 'shape')}, {count} configurations "
             f"{'that it tried' if space.partial_strategy else 'in all'}, "
-            f"{counted(runs, 'run')} of each strategy"
+            f"{counted(options.runs, 'run')} of each strategy"
         )
-    emit(simulation_table(shares), as_json=as_json, outputs=outputs)
+    emit(simulation_table(found), as_json=options.json, outputs=options.output)

@@ -6,21 +6,7 @@ import sys
 from pathlib import Path
 
 from gemmetry.cli.main import load_command
-from gemmetry.cli.trace import TraceGroup
 from gemmetry.traces.cache import SMALLEST_CACHED_BYTES
-
-
-def test_every_command_of_the_group_is_there(cli):
-    ended = cli("trace", "--help")
-    assert ended.status == 0
-    for name in TraceGroup.modules:
-        assert f" {name} " in ended.stdout
-
-
-def test_the_nearest_name_is_suggested_for_a_mistyped_command(cli):
-    ended = cli("trace", "repotr")
-    assert ended.status == 2
-    assert "report" in ended.stderr
 
 
 def test_a_command_is_created_when_it_is_requested():
