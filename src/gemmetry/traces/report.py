@@ -9,7 +9,7 @@ Which lanes the timeline of a report of traces shows, in which order, and what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
 from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives, analyse_jobs
-from gemmetry.traces.gemms import GemmRow, Workload, above_peak_warning, gemm_table, workload
+from gemmetry.traces.gemms import GemmRow, Gemms, Workload, above_peak_warning, workload
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.missing import problem_texts
 from gemmetry.traces.model import Trace, stage
@@ -290,6 +290,7 @@ class _Gathered:
     ranks: list[RankTrace] = field(default_factory=list)
     names: dict[Any, CommunicationNames] = field(default_factory=dict)
     lanes: list[TimelineLane] = field(default_factory=list)
+    gemms: Gemms = field(default_factory=Gemms)
     host: HostOperators = field(default_factory=HostOperators)
     host_rows: list[HostOperator] = field(default_factory=list)
     """Operators of each file."""
@@ -315,6 +316,7 @@ class _Gathered:
             if not trace.has_gpu_work:
                 self.without_gpu.append(trace.file)
                 self.host_rows += self.host.add(trace)
+            self.gemms.add(trace)
         if self.with_lanes:
             with stage(self.times, "timeline"):
                 self.lanes += trace_lanes(trace, rank.rank)
@@ -341,13 +343,10 @@ def build_report(
     times = times if times is not None else {}
     gathered = _Gathered(short_kernel_us, with_lanes, times)
 
-    def passing() -> Iterator[Trace]:
+    with stage(times, "tables"):
         for trace in traces:
             gathered.add(trace)
-            yield trace
-
-    with stage(times, "tables"):
-        gemms = gemm_table(passing())
+        gemms = gathered.gemms.rows()
         jobs = analyse_jobs(gathered.ranks)
         failed = {file: error.message for file, error in errors.items()}
         products = gathered.host.products()
