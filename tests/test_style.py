@@ -1,4 +1,4 @@
-"""Texts for people follow ``docs/style.md``: rejected words, length of sentences, chains of "of"."""
+"""Texts for people follow ``docs/style.md``: no rejected words, short sentences, few chains of "of"."""
 
 from __future__ import annotations
 
