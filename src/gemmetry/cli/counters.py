@@ -23,6 +23,7 @@ from gemmetry.cli.options import (
     option,
     parse_share,
     split_names,
+    values,
 )
 
 if TYPE_CHECKING:
@@ -49,12 +50,11 @@ class CollectCommand(WorkbenchCommand):
 
 
 @dataclass(kw_only=True)
-class Collect(DryRun, Printed):
-    command_class: ClassVar = CollectCommand
+class Wanted:
+    """What is collected, and of what."""
 
-    command: list[str] = argument("The application with its arguments.", "-- COMMAND", default=None)
-    output: Path | None = option(
-        "A folder, or a file .ncu-rep. Default: counters_DATE_TIME.", "-o", metavar="FOLDER"
+    command: tuple[str, ...] = argument(
+        "The application with its arguments.", "-- COMMAND", default=None
     )
     metric_set: str = option(
         "quick: four sections; gemm: what a diagnosis of a GEMM uses; full: everything; document: "
@@ -65,10 +65,10 @@ class Collect(DryRun, Printed):
         default="gemm",
         complete=_SETS,
     )
-    section: list[str] = option(
-        "A further section of ncu.", panel=_WHAT, metavar="ID", parse=split_names
+    sections: tuple[str, ...] = option(
+        "A further section of ncu.", "--section", panel=_WHAT, metavar="ID", parse=split_names
     )
-    metrics: list[str] = option(
+    metrics: tuple[str, ...] = option(
         "Further metrics or counters.", panel=_WHAT, metavar="IDS", parse=split_names
     )
     kernel: str | None = option(
@@ -83,10 +83,8 @@ class Collect(DryRun, Printed):
     )
     launch_skip: int = option("Launches to leave out.", "-s", panel=_WHICH, min=0, default=0)
     launch_count: int | None = option("Launches to profile.", "-c", panel=_WHICH, min=1)
-    nvtx: list[str] = option(
-        "Only launches within this NVTX range, or expression of ncu.",
-        panel=_WHICH,
-        metavar="RANGE",
+    nvtx: tuple[str, ...] = option(
+        "Only launches within this NVTX range, or expression of ncu.", panel=_WHICH, metavar="RANGE"
     )
     clock_control: Literal["none", "base"] = option(
         "none: leave the clocks alone; base: fix them.",
@@ -106,14 +104,23 @@ class Collect(DryRun, Printed):
         metavar="MODE",
         default="kernel",
     )
-    tool: Literal["ncu", "rocprofv3"] | None = option(
-        "ncu or rocprofv3; by the GPU.", panel=_HOW, metavar="NAME"
-    )
     target_processes: Literal["all", "application-only"] = option(
         "all: also the processes that the command starts; application-only: not those.",
         panel=_HOW,
         metavar="all|application-only",
         default="all",
+    )
+
+
+@dataclass(kw_only=True)
+class Collect(DryRun, Printed, Wanted):
+    command_class: ClassVar = CollectCommand
+
+    output: Path | None = option(
+        "A folder, or a file .ncu-rep. Default: counters_DATE_TIME.", "-o", metavar="FOLDER"
+    )
+    tool: Literal["ncu", "rocprofv3"] | None = option(
+        "ncu or rocprofv3; by the GPU.", panel=_HOW, metavar="NAME"
     )
     force: bool = option(
         "Replace the files of an earlier collection.", "--force", "--force-overwrite", "-f"
@@ -130,21 +137,7 @@ def collect(options: Collect) -> None:
     from gemmetry.counters.api import collect_counters, plan_counters
     from gemmetry.counters.collecting.tools import CollectRequest
 
-    request = CollectRequest(
-        command=tuple(options.command),
-        metric_set=options.metric_set,
-        sections=tuple(options.section),
-        metrics=tuple(options.metrics),
-        kernel=options.kernel,
-        collectives=options.collectives,
-        launch_skip=options.launch_skip,
-        launch_count=options.launch_count,
-        nvtx=tuple(options.nvtx),
-        clock_control=options.clock_control,
-        cache_control=options.cache_control,
-        replay_mode=options.replay_mode,
-        target_processes=options.target_processes,
-    )
+    request = CollectRequest(**values(options, Wanted))
     planned = plan_counters(
         request, options.output, tool=options.tool, is_shown_only=options.dry_run
     )
@@ -297,8 +290,7 @@ class Diagnose(OfKernels):
     )
     brief: bool = option("The verdict and three findings per kernel, in eleven lines.")
     checklist: bool = option(
-        "Also what the checklist of the Nsight Compute document and NVIDIA's rules say.",
-        "--beside",
+        "Also what the checklist of the Nsight Compute document and NVIDIA's rules say.", "--beside"
     )
 
 

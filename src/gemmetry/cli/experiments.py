@@ -32,10 +32,7 @@ class Report(Written, WithBaseline):
         KEYS["format"].text, metavar="NAME", default="table", complete=COMPLETERS["format"]
     )
     columns: list[str] = option(
-        KEYS["columns"].help(),
-        metavar="NAMES",
-        parse=split_names,
-        complete=COMPLETERS["columns"],
+        KEYS["columns"].help(), metavar="NAMES", parse=split_names, complete=COMPLETERS["columns"]
     )
 
 
@@ -128,7 +125,6 @@ class Compare(Compared):
         "Relative differences up to this are ignored: 5% or 0.05. Default: 2%; with --baseline "
         "0.5% on a GPU.",
         metavar="SHARE",
-        default=None,
         parse=parse_share,
     )
     baseline: str | None = option(

@@ -228,10 +228,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("experiments:compare", "Compare experiments; exit status 1 on a regression."),
     "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
     "agent": ("machine:agent", "Serve one device of this machine to a run elsewhere."),
-    "doctor": (
-        "machine:doctor",
-        "Report what this machine can do, and why it cannot do the rest.",
-    ),
+    "doctor": ("machine:doctor", "Report what this machine can do, and why it cannot do the rest."),
     "schema": ("machine:schema", "Print the JSON schema of spec files or of results."),
     "help": ("machine:help_", "Print a page of the documentation."),
 }

@@ -11,6 +11,7 @@ old names.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -65,46 +66,21 @@ def _list(names: Callable[[], Iterable[str]]) -> Completer:
     return complete
 
 
-def _providers() -> Iterable[str]:
-    from gemmetry.providers.registry import provider_names
+def _of(place: str, *more: str) -> Callable[[], Iterable[str]]:
+    """The names in ``module:name``, or that this function returns, after `more`."""
 
-    return provider_names()
+    def names() -> Iterable[str]:
+        module, _, name = place.partition(":")
+        found = getattr(importlib.import_module(f"gemmetry.{module}"), name)
+        return [*more, *(found() if inspect.isfunction(found) else found)]
+
+    return names
 
 
 def _baselines() -> Iterable[str]:
     from gemmetry.providers.base import best_baseline
 
-    return [*_providers(), best_baseline()]
-
-
-def _dtypes() -> Sequence[str]:
-    from gemmetry.domain.operation import DTYPES
-
-    return list(DTYPES)
-
-
-def _kinds() -> Sequence[str]:
-    from gemmetry.domain.operation import OperationKind
-
-    return [*OperationKind, "all"]
-
-
-def _epilogues() -> Sequence[str]:
-    from gemmetry.domain.operation import EpilogueStep
-
-    return ["none", *EpilogueStep]
-
-
-def _presets() -> Sequence[str]:
-    from gemmetry.domain.specs.shapes import PRESETS
-
-    return list(PRESETS)
-
-
-def _columns() -> Sequence[str]:
-    from gemmetry.domain.columns import COLUMNS_BY_NAME
-
-    return ["gemmetry", "summary", "dispatch-profiler", *COLUMNS_BY_NAME]
+    return [*_of("providers.registry:provider_names")(), best_baseline()]
 
 
 def _fixed(*names: str) -> Callable[[], Sequence[str]]:
@@ -116,21 +92,23 @@ def complete_names(*names: str) -> Completer:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-_DTYPE_LIST = _list(_dtypes)
+_DTYPE_LIST = _list(_of("domain.operation:DTYPES"))
 
 COMPLETERS: dict[str, Completer] = {
     **{key.name: _list(_fixed(*names)) for key in SETTINGS if (names := key.choices or key.names)},
-    "providers": _list(_providers),
+    "providers": _list(_of("providers.registry:provider_names")),
     "baseline": _list(_baselines),
     "dtypes": _DTYPE_LIST,
     "precisions": _DTYPE_LIST,
     "result_dtype": _DTYPE_LIST,
     "accumulator": _DTYPE_LIST,
-    "operation_kind": _list(_kinds),
+    "operation_kind": _list(_of("domain.operation:OperationKind", "all")),
     "layouts": _list(_fixed("tt", "tn", "nt", "nn")),
-    "epilogues": _list(_epilogues),
-    "shapes": _list(_presets),
-    "columns": _list(_columns),
+    "epilogues": _list(_of("domain.operation:EpilogueStep", "none")),
+    "shapes": _list(_of("domain.specs.shapes:PRESETS")),
+    "columns": _list(
+        _of("domain.columns:COLUMNS_BY_NAME", "gemmetry", "summary", "dispatch-profiler")
+    ),
     "device": _list(_fixed("cpu", "cuda", "cuda:0", "cuda:1", "cuda-sm_80", "hip", "vulkan")),
     "format": _list(_fixed("table", "block", "csv", "md", "none")),
     "scaling": _list(
@@ -177,12 +155,14 @@ class Declared:
     def parameter(self, name: str, kind: Any) -> inspect.Parameter:
         """The parameter of typer's function for the field `name`, whose values are a `kind`."""
         default = None if type(None) in get_args(kind) else False if kind is bool else _REQUIRED
-        if get_origin(kind) is list and not self.is_argument:
+        if get_origin(kind) in (list, tuple, dict) and not self.is_argument:
             default = None
         if self.default is not _USUAL:
             default = self.default
         if self.parse is not None:
             kind = next(iter(get_type_hints(self.parse).values()))
+        elif get_origin(kind) is tuple:
+            kind = list[get_args(kind)[0]]  # type: ignore[misc]  # known only now
         if default is None:
             kind = Optional[kind]  # noqa: UP045  # `kind` is not written out
         more = dict(self.more)
@@ -203,10 +183,11 @@ class Declared:
 
     def value(self, name: str, kind: Any, given: Any) -> Any:
         """The value of the field `name`: a list that is not given is empty."""
+        collection = get_origin(kind)
         if given is None or given == []:
-            collection = get_origin(kind)
             return collection() if collection in (list, tuple, dict) else None
-        return self.parse(given, self.names(name)[0]) if self.parse else given
+        found = self.parse(given, self.names(name)[0]) if self.parse else given
+        return tuple(found) if collection is tuple else found
 
 
 def option(
@@ -358,6 +339,11 @@ def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
     return {name: (declared[name], kinds[name]) for name in order if name in declared}
 
 
+def values(options: Any, struct: Any) -> dict[str, Any]:
+    """The values in `options` of the fields that `struct`, a base of it, has."""
+    return {one.name: getattr(options, one.name) for one in fields(struct)}
+
+
 def build_command(name: str, function: Callable[..., Any]) -> Any:
     """The command `name` that calls `function` with its options struct, if it takes one.
 
@@ -371,9 +357,9 @@ def build_command(name: str, function: Callable[..., Any]) -> Any:
     own = {key: found for key, found in declared.items() if key not in requests}
 
     def run(**given: Any) -> Any:
-        values = {key: one.value(key, kind, given.pop(key)) for key, (one, kind) in own.items()}
-        values |= {key: one.source(given) for key, one in requests.items()}
-        return function(struct(**values)) if struct else function()
+        found = {key: one.value(key, kind, given.pop(key)) for key, (one, kind) in own.items()}
+        found |= {key: one.source(given) for key, one in requests.items()}
+        return function(struct(**found)) if struct else function()
 
     parameters = [one.parameter(key, kind) for key, (one, kind) in own.items()]
     for one in requests.values():
@@ -642,11 +628,7 @@ def _flag(name: str, value: str | None, option: TyperOption) -> str:
 
 
 def _values(
-    name: str,
-    value: str | None,
-    option: TyperOption,
-    waiting: list[str],
-    has_arguments: bool,
+    name: str, value: str | None, option: TyperOption, waiting: list[str], has_arguments: bool
 ) -> Iterator[str]:
     if value is None:
         if not waiting:

@@ -23,6 +23,7 @@ from gemmetry.cli.options import (
     output_files,
     parse_share,
     split_names,
+    values,
 )
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
@@ -165,11 +166,6 @@ class OldNames:
     tracelens_path: Path | None = option("Its tracelens_analysis.", metavar="DIR", panel=_OLD)
     input_csv: Path | None = option("A file in its tracelens_analysis.", metavar="FILE", panel=_OLD)
     csv_path: Path | None = option("A file in its tracelens_analysis.", metavar="FILE", panel=_OLD)
-    output_dir: Path | None = option(
-        "Where the plots are written. Default: plots, next to the other files.",
-        metavar="DIR",
-        panel=_OLD,
-    )
 
 
 @dataclass(kw_only=True)
@@ -179,10 +175,10 @@ class Points:
     command_class: ClassVar = SweepCommand
 
     threads: tuple[int, ...] | None = option(
-        "Only these numbers of threads: 256,512.", metavar="LIST", parse=parse_numbers, default=None
+        "Only these numbers of threads: 256,512.", metavar="LIST", parse=parse_numbers
     )
     channels: tuple[int, ...] | None = option(
-        "Only these numbers of channels: 28,42.", metavar="LIST", parse=parse_numbers, default=None
+        "Only these numbers of channels: 28,42.", metavar="LIST", parse=parse_numbers
     )
 
 
@@ -194,7 +190,7 @@ class Analyze(Points, Printed, OldNames):
     )
     top_k: int = option("GEMMs that the tables list of each rank and point.", min=1, default=5)
     ranks: tuple[int, ...] | None = option(
-        "Only the traces of these ranks: 0,1.", metavar="LIST", parse=parse_numbers, default=None
+        "Only the traces of these ranks: 0,1.", metavar="LIST", parse=parse_numbers
     )
     analysis_dir: str | None = option(
         "Where the files are written: a folder below DIR, or a path. Default: the one that is "
@@ -205,10 +201,14 @@ class Analyze(Points, Printed, OldNames):
         "Write only these files: variance, timestamps, overlap, plots, timeline, collectives.",
         metavar="LIST",
         parse=parse_steps,
-        default=None,
     )
     geo_mean: bool = option(
         "Use geometric means over ranks in the workbook of timelines; a time of 0 makes the mean 0."
+    )
+    output_dir: Path | None = option(
+        "Where the plots are written. Default: plots, next to the other files.",
+        metavar="DIR",
+        panel=_OLD,
     )
 
 
@@ -225,9 +225,7 @@ def analyze(options: Analyze) -> int:
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.sweeps import api as sweeps
 
-    olds = (options.base_path, options.sweep_dir, options.tracelens_path, options.input_csv,
-            options.csv_path)  # fmt: skip
-    place, into = sweep_folders(options.folder, olds)
+    place, into = sweep_folders(options.folder, values(options, OldNames).values())
     steps = options.only
     selected: dict[str, Any] = {
         "threads": options.threads,
@@ -306,7 +304,6 @@ class Compare(Written, OldComparison):
     threshold: float | None = option(
         "Relative differences up to this are ignored: 5% or 0.05. Default: 1%.",
         metavar="SHARE",
-        default=None,
         parse=parse_share,
     )
     undecided: Undecided = option(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmetry.cli.console import command_line, note, print_json, say, stderr_console
-from gemmetry.cli.options import DryRun, Printed, option, parse_duration
+from gemmetry.cli.options import DryRun, Printed, option, parse_duration, values
 from gemmetry.cli.sweep import SweepCommand, parse_axes, parse_counts
 
 if TYPE_CHECKING:
@@ -21,9 +21,16 @@ _NODES = "Several nodes"
 _PROFILERS = "Further profilers"
 
 
+def parse_options(text: str, option: str) -> dict[str, str]:
+    """``name=value,name=value``; none in an empty text."""
+    from gemmetry.domain.specs.fields import read_options
+
+    return read_options(text) if text else {}
+
+
 @dataclass(kw_only=True)
-class Run(DryRun, Printed):
-    command_class: ClassVar = SweepCommand
+class Training:
+    """What a sweep runs, and where."""
 
     channels: tuple[int, ...] = option(
         "Channels of NCCL or RCCL. Default: the library's choice.",
@@ -31,7 +38,6 @@ class Run(DryRun, Printed):
         panel=_AXES,
         metavar="NUMBERS",
         parse=parse_counts,
-        default=None,
     )
     threads: tuple[int, ...] = option(
         "Threads per channel. Default: the library's choice.",
@@ -39,16 +45,15 @@ class Run(DryRun, Printed):
         panel=_AXES,
         metavar="NUMBERS",
         parse=parse_counts,
-        default=None,
     )
-    axis: dict[str, tuple[str, ...]] = option(
+    axes: dict[str, tuple[str, ...]] = option(
         "A further axis: an environment variable (NCCL_ALGO=Ring,Tree), a key of the "
         "configuration (distributed.bucket_cap_mb=16,32), a {placeholder} of --command, or path "
         "(kernel,copy_engine).",
+        "--axis",
         panel=_AXES,
         metavar="NAME=VALUES",
         parse=parse_axes,
-        default=None,
     )
     repeats: int = option("Runs of each point. Default: 1.", panel=_AXES, min=1, default=1)
     order: str = option(
@@ -68,8 +73,11 @@ class Run(DryRun, Printed):
         metavar="FILE",
         complete=("document", "tiny"),
     )
-    override: list[str] = option(
-        "Replace a key of the configuration, for every point.", panel=_TRAINING, metavar="KEY=VALUE"
+    overrides: list[str] = option(
+        "Replace a key of the configuration, for every point.",
+        "--override",
+        panel=_TRAINING,
+        metavar="KEY=VALUE",
     )
     nproc: int | None = option(
         "Ranks per node. Default: the number of GPUs, or 2 on a CPU.", "-p", panel=_TRAINING, min=1
@@ -114,11 +122,12 @@ class Run(DryRun, Printed):
         metavar="NAME",
         default="local",
     )
-    executor_options: str = option(
+    executor_options: dict[str, str] = option(
         "Options of the executor, as in hosts=a or partition=gpu,gres=gpu:8.",
         panel=_NODES,
         metavar="NAME=VALUE",
         default="",
+        parse=parse_options,
     )
     listen: str = option(
         "Address at which the agent reaches this machine, HOST or HOST:PORT.",
@@ -132,8 +141,9 @@ class Run(DryRun, Printed):
         metavar="FILE",
         default="",
     )
-    agent_wait: float = option(
+    agent_wait_s: float = option(
         "End the sweep when no agent has been connected for this long.",
+        "--agent-wait",
         panel=_NODES,
         metavar="TIME",
         parse=parse_duration,
@@ -163,9 +173,15 @@ class Run(DryRun, Printed):
         "--skip-existing",
     )
     fresh: bool = option("Begin anew in --output; what is there is moved aside.")
-    timeout: float | None = option(
-        "End a point that takes longer. Default: no limit.", metavar="SECONDS", min=0
+    timeout_s: float | None = option(
+        "End a point that takes longer. Default: no limit.", "--timeout", metavar="SECONDS", min=0
     )
+
+
+@dataclass(kw_only=True)
+class Run(DryRun, Printed, Training):
+    command_class: ClassVar = SweepCommand
+
     no_aggregate: bool = option("No effect.", "-n", hidden=True)
 
 
@@ -179,39 +195,9 @@ def run(options: Run) -> int:
 
     Without --command, gemmetry's own workload trains: a transformer with DDP or FSDP2.
     """
-    from gemmetry.domain.specs.fields import read_options
     from gemmetry.sweeps.runs import plan
 
-    planned = plan(
-        options.output,
-        resume=options.resume,
-        fresh=options.fresh,
-        channels=options.channels,
-        threads=options.threads,
-        axes=options.axis,
-        repeats=options.repeats,
-        order=options.order,
-        seed=options.seed,
-        config=options.config,
-        overrides=options.override,
-        nproc=options.nproc,
-        path=options.path,
-        command=options.command,
-        library=options.library,
-        nnodes=options.nnodes,
-        rdzv_endpoint=options.rdzv_endpoint,
-        launcher=options.launcher,
-        executor=options.executor,
-        executor_options=read_options(options.executor_options) if options.executor_options else {},
-        listen=options.listen,
-        token_file=options.token_file,
-        agent_wait_s=options.agent_wait,
-        rocprof=options.rocprof,
-        rocprof_input=options.rocprof_input,
-        stats=options.stats,
-        ncu=options.ncu,
-        timeout_s=options.timeout,
-    )
+    planned = plan(**values(options, Training))
     if options.no_aggregate:
         note("note: --no-aggregate has no effect: gemmetry sweep analyze is a separate command")
     for text in planned.notes:

@@ -22,15 +22,7 @@ from gemmetry.cli.console import (
     write_outputs,
 )
 from gemmetry.cli.main import group_app, print_error
-from gemmetry.cli.options import (
-    Planned,
-    Printed,
-    Written,
-    argument,
-    option,
-    output_files,
-    request,
-)
+from gemmetry.cli.options import Planned, Printed, Written, argument, option, output_files, request
 from gemmetry.cli.run import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
 

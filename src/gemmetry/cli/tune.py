@@ -61,7 +61,6 @@ class Tune(Restartable, Printed):
         "How long the search may take, without the finals: 10min. Default: as long as it takes.",
         metavar="TIME",
         panel=_PANEL,
-        default=None,
         parse=parse_duration,
     )
     finalists: int = option(

@@ -120,7 +120,7 @@ def test_lists_with_spaces_and_the_documents_short_options(cli):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--channels", "many"), "--channels: 'many' is not a positive whole number"),
+        (("--channels", "many"), "--channels"),
         (("--axis", "distributed.bucket=1", "--config", "tiny"), "distributed.bucket"),
         (("--config", "none.yaml", "--nproc", "2"), "none.yaml"),
         (("--fresh",), "--fresh requires --output"),
