@@ -87,17 +87,11 @@ def _read_cases() -> dict[str, str]:
 
 def _helps() -> Iterator[tuple[str, str]]:
     """Help texts of all commands, found in the program itself."""
-    import typer
+    from gemmetry.cli.main import every_command
 
-    from gemmetry.cli.main import app
-
-    def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        yield path
-        for name, child in sorted(getattr(command, "commands", {}).items()):
-            yield from walk(child, (*path, name))
-
-    for path in walk(typer.main.get_command(app), ()):
-        yield "help/" + ("_".join(path) or "gemmetry"), " ".join((*path, "--help"))
+    yield "help/gemmetry", "--help"
+    for name, _ in every_command():
+        yield f"help/{name.replace(' ', '_')}", f"{name} --help"
 
 
 def store(folder: Path, data: Path | None, only: str) -> None:

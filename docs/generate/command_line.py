@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperGroup, TyperOption
 
-from gemmetry.cli.main import COMMANDS, load_command, read_examples
+from gemmetry.cli.main import every_command, read_examples
 from gemmetry.domain.settings import Form
 from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED
 
@@ -74,14 +74,8 @@ use what `gemmetry generate` wrote there
 def command_reference() -> str:
     """The whole page as Markdown."""
     parts = [_HEAD]
-    for name in COMMANDS:
-        command = load_command(name)
-        if isinstance(command, TyperGroup):
-            context: Any = None  # our groups do not use it
-            for sub_name in command.list_commands(context):
-                sub_command = command.get_command(context, sub_name)
-                parts.append(_section(f"{name} {sub_name}", sub_command))
-        else:
+    for name, command in every_command():
+        if not isinstance(command, TyperGroup):
             parts.append(_section(name, command))
     parts.append(_request_options())
     parts.append(_retired_options())

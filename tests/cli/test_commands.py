@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,22 +13,14 @@ import pytest
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from gemmetry.cli.main import COMMANDS, group_app, load_command, read_examples
+from gemmetry.cli.main import every_command, group_app, load_command, read_examples
 from gemmetry.cli.options import COMPLETERS, argument, build_command, option, request, split_names
 from gemmetry.cli.run import Source
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form
 from gemmetry.domain.specs.keys import KEYS, RETIRED
 
-
-def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    yield name, command
-    if isinstance(command, TyperGroup):
-        for below in command.list_commands(None):
-            yield from _walk(f"{name} {below}", command.get_command(None, below))
-
-
-ALL = dict(found for name in COMMANDS for found in _walk(name, load_command(name)))
+ALL = dict(every_command())
 LEAVES = {name: one for name, one in ALL.items() if not isinstance(one, TyperGroup)}
 EXAMPLES = read_examples()
 LINES = [

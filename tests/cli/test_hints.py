@@ -10,7 +10,7 @@ import pytest
 from typer.core import TyperGroup
 
 import gemmetry
-from gemmetry.cli.main import COMMANDS, load_command, pages
+from gemmetry.cli.main import COMMANDS, every_command, load_command, pages
 
 SOURCE = Path(gemmetry.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9]")
@@ -31,18 +31,7 @@ OTHER_PROGRAMS = "sweeps/workload/"
 """Programs of ours with options of their own."""
 
 
-def _commands() -> dict[str, object]:
-    found = {}
-    for name in COMMANDS:
-        command = load_command(name)
-        found[name] = command
-        if isinstance(command, TyperGroup):
-            found |= {f"{name} {sub}": command.get_command(None, sub)
-                      for sub in command.list_commands(None)}  # fmt: skip
-    return found
-
-
-KNOWN = _commands()
+KNOWN = dict(every_command())
 OPTIONS = {
     option
     for command in KNOWN.values()

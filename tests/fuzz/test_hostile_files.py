@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.cli.main import _commands, run
+from gemmetry.cli.main import every_command, run
 
 DRY = "--dry-run --providers null"
 SHAPE = "--shapes 8x8x8 --providers null"
@@ -128,11 +128,11 @@ MOST_SECONDS = 60
 def test_every_path_is_registered():
     """The keys of READERS are those of all commands, but for what many have in common."""
     unknown = []
-    for words, command in _commands():
+    for words, command in every_command():
         for parameter in getattr(command, "params", ()):
             if type(parameter.type).__name__ != "TyperPath" or parameter.opts[0] in ALSO:
                 continue
-            name = f"{words.removeprefix('gemmetry ')} {parameter.opts[0]}"
+            name = f"{words} {parameter.opts[0]}"
             if name not in READERS:
                 unknown.append(name)
     assert unknown == []

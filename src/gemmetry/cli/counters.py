@@ -113,7 +113,7 @@ class Wanted:
 
 
 @dataclass(kw_only=True)
-class Collect(DryRun, Printed, Wanted):
+class Collect(Wanted, DryRun, Printed):
     command_class: ClassVar = CollectCommand
 
     output: Path | None = option(

@@ -425,7 +425,8 @@ def parser_mistake(error: Any) -> RequestError:
 
 def _suggestion(unknown: str, context: Any) -> str:
     """The commands that have the option, else options of this command that are spelled alike."""
-    having = [name for name, command in _commands() if unknown in _options(command)]
+    found = every_command()
+    having = [f"gemmetry {name}" for name, command in found if unknown in _options(command)]
     if having:
         more = f" and {len(having) - _MOST_NAMED} more" if len(having) > _MOST_NAMED else ""
         return f"{', '.join(having[:_MOST_NAMED])}{more} {_HAS[len(having) > 1]} {unknown}. "
@@ -434,16 +435,16 @@ def _suggestion(unknown: str, context: Any) -> str:
     return f"{did_you_mean([known[name] for name in near])} ".lstrip()
 
 
-def _commands() -> Iterator[tuple[str, Any]]:
-    """Every command with the words that call it; their modules are imported only here."""
-
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Each command and group with the words that call it, without ``gemmetry``; only here the
+    modules of all are imported."""
     for name in COMMANDS:
         command = load_command(name)
-        yield f"gemmetry {name}", command
+        yield name, command
         if hasattr(command, "list_commands"):
             context: Any = None  # gemmetry's groups do not use it
             for below in command.list_commands(context):
-                yield f"gemmetry {name} {below}", command.get_command(context, below)
+                yield f"{name} {below}", command.get_command(context, below)
 
 
 def _options(command: Any) -> list[str]:

@@ -179,7 +179,7 @@ class Training:
 
 
 @dataclass(kw_only=True)
-class Run(DryRun, Printed, Training):
+class Run(Training, DryRun, Printed):
     command_class: ClassVar = SweepCommand
 
     no_aggregate: bool = option("No effect.", "-n", hidden=True)

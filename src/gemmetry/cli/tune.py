@@ -115,7 +115,7 @@ def tune(options: Tune) -> int:
     configurations never win: the best of each shape are verified at level standard and measured in
     turns with torch (or --baseline) in the finals, and a difference that is not shown is called
     undecided. The same command resumes. --seed is that of the inputs and of the search;
-    --benchmark-repetitions is the number of samples of each trial of the search.
+    --benchmark-repetitions sets the samples of each trial.
     """
     if options.simulate is not None:
         simulate_strategies(options, options.simulate)
