@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,7 +59,7 @@ def folders(monkeypatch):
     stored = {"tuning": TUNING, "held-out": HELD_OUT}
 
     def opened(path):
-        return SimpleNamespace(result_set=lambda: stored[Path(path).name], close=lambda: None)
+        return nullcontext(SimpleNamespace(result_set=lambda: stored[Path(path).name]))
 
     monkeypatch.setattr(Experiment, "open", opened)
 
