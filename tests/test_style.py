@@ -1,4 +1,4 @@
-"""Texts for people follow ``docs/style.md``: rejected words, length of sentences, chains of "of"."""
+"""Texts follow ``docs/style.md``: rejected words, length of sentences, chains of "of"."""
 
 from __future__ import annotations
 
