@@ -1,4 +1,4 @@
-"""Texts for people follow ``docs/style.md``: no rejected words, short sentences, few chains of "of"."""
+"""Texts for people follow ``docs/style.md``: no rejected words, and short sentences."""
 
 from __future__ import annotations
 
