@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import read_json
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.statistics.comparison import (
     Comparison,
@@ -36,7 +37,6 @@ from gemmetry.statistics.comparison import (
 from gemmetry.sweeps.cause import RELEVANT
 from gemmetry.sweeps.folder import analysis_folder, has_traces, read_sweep, sweep_of
 from gemmetry.sweeps.model import SweepConfiguration
-from gemmetry.sweeps.rows import SCHEMA_VERSION as DOCUMENT_VERSION
 from gemmetry.sweeps.rows import configuration_entry
 
 if TYPE_CHECKING:
@@ -620,8 +620,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-SCHEMA_VERSION = 1
-
 _NUMBER, _WHOLE = ColumnType.NUMBER, ColumnType.INTEGER
 
 _COLUMNS = (
@@ -724,9 +722,9 @@ def read_document(path: Path) -> dict[str, Any]:
     found = read_json(path, hint=again)
     if not isinstance(found, dict) or not all(name in found for name in _KEYS):
         raise RequestError(f"{path} is not the analysis of a sweep", hint=again)
-    if found.get("schema_version") != DOCUMENT_VERSION:
+    if found.get("schema_version") != SCHEMA_VERSION:
         raise RequestError(
-            f"{path} has schema version {found.get('schema_version')}, not {DOCUMENT_VERSION}",
+            f"{path} has schema version {found.get('schema_version')}, not {SCHEMA_VERSION}",
             hint=again,
         )
     return found

@@ -28,13 +28,12 @@ from typing import NamedTuple, TypeAlias
 
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.sweeps.model import (
-    CollectiveVerdict,
     CommunicationKernel,
     Point,
     RankFacts,
-    SettingVerdict,
     natural,
 )
+from gemmetry.sweeps.rows import CollectiveVerdict, SettingVerdict, SweepSetting
 from gemmetry.traces.names import classify
 
 WARP = 32
@@ -631,12 +630,24 @@ def _verdict(
 ) -> SettingVerdict:
     judge = _JUDGES.get(name)
     if judge is None:
-        return SettingVerdict(name, value, None, UNKNOWN, "a single trace does not show it")
+        return SettingVerdict(
+            name=name,
+            requested=value,
+            seen=None,
+            verdict=UNKNOWN,
+            reason="a single trace does not show it",
+        )
     if judge in _NUMERIC and not value.isdigit():
-        return SettingVerdict(name, value, None, UNKNOWN, "its value is not a whole number")
+        return SettingVerdict(
+            name=name,
+            requested=value,
+            seen=None,
+            verdict=UNKNOWN,
+            reason="its value is not a whole number",
+        )
     if not kinds:
         reason = "the traces contain no communication" if has_traces else "there are no traces"
-        return SettingVerdict(name, value, None, UNKNOWN, reason)
+        return SettingVerdict(name=name, requested=value, seen=None, verdict=UNKNOWN, reason=reason)
     judged = [(kind, judge(kind, value, run)) for kind in kinds]
     collectives = tuple(_of_kind(kind, one) for kind, one in judged)
     rank = min(_place(one.verdict) for _, one in judged)
@@ -649,8 +660,10 @@ def _verdict(
     for kind, one in deciding:
         reasons.setdefault(one.reason, []).append(kind.label)
     texts = [f"{_joined(labels)}: {reason}" for reason, labels in reasons.items()]
-    return SettingVerdict(name, value, _seen(deciding), first.verdict, "; ".join(texts[:3]),
-                          collectives)  # fmt: skip
+    return SettingVerdict(
+        name=name, requested=value, seen=_seen(deciding), verdict=first.verdict,
+        reason="; ".join(texts[:3]), collectives=collectives,
+    )  # fmt: skip
 
 
 def _place(verdict: str) -> int:
@@ -681,19 +694,6 @@ def _of_kind(kind: CollectiveKind, one: Judgement) -> CollectiveVerdict:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SweepSetting:
-    """What the points of a whole sweep show of one setting with several values."""
-
-    name: str
-    values: tuple[str, ...]
-    """The requested values."""
-    verdict: str
-    """``in effect``, ``partly in effect``, ``no effect`` or ``unknown``."""
-    reason: str
-    """A sentence for the top of a report."""
-
-
 def sweep_verdicts(
     points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
 ) -> list[SweepSetting]:
@@ -722,18 +722,23 @@ def _sweep_setting(
     points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
 ) -> SweepSetting:
     verdicts = {one.verdict for one in ones}
-    reason = next((one.reason for one in ones if one.verdict == ones[0].verdict), "")
+    reason = next((one.reason for one in ones if one.verdict == ones[0].verdict), None) or ""
     is_effective = any(one == IN_EFFECT or one.startswith(CLAMPED) for one in verdicts)
     if not is_effective and UNKNOWN in verdicts:
         return _compared(name, values, points, reason)
     if not is_effective:
         sentence = f"{name} had no effect in the whole sweep ({reason})."
-        return SweepSetting(name, values, "no effect", sentence)
+        return SweepSetting(name=name, values=values, verdict="no effect", reason=sentence)
     if len({_as_run(one) for one in ones}) == 1:
         sentence = f"{name} had no effect in the whole sweep: every value ran alike ({reason})."
-        return SweepSetting(name, values, "no effect", sentence)
+        return SweepSetting(name=name, values=values, verdict="no effect", reason=sentence)
     if verdicts == {IN_EFFECT}:
-        return SweepSetting(name, values, IN_EFFECT, f"{name} took effect in every point.")
+        return SweepSetting(
+            name=name,
+            values=values,
+            verdict=IN_EFFECT,
+            reason=f"{name} took effect in every point.",
+        )
     counts = [f"{_count(ones, values, verdict)}: {verdict}" for verdict in sorted(verdicts)]
     limited = {one.requested: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
     note = "".join(
@@ -741,7 +746,7 @@ def _sweep_setting(
         for value, verdict in limited.items()
     )
     sentence = f"{name} took effect in part ({'; '.join(counts)}).{note}"
-    return SweepSetting(name, values, "partly in effect", sentence)
+    return SweepSetting(name=name, values=values, verdict="partly in effect", reason=sentence)
 
 
 def _as_run(one: SettingVerdict) -> object:
@@ -785,10 +790,10 @@ def _compared(
                 differing += value != other and seen != also
     if compared and differing == compared:
         sentence = f"{name} took effect: points with other values communicate otherwise."
-        return SweepSetting(name, values, IN_EFFECT, sentence)
+        return SweepSetting(name=name, values=values, verdict=IN_EFFECT, reason=sentence)
     why = "points with other values communicate alike" if compared and not differing else reason
     sentence = f"Whether {name} took effect is not known: {why}."
-    return SweepSetting(name, values, UNKNOWN, sentence)
+    return SweepSetting(name=name, values=values, verdict=UNKNOWN, reason=sentence)
 
 
 def _communication(ranks: Sequence[RankFacts]) -> frozenset[tuple[object, ...]]:

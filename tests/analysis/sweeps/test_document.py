@@ -7,8 +7,7 @@ import json
 import pytest
 
 from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.api import gemms_table, points_table, pooled_table
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.rows import sweep_document, sweep_result
 
 POINT = {
     "threads", "channels", "axes", "repeat", "world_size", "outcome", "settings", "step_ms",
@@ -83,7 +82,7 @@ def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):
 
 
 def test_tables_have_a_row_for_each_entry(document, analysis):
-    tables = (points_table(analysis), gemms_table(analysis), pooled_table(analysis))
+    tables = [sweep_result(analysis).table(one) for one in ("points", "gemms", "pooled_gemms")]
     for table, name in zip(tables, ("points", "gemms", "pooled_gemms"), strict=True):
         assert len(table.rows) == len(document[name])
         assert all(column.description for column in table.columns)
