@@ -228,7 +228,7 @@ def _places(kind: type[Row], page: bool) -> tuple[_Place, ...]:
 def _find_places(kind: type[Row], page: bool, keys: tuple[str, ...]) -> Iterator[_Place]:
     for one in members(kind):
         here = keys if one.fact.is_inline else (*keys, one.key)
-        if one.row is not None and not one.is_list:
+        if one.row is not None and not one.is_list and one.fact.column != "":
             yield from _find_places(one.row, page, here)
         elif one.row is None and (one.fact.page if page else one.fact.column != ""):
             yield _Place(_column(one, page), here)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
 from gemmetry.results.emit import Result, written_together
-from gemmetry.results.tables import frame
 from gemmetry.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
 from gemmetry.sweeps.comparison import DOCUMENT, fresh_document, read_document
 from gemmetry.sweeps.folder import analysis_folder, sweep_of
@@ -80,38 +79,15 @@ class AnalyzedSweep:
     def _document(self) -> dict[str, Any]:
         return self.result.document()
 
-    def points(self) -> polars.DataFrame:
-        """One row per point: the median step and its parts.
+    def frame(self, name: str) -> polars.DataFrame:
+        """Some of its rows as a data frame: ``points``, the median steps and their parts; ``gemms``
+        of each rank; ``pooled_gemms`` over the ranks of a point; ``rocprof``, what rocprofv3
+        recorded; ``settings``, ``collectives`` or ``effects``.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        return self.result.frame("points")
-
-    def gemms(self) -> polars.DataFrame:
-        """One row per kernel and shape of each rank of each point.
-
-        Raises:
-            RequestError: polars is not installed (extra ``analysis``).
-        """
-        return self.result.frame("gemms")
-
-    def pooled_gemms(self) -> polars.DataFrame:
-        """One row per kernel and shape of each point, over its ranks.
-
-        Raises:
-            RequestError: polars is not installed (extra ``analysis``).
-        """
-        return self.result.frame("pooled_gemms")
-
-    def rocprof(self) -> polars.DataFrame:
-        """One row per kernel and grid of each rank of each point, as rocprofv3 recorded them:
-        counters, busy compute and matrix units, registers.
-
-        Raises:
-            RequestError: polars is not installed (extra ``analysis``).
-        """
-        return self.result.frame("rocprof")
+        return self.result.frame(name)
 
     @written_together()
     def write(
@@ -218,10 +194,6 @@ class SweepWorkbooks:
         return write_products(
             self.sweep, self.folder, only, top_k=top_k, geometric=geometric, plots=plots
         )
-
-    def products(self) -> ProductSweep:
-        """What its files are made from."""
-        return self.sweep
 
     def document(self) -> dict[str, Any]:
         """What :func:`compare` uses of it, with the keys of ``analysis.json``."""
@@ -343,12 +315,20 @@ def run_sweep(
 
 
 class ComparedSweeps:
-    """What a comparison of sweeps shows: as objects (:attr:`comparison`), as a data frame, as a
-    document, and as files."""
+    """What a comparison of sweeps shows: as objects (:attr:`comparison`), and as a data frame, a
+    document and files (:attr:`result`)."""
 
     def __init__(self, comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> None:
+        from gemmetry.sweeps.comparison import comparison_result
+
         self.comparison = comparison
         self.sweeps = tuple(sweeps)
+        self.result = comparison_result(comparison, self._page)
+
+    def _page(self) -> str:
+        from gemmetry.sweeps.page import comparison_page
+
+        return comparison_page(self.comparison, self.sweeps)
 
     def document(self) -> dict[str, Any]:
         """The content of ``gemmetry sweep compare --json``."""
@@ -362,9 +342,7 @@ class ComparedSweeps:
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.sweeps.comparison import comparison_table
-
-        return frame(comparison_table(self.comparison))
+        return self.result.frame("comparison")
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write a page (.html), the document (.json), or the rows as a table (.csv, .xlsx ...).
@@ -372,9 +350,7 @@ class ComparedSweeps:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.sweeps.page import write_sweep_comparison
-
-        write_sweep_comparison(self.comparison, self.sweeps, Path(path))
+        self.result.write(path)
 
     def __repr__(self) -> str:
         return f"<ComparedSweeps: {', '.join(one.label for one in self.sweeps)}>"
@@ -443,7 +419,7 @@ def _documents(places: Sequence[Path], progress: Progress | None) -> list[_Docum
     for place in known:
         workbooks = left[place]
         if workbooks is not None:
-            documents[place] = workbooks.document(), workbooks.products
+            documents[place] = workbooks.document(), partial(getattr, workbooks, "sweep")
         else:
             documents[place] = _traced_document(
                 place, known[place], progress, as_workbooks=any(left.values())

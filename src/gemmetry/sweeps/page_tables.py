@@ -121,7 +121,7 @@ def changes_of(candidate: ComparedSweep, groups: Iterable[RowGroup], name: str) 
          row.configuration.label if row.configuration else "all points",
          figure_text(row.before, row.unit), figure_text(row.after, row.unit),
          row.comparison.ratio, row.comparison.ratio_low, row.comparison.ratio_high,
-         str(row.verdict), "{} / {}".format(*row.runs), row.note]
+         str(row.verdict), f"{row.runs_before} / {row.runs_after}", row.note]
         for row in rows
     ])  # fmt: skip
 
