@@ -27,7 +27,6 @@ from gemmetry.sweeps.parallel import Progress, analyse_ranks, read_rocprofs
 from gemmetry.sweeps.points import (
     Best,
     Runs,
-    SettingEffect,
     StepTime,
     find_best,
     matched_job,
@@ -45,6 +44,7 @@ from gemmetry.sweeps.rows import (
     PooledGemm,
     RecordedCollective,
     RocprofKernel,
+    SettingEffect,
     SettingVerdict,
     StepSummary,
     SweepSetting,

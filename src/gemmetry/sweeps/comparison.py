@@ -614,7 +614,7 @@ class _Pair:
             runs_before=len(one.a),
             runs_after=len(one.b),
             comparison=comparison,
-            evidence=Ratio(**Ratio.parts(comparison)),
+            evidence=Ratio.of_comparison(comparison),
             note="; ".join(filter(None, notes)),
         )
 

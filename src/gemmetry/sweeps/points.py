@@ -53,6 +53,7 @@ from gemmetry.sweeps.rows import (
     GemmStatistics,
     PointCollective,
     PooledGemm,
+    SettingEffect,
     ShareOfOverlap,
     StepMedian,
     StepSummary,
@@ -352,20 +353,6 @@ def find_best(runs: Runs) -> Best | None:
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class SettingEffect:
-    """The time of a step with one value of a setting, compared with another value."""
-
-    name: str
-    """``threads``, ``channels``, or the name of an axis."""
-    before: str
-    after: str
-    pairs: int
-    """Pairs of points that differ in nothing else."""
-    comparison: Comparison
-    """Over the pairs; the intervals of all effects of the sweep hold together with 95 %."""
-
-
 def setting_effects(
     runs: Mapping[SweepConfiguration, Sequence[Sequence[float]]],
 ) -> tuple[SettingEffect, ...]:
@@ -390,12 +377,15 @@ def setting_effects(
     }
     each = 1 - (1 - CONFIDENCE) / max(1, len(pairs))
     return tuple(
-        SettingEffect(
-            name, before, after, len(found),
+        SettingEffect.of_comparison(
             compare_pairs(*zip(*found, strict=True), confidence=each, relevant=RELEVANT),
+            name=name,
+            before=before,
+            after=after,
+            pairs=len(found),
         )
         for (name, before, after), found in pairs.items()
-    )  # fmt: skip
+    )
 
 
 def _settings(one: SweepConfiguration) -> dict[str, str]:

@@ -5,7 +5,7 @@ these declarations. None: the traces do not show it. Times are in µs or ms, as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from gemmetry.domain.rows import Row, Rows, fact, inline
 from gemmetry.domain.units import format_change, format_memory, format_percent
@@ -389,19 +389,24 @@ class Ratio(Row):
     ratio_ci_high: float | None = fact("upper end of its interval")
     verdict: str | None = fact("slower, faster, no difference shown or undecided")
 
-    @staticmethod
-    def parts(found: Comparison | None) -> dict[str, Any]:
-        """The fields of a comparison; None of each without one."""
+    comparison: Comparison | None = None
+
+    @classmethod
+    def of_comparison(cls, found: Comparison | None, **more: Any) -> Self:
+        """The row of a comparison, with `more` fields; without one, it has no ratio."""
         if found is None:
-            return dict.fromkeys(("ratio", "ratio_ci_low", "ratio_ci_high", "verdict"))
-        return {"ratio": found.ratio, "ratio_ci_low": found.ratio_low,
-                "ratio_ci_high": found.ratio_high, "verdict": found.verdict}  # fmt: skip
+            return cls(ratio=None, ratio_ci_low=None, ratio_ci_high=None, verdict=None, **more)
+        return cls(
+            ratio=found.ratio, ratio_ci_low=found.ratio_low, ratio_ci_high=found.ratio_high,
+            verdict=found.verdict, comparison=found, **more,
+        )  # fmt: skip
 
 
-class EffectRow(_Row, Ratio):
-    """One value of a setting compared with its first value."""
+class SettingEffect(_Row, Ratio):
+    """The time of a step with one value of a setting, compared with another value. The intervals of
+    all effects of the sweep hold together with 95 %."""
 
-    name: str = fact("setting")
+    name: str = fact("``threads``, ``channels``, or the name of an axis")
     before: str = fact("value before")
     after: str = fact("value after")
     pairs: int = fact("pairs of points that differ in nothing else")
@@ -417,10 +422,9 @@ class RankedRow(Configuration, Ratio):
     @classmethod
     def of_ranked(cls, one: Ranked) -> RankedRow:
         """The row of a configuration."""
-        return cls(
-            **configuration_entry(one.configuration), step_ms=one.mean_ms, runs=one.runs,
-            **Ratio.parts(one.comparison),
-            note=one.comparison.note if one.comparison else None,
+        return cls.of_comparison(
+            one.comparison, **configuration_entry(one.configuration), step_ms=one.mean_ms,
+            runs=one.runs, note=one.comparison.note if one.comparison else None,
         )  # fmt: skip
 
 
@@ -543,11 +547,7 @@ def sweep_result(analysis: SweepAnalysis) -> Result:
             "settings": Rows(SweepSetting, analysis.settings),
             "collectives": of_points(CollectiveRow, "collective", "collectives"),
             "rocprof": of_points(RocprofRow, "kernel", "rocprof_kernels"),
-            "effects": Rows(EffectRow, [
-                EffectRow(name=one.name, before=one.before, after=one.after, pairs=one.pairs,
-                          **Ratio.parts(one.comparison))
-                for one in analysis.effects
-            ]),
+            "effects": Rows(SettingEffect, analysis.effects),
         },
         notes={
             "sweep": str(analysis.sweep.folder),
