@@ -101,9 +101,14 @@ class Row:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """The row whose facts `record` holds, the inverse of :meth:`record`; facts that an older
-        version did not write have their default, or None."""
-        return cls(**{one.name: one.read(record) for one in members(cls)})
+        """The row whose facts `record` holds, the inverse of :meth:`record`; internal fields, and
+        facts that an older version did not write, have their default, or None."""
+        absent = {
+            one.name: None
+            for one in dataclasses.fields(cls)
+            if one.default is MISSING and one.default_factory is MISSING
+        }
+        return cls(**absent | {one.name: one.read(record) for one in members(cls)})
 
 
 @dataclass(frozen=True, slots=True)
