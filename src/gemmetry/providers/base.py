@@ -14,6 +14,7 @@ import importlib
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any, ClassVar, cast
 from gemmetry import providers
 from gemmetry.domain.contracts import Compiled, Executable, ProviderTraits, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
-from gemmetry.domain.errors import StorageError
+from gemmetry.domain.errors import DispatchError, StorageError, UnsupportedError
 from gemmetry.domain.files import write_whole
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
@@ -89,6 +90,77 @@ class BaseProvider(ABC):
 
     def doctor_notes(self) -> Sequence[str]:
         return ()
+
+
+class GpuProvider(BaseProvider):
+    """Compiles kernels for GPUs, on machines without one too, and runs them on torch's devices.
+
+    Such a provider also writes ``compile_one``.
+    """
+
+    def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts | None:
+        """Facts from compiling one dispatch; None where nothing has to be compiled.
+
+        Raises:
+            DispatchError: it cannot be compiled.
+        """
+        raise NotImplementedError
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return target.is_gpu
+
+    def prepare(self, target: Target) -> None:
+        from gemmetry.hardware.torch_device import open_device
+
+        open_device(target)
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        def one(dispatch: Dispatch) -> Compiled:
+            try:
+                facts = self.compile_one(dispatch, workspace)
+            except DispatchError as error:
+                return Compiled(dispatch=dispatch, error=error)
+            return Compiled(dispatch=dispatch, facts=facts or BuildFacts())
+
+        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
+            return list(pool.map(one, dispatches))
+
+    def require(self, dispatch: Dispatch) -> None:
+        """
+        Raises:
+            UnsupportedError: the dispatch is not supported, or its device is not on this machine.
+        """
+        if reason := self.supports(dispatch.operation, dispatch.target):
+            raise UnsupportedError(f"{dispatch}: {reason}")
+        if dispatch.target.index is None:
+            raise UnsupportedError(
+                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
+            )
+
+
+SHARED_BYTES = {
+    f"sm_{number}": kib * 1024
+    for kib, numbers in {
+        64: (75,), 163: (80, 87), 99: (86, 89, 120, 121), 227: (90, 100, 103),
+    }.items()
+    for number in numbers
+}  # fmt: skip
+"""Most shared memory of a block in bytes, static and dynamic (CUDA C++ Programming Guide, technical
+specifications per compute capability)."""
+
+_MATRIX_INSTRUCTIONS = {
+    "tcgen05": "tcgen05.mma",
+    "wgmma": "wgmma.mma_async",
+    "mma.sync": "mma.sync",
+    "mfma": "v_mfma",
+    "wmma": "v_wmma",
+}
+"""Reported name -> text found in PTX or AMD assembly where the instruction is used."""
+
+
+def matrix_instruction(assembly: str) -> str:
+    """The matrix instruction in PTX or AMD assembly, ``none`` if there is none."""
+    return next((name for name, text in _MATRIX_INSTRUCTIONS.items() if text in assembly), "none")
 
 
 _SUFFIX = "_provider"

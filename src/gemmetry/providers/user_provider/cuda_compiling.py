@@ -22,10 +22,9 @@ from gemmetry.hardware.cuda_plans import (
     instructions_of,
     performance_notes,
 )
-from gemmetry.providers.base import output_folder, write_atomically
+from gemmetry.providers.base import matrix_instruction, output_folder, write_atomically
 from gemmetry.providers.cuda_provider.launching.executable import (
     CompiledPlan,
-    matrix_instruction,
     usage_of,
 )
 from gemmetry.providers.user_provider.cuda_launch import plan_of
@@ -91,7 +90,7 @@ def compile_kernel(
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
         shared_memory_bytes=usage.shared_bytes,
-        matrix_instruction=matrix_instruction([cubin.ptx]),
+        matrix_instruction=matrix_instruction(cubin.ptx),
         compiled_for=architecture,
         compile_ns=elapsed_ns,
         declared=kernel.declared,
