@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +148,13 @@ SHARED_BYTES = {
 }  # fmt: skip
 """Most shared memory of a block in bytes, static and dynamic (CUDA C++ Programming Guide, technical
 specifications per compute capability)."""
+
+
+def compute_capability(architecture: str) -> int:
+    """``sm_90a`` -> 90; 0 for names of another form."""
+    match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
+    return int(match[1]) if match else 0
+
 
 _MATRIX_INSTRUCTIONS = {
     "tcgen05": "tcgen05.mma",

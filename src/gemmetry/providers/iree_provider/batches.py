@@ -48,7 +48,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.detect import processor_identity
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.providers.base import locked
+from gemmetry.providers.base import compute_capability, locked
 from gemmetry.providers.iree_provider import compiler as readback
 from gemmetry.providers.iree_provider import support as targets
 from gemmetry.providers.iree_provider import tiles as vectors
@@ -620,11 +620,7 @@ def _compiled_for(dispatch: Dispatch, configured: str) -> str | None:
 def _notes(dispatch: Dispatch, artefact: Artefact) -> tuple[str, ...]:
     notes = list(lowering_of(dispatch).notes)
     is_cuda = dispatch.target.kind is TargetKind.CUDA
-    if (
-        is_cuda
-        and targets.cuda_number(dispatch.target.architecture) >= 90
-        and artefact.compiled_for
-    ):
+    if is_cuda and compute_capability(dispatch.target.architecture) >= 90 and artefact.compiled_for:
         notes.append(targets.SM90_NOTE)
     if dispatch.target.index is not None and dispatch.target.kind is not TargetKind.CPU:
         notes.append(_GPU_TIMING)

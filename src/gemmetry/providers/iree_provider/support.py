@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -30,6 +29,7 @@ from gemmetry.domain.operation import (
     Scaling,
 )
 from gemmetry.hardware.devices import find_device
+from gemmetry.providers.base import compute_capability
 from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
 
 COMPILE_ONLY = (
@@ -75,7 +75,7 @@ def compile_architecture(target: Target, operation: Operation) -> str:
         return "host"
     if target.kind is not TargetKind.CUDA:
         return target.architecture
-    number = cuda_number(target.architecture)
+    number = compute_capability(target.architecture)
     if number in _NATIVE_CUDA:
         return f"sm_{number}"
     return "sm_89" if uses_fp8(operation) and number >= 89 else "sm_80"
@@ -88,12 +88,6 @@ def compiled_as(target: Target, operation: Operation) -> Target | None:
         return None
     older = Target(TargetKind.CUDA, compile_architecture(target, operation), None)
     return None if older.name == target.name else older
-
-
-def cuda_number(architecture: str) -> int:
-    """``sm_90a`` -> 90; 0 for other names."""
-    match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
-    return int(match[1]) if match else 0
 
 
 def uses_fp8(operation: Operation) -> bool:
@@ -271,7 +265,7 @@ def _on_cpu(operation: Operation, target: Target) -> str | None:
 
 def _on_cuda(operation: Operation, target: Target) -> str | None:
     s = operation.signature
-    number = cuda_number(target.architecture)
+    number = compute_capability(target.architecture)
     if target.architecture and number < 80:
         return f"IREE's tensor-core code needs sm_80 or newer, not {target.architecture}"
     if uses_fp8(operation) and number < 89:
