@@ -253,7 +253,7 @@ def write_atomically(path: Path, data: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     return path
 
 
@@ -268,14 +268,16 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _unwritable(path: Path, error: OSError) -> StorageError:
+def unwritable(path: Path, error: OSError) -> StorageError:
+    """The error of a folder of generated files that cannot be written."""
     return StorageError(
         f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space or choose another folder with --generated-dir.",
+        hint="Free some space or choose another folder with --generated-dir; the same command "
+        "continues from there.",
     )

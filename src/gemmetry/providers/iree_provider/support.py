@@ -223,7 +223,17 @@ def _libcuda() -> ctypes.CDLL | None:
 
 def unsupported_reason(operation: Operation, target: Target) -> str | None:
     """None if `operation` compiles for `target` with at least the default configuration."""
-    return _language(operation) or _on_target(operation, target)
+    checks = {
+        TargetKind.CPU: _on_cpu,
+        TargetKind.CUDA: _on_cuda,
+        TargetKind.HIP: _on_hip,
+        TargetKind.VULKAN: _on_vulkan,
+    }
+    if reason := _language(operation):
+        return reason
+    if target.kind not in checks:
+        return f"IREE has no backend for {target.kind}"
+    return checks[target.kind](operation, target)
 
 
 def _language(operation: Operation) -> str | None:
@@ -241,19 +251,6 @@ def _language(operation: Operation) -> str | None:
     ):
         return f"an {s.accumulator} accumulator is narrower than the operands"
     return None
-
-
-def _on_target(operation: Operation, target: Target) -> str | None:
-    reasons = {
-        TargetKind.CPU: _on_cpu,
-        TargetKind.CUDA: _on_cuda,
-        TargetKind.HIP: _on_hip,
-        TargetKind.VULKAN: _on_vulkan,
-    }
-    check = reasons.get(target.kind)
-    if check is None:
-        return f"IREE has no backend for {target.kind}"
-    return check(operation, target)
 
 
 def _on_cpu(operation: Operation, target: Target) -> str | None:
