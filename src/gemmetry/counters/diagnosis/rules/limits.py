@@ -260,8 +260,7 @@ _IDLE = 0.2
     "(waves < 1) and its tail effect, waves ÷ ⌈waves⌉, give the cause",
 )
 def grid(facts: Facts) -> Iterator[Judgement]:
-    """Multiprocessors without work: few blocks, a last wave, blocks of different length, or a
-    start."""
+    """Multiprocessors without work: few blocks, a last wave, blocks of unlike length, a start."""
     blocks, count = _blocks(facts), facts.get("sm_count")
     if blocks is not None and count is not None and 1 <= blocks.value <= (1 - _IDLE) * count.value:
         idle = 1 - blocks.value / count.value
