@@ -391,7 +391,7 @@ def compare(
     dtype: str | None = None,
     operation: str | None = None,
 ) -> ComparedCounters:
-    """Compare the kernels of reports of counters with those of the first report.
+    """Compare the kernels of each report with those of the first one.
 
     Args:
         reports: as those of :func:`~gemmetry.counters.api.diagnose`. Of a single report,

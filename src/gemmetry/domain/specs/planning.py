@@ -102,6 +102,12 @@ def _named_by_devices(spec: ProfileSpec) -> list[str]:
     return [name for name in serving[:1] if name != "all"]
 
 
+_FORMER_PROVIDERS = {
+    "gluon": "The Gluon kernel is an example now: --kernel examples/gluon_gemm.py:matmul."
+}
+"""Former provider -> what replaces it."""
+
+
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
     requested = {request.name: request.options for request in requests}
     if all(catalogue.traits(name).takes_kernels for name in requested):
@@ -111,7 +117,8 @@ def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) ->
     targets: dict[Target, None] = {}
     for name, options in requested.items():
         if name not in catalogue.provider_names():
-            raise UnknownNameError("provider", name, catalogue.provider_names())
+            more = _FORMER_PROVIDERS.get(name, "")
+            raise UnknownNameError("provider", name, catalogue.provider_names(), more=more)
         if catalogue.unavailable(name, options) is None:
             targets.update(dict.fromkeys(catalogue.targets(name, options)))
     return list(targets)
