@@ -214,7 +214,8 @@ def test_shapes_are_distributed_over_devices(cli, monkeypatch):
         "providers:\n  - name: 'null'\n    options: {devices: 2, configurations: [slow_2]}\n"
     )
     ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
-                "--devices", "all", "--strategy", "exhaustive", "--finalists", "1", "--json")  # fmt: skip
+                "--devices", "all", "--strategy", "exhaustive", "--finalists", "1",
+                "--json")  # fmt: skip
     assert ended.status == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert [one["configuration"] for one in found["winners"]] == ["fast"] * 4

@@ -100,7 +100,7 @@ def test_no_cluster(plan_on, tmp_path, monkeypatch):
 
     monkeypatch.setattr("ray.init", unreachable)
     monkeypatch.setattr(ray_tasks, "CONNECTING_S", 0.1)
-    with pytest.raises(EnvironmentFailure, match="127.0.0.1:1"):
+    with pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1:1"):
         run(plan_on("127.0.0.1:1"), tmp_path / "e")
 
 
