@@ -12,9 +12,7 @@ PAGES = {
     path: path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 }
-BY_HAND = {
-    path: text for path, text in PAGES.items() if "This page is generated" not in text[:400]
-}
+BY_HAND = {path: text for path, text in PAGES.items() if "This page is generated" not in text[:400]}
 
 
 def test_pages_by_hand_keep_the_budget_of_words():

@@ -134,8 +134,10 @@ def collect(options: Collect) -> None:
     Kernels run once per pass, one after the other, so that the command takes much longer and its
     own times mean nothing. Its output goes to a file.
     """
-    from gemmetry.counters.api import collect_counters, plan_counters
+    from gemmetry.counters.api import plan_counters
+    from gemmetry.counters.collecting.collector import collect as run
     from gemmetry.counters.collecting.tools import CollectRequest
+    from gemmetry.engine.opaque import run_command
 
     request = CollectRequest(**values(options, Wanted))
     planned = plan_counters(
@@ -147,7 +149,7 @@ def collect(options: Collect) -> None:
     for text in planned.notes:
         note(f"note: {text}")
     note(f"{planned.profiler.name} {planned.profiler.version} runs {shlex.join(request.command)}")
-    collected = collect_counters(planned, replace=options.force)
+    collected = run(planned, run_command, replace=options.force)
     for text in collected.notes[len(planned.notes) :]:
         note(f"warning: {text}")
     if options.json:

@@ -200,10 +200,10 @@ def check(options: Check) -> int:
     causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate); or if ten runs
     or more differ too much to find one (fewer with --undecided fail; never with --undecided pass).
     """
-    from gemmetry.history.rows import check_suffixes
     from gemmetry.history.text import print_check
+    from gemmetry.results.emit import FORMATS
 
-    options.check(check_suffixes())
+    options.check((*FORMATS, ".xml"))
     undecided = options.undecided
     found = options.history(
         latest=options.latest,
@@ -228,17 +228,19 @@ def show(options: Show) -> None:
 
     A single dispatch is shown with a plot and with each of its changes and their causes.
     """
-    from gemmetry.history.rows import history_document, series_table
+    from gemmetry.domain.rows import table
+    from gemmetry.history.rows import SeriesRow, history_document, series_row
     from gemmetry.history.text import print_history
     from gemmetry.results.emit import write_tables
 
     options.check()
     found = options.history()
     check, chosen = found.check, found.chosen(options.pattern)
+    rows = [series_row(check, *one) for one in chosen]
     options.deliver(
         lambda: history_document(check, chosen),
         lambda console: print_history(check, chosen, console),
-        lambda path: write_tables([series_table(check, chosen)], path),
+        lambda path: write_tables([table("series", SeriesRow, rows)], path),
     )
 
 

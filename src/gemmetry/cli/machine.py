@@ -1,5 +1,5 @@
 """Commands about this machine and gemmetry itself: ``gemmetry list``, ``doctor``, ``schema``,
-``help``, ``cache`` and ``agent``.
+``help`` and ``cache``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gemmetry.cli.console import emit, note, print_facts, print_json, say, stdout_console
+from gemmetry.cli.console import emit, print_facts, print_json, say, stdout_console
 from gemmetry.cli.main import app, group_app, pages
 from gemmetry.cli.options import Printed, Written, argument, option, request
 from gemmetry.cli.run import Source, plan_request, read_request
@@ -329,53 +329,3 @@ def clear(options: Clear) -> None:
 
 
 cache_app = group_app("Manage the caches that make reading a trace again fast.", {"clear": clear})
-
-
-@dataclass(kw_only=True)
-class Agent:
-    connect: str = option("The address that the driver prints.", metavar="HOST:PORT")
-    token_file: Path = option("The driver's token; - reads it from standard input.", metavar="FILE")
-    device: str = option(
-        "The device to serve: cuda:1, cpu. Default: the first one of the plan's kind.",
-        metavar="DEVICE",
-        default="",
-    )
-    name: str = option(
-        "What messages call it. Default: host and process.", metavar="NAME", default=""
-    )
-    wait: str = option(
-        "How long to try to reach the driver: 60s, 5min.", metavar="TIME", default="60s"
-    )
-
-
-def agent(options: Agent) -> None:
-    """Serve one device of this machine to a run elsewhere: a driver, started with --executor.
-
-    Both sides prove knowledge of the token, which is not sent. The agent ends when the run is
-    complete or its driver is gone.
-    """
-    import signal
-    import sys
-
-    from gemmetry.domain.dispatch import parse_target
-    from gemmetry.domain.errors import RequestError
-    from gemmetry.domain.units import parse_duration_s
-    from gemmetry.engine.agents.agent import AgentOptions, run_agent
-    from gemmetry.engine.agents.handshake import check_token, read_token
-    from gemmetry.engine.agents.server import address_of
-
-    host, port = address_of(options.connect)
-    if port == 0:
-        raise RequestError(
-            f"the address {options.connect!r} has no port",
-            hint="Write HOST:PORT, as the driver prints it.",
-        )
-    if str(options.token_file) == "-":
-        token = check_token(sys.stdin.buffer.readline(), "standard input")
-    else:
-        token = read_token(options.token_file)
-    device = parse_target(options.device).device if options.device else ""
-    # So that whatever ends it leaves neither workers nor files.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    wait = parse_duration_s(options.wait)
-    run_agent(AgentOptions(host, port, token, device, options.name, wait), note)

@@ -176,6 +176,10 @@ class LazyGroup(PlainGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
+        if name == "agent" and name not in self.members:
+            from gemmetry.domain.settings import WITHOUT_AGENTS
+
+            raise RequestError("there is no command agent any more", hint=WITHOUT_AGENTS)
         if name in self.summaries and name not in self.commands:
             self.commands[name] = self.load(name)
         return super().resolve_command(ctx, args)
@@ -227,7 +231,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history:app", "Store medians of many runs, find changes and their causes."),
     "compare": ("experiments:compare", "Compare experiments; exit status 1 on a regression."),
     "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
-    "agent": ("machine:agent", "Serve one device of this machine to a run elsewhere."),
     "doctor": ("machine:doctor", "Report what this machine can do, and why it cannot do the rest."),
     "schema": ("machine:schema", "Print the JSON schema of spec files or of results."),
     "help": ("machine:help_", "Print a page of the documentation."),
@@ -416,6 +419,12 @@ def parser_mistake(error: Any) -> RequestError:
     command = "gemmetry" if context is None else context.command_path
     hint = f"`{command} --help` shows its options and examples."
     unknown = getattr(error, "option_name", None)
+    from gemmetry.domain.settings import OF_AGENTS, WITHOUT_AGENTS
+
+    if unknown in OF_AGENTS:
+        return RequestError(
+            f"there is no option {unknown} of {command} any more", hint=WITHOUT_AGENTS
+        )
     if type(error).__name__ == "NoSuchOption" and unknown is not None:
         suggestion = "" if context is None else _suggestion(unknown, context)
         return RequestError(f"unknown option {unknown!r} of {command}", hint=f"{suggestion}{hint}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmetry.cli.console import command_line, note, print_json, say, stderr_console
-from gemmetry.cli.options import DryRun, Printed, option, parse_duration, values
+from gemmetry.cli.options import DryRun, Printed, option, values
 from gemmetry.cli.sweep import SweepCommand, parse_axes, parse_counts
 
 if TYPE_CHECKING:
@@ -116,38 +116,23 @@ class Training:
         default="",
     )
     executor: str = option(
-        "Where the points run: local, or on the host of an agent that loopback, ssh, slurm or ray"
-        " starts, or you (agents).",
+        "Where the points run: local (this machine), or ray (a node of a Ray cluster).",
         panel=_NODES,
         metavar="NAME",
         default="local",
     )
     executor_options: dict[str, str] = option(
-        "Options of the executor, as in hosts=a or partition=gpu,gres=gpu:8.",
+        "Options of the executor ray: address, num_gpus, num_cpus, resources, retries.",
         panel=_NODES,
         metavar="NAME=VALUE",
         default="",
         parse=parse_options,
     )
-    listen: str = option(
-        "Address at which the agent reaches this machine, HOST or HOST:PORT.",
+    shard: str = option(
+        "Run one of N parts of the points, as in 1/2 and 2/2.",
         panel=_NODES,
-        metavar="HOST",
-        default="127.0.0.1",
-    )
-    token_file: str = option(
-        "File with the token that the agent shares. Default: a new one in the sweep.",
-        panel=_NODES,
-        metavar="FILE",
+        metavar="K/N",
         default="",
-    )
-    agent_wait_s: float = option(
-        "End the sweep when no agent has been connected for this long.",
-        "--agent-wait",
-        panel=_NODES,
-        metavar="TIME",
-        parse=parse_duration,
-        default="300s",
     )
     rocprof: bool = option("Run each point under rocprofv3.", "-r", panel=_PROFILERS)
     rocprof_input: Path | None = option(

@@ -710,7 +710,7 @@ def step_windows(files: Iterable[Summary], steps: Sequence[Summary]) -> StepWind
 
 
 def _span(steps: Iterable[Summary]) -> int:
-    """The length in ns of the union of the windows of one file's steps."""
+    """Time in ns that steps of one file cover together."""
     spanned, reached = 0, 0
     for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
         spanned += max(0, end - max(start, reached))

@@ -387,9 +387,9 @@ def attempt(
         if executable is None:
             return Attempt(operation, refusal="not supported")
         launcher = Launcher(executable, operation, companions.tile)
-        answer = ((), None) if seed is not None else _answer(operation, context.seed)
+        inputs, reference = _answer(operation, context.seed) if seed is None else ((), None)
         own_seed = context.seed if seed is None else seed
-        inner = Context(launcher, operation, *answer, own_seed, thorough=context.thorough)
+        inner = Context(launcher, operation, inputs, reference, own_seed, thorough=context.thorough)
         result = _first_failure(inner, checks)
         if result is not None and result.is_failure:
             for evidence in inner.evidence.values():
@@ -513,7 +513,7 @@ def _by_shorter_s(context: Context, sizes: Sizes) -> float:
     def timed(inner: Context) -> CheckResult:
         nonlocal seconds
         for _ in range(TRIES):
-            inner.launcher.launch(inner.main, sentinel=0, check_inputs=False)
+            inner.launcher.launch(inner.main, sentinel=0)
         seconds = inner.launcher.fastest_s
         return passed(NAME)
 
