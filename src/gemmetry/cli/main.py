@@ -176,7 +176,7 @@ class LazyGroup(PlainGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
-        if name == "agent" and name not in self.members:
+        if name == "agent" and self.summaries:
             from gemmetry.domain.settings import WITHOUT_AGENTS
 
             raise RequestError("there is no command agent any more", hint=WITHOUT_AGENTS)
