@@ -125,6 +125,10 @@ class TiledGemm:
         self.launches += 1
         self.problem = Problem(self.operation, inputs, output)
         with np.errstate(all="ignore"):
+            self.problem.a, self.problem.b = (
+                self.seen_a(self.problem.a),
+                self.seen_b(self.problem.b),
+            )
             self.before()
             self.run_grid()
             self.after()
@@ -132,7 +136,6 @@ class TiledGemm:
 
     def before(self) -> None:
         """What the host does before the kernel, such as clearing counters and workspaces."""
-        self.problem.a, self.problem.b = self.seen_a(self.problem.a), self.seen_b(self.problem.b)
 
     def seen_a(self, a: Array) -> Array:
         """(batch, M, K) as the kernel sees it."""
