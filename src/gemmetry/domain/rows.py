@@ -37,6 +37,7 @@ class Fact:
     column: str | None = None
     page: str = ""
     show: Callable[[Any], str] | None = None
+    format: Callable[[Any], str] | None = None
     is_inline: bool = False
 
 
@@ -48,6 +49,7 @@ def fact(
     column: str | None = None,
     page: str = "",
     show: Callable[[Any], str] | None = None,
+    format: Callable[[Any], str] | None = None,
     default: Any = MISSING,
 ) -> Any:
     """A field that files contain.
@@ -60,8 +62,9 @@ def fact(
             rows are in JSON only.
         page: its heading on pages; "": pages do not show it.
         show: the value as pages show it.
+        format: the value as tables for people show it (Markdown, HTML, a terminal).
     """
-    found = Fact(text=text, unit=unit, key=key, column=column, page=page, show=show)
+    found = Fact(text=text, unit=unit, key=key, column=column, page=page, show=show, format=format)
     return field(default=default, metadata={_FACT: found})
 
 
@@ -88,21 +91,27 @@ class Row:
         dataclass(frozen=True, kw_only=True)(cls)
 
     def record(self) -> dict[str, Any]:
-        """The facts as values of JSON, by their keys."""
+        """The facts as values of JSON, by their keys; an empty text that may be None is None."""
         found: dict[str, Any] = {}
         for one in members(type(self)):
             here = getattr(self, one.name)
             if one.fact.is_inline:
-                found |= dict.fromkeys(_keys(one.row)) if here is None else here.record()
+                found |= dict(_absent(one.row)) if here is None else here.record()
             else:
-                found[one.key] = value(here, self.DIGITS)
+                is_empty = one.is_optional and isinstance(here, str) and not here
+                found[one.key] = None if is_empty else value(here, self.DIGITS)
         return found
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """The row whose facts `record` holds, the inverse of :meth:`record`; facts that an older
-        version did not write have their default, or None."""
-        return cls(**{one.name: one.read(record) for one in members(cls)})
+        """The row whose facts `record` holds, the inverse of :meth:`record`; internal fields, and
+        facts that an older version did not write, have their default, or None."""
+        absent = {
+            one.name: None
+            for one in dataclasses.fields(cls)
+            if one.default is MISSING and one.default_factory is MISSING
+        }
+        return cls(**absent | {one.name: one.read(record) for one in members(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,7 @@ class Member:
     row: type[Row] | None
     """The kind of the rows that it holds."""
     default: Any
+    is_optional: bool
 
     @property
     def key(self) -> str:
@@ -152,7 +162,10 @@ def members(kind: type[Row]) -> tuple[Member, ...]:
             plain = _without_none(hints[one.name])
             inner = get_args(plain)[0] if _is_list(plain) else plain
             row = inner if isinstance(inner, type) and issubclass(inner, Row) else None
-            found.append(Member(one.name, one.metadata[_FACT], plain, row, one.default))
+            is_optional = plain is not hints[one.name]
+            found.append(
+                Member(one.name, one.metadata[_FACT], plain, row, one.default, is_optional)
+            )
     return _MEMBERS.setdefault(kind, tuple(found))
 
 
@@ -166,12 +179,13 @@ def _is_mapping(kind: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
-def _keys(kind: type[Row] | None) -> Iterator[str]:
+def _absent(kind: type[Row] | None) -> Iterator[tuple[str, Any]]:
+    """The facts of a row that is not there."""
     for one in members(kind) if kind is not None else ():
         if one.fact.is_inline:
-            yield from _keys(one.row)
+            yield from _absent(one.row)
         else:
-            yield one.key
+            yield one.key, None if one.default is MISSING else value(one.default)
 
 
 def _without_none(kind: Any) -> Any:
@@ -210,7 +224,7 @@ class _Place:
         found: Any = record
         for key in self.keys:
             found = None if found is None else found.get(key)
-        return found
+        return list(map(str, found)) if found and self.column.type is ColumnType.TEXTS else found
 
 
 def _places(kind: type[Row], page: bool) -> tuple[_Place, ...]:
@@ -222,7 +236,7 @@ def _places(kind: type[Row], page: bool) -> tuple[_Place, ...]:
 def _find_places(kind: type[Row], page: bool, keys: tuple[str, ...]) -> Iterator[_Place]:
     for one in members(kind):
         here = keys if one.fact.is_inline else (*keys, one.key)
-        if one.row is not None and not one.is_list:
+        if one.row is not None and not one.is_list and one.fact.column != "":
             yield from _find_places(one.row, page, here)
         elif one.row is None and (one.fact.page if page else one.fact.column != ""):
             yield _Place(_column(one, page), here)
@@ -238,7 +252,8 @@ def _column(one: Member, page: bool) -> Column:
     elif _is_mapping(one.type):
         kind = ColumnType.MAPPING
     if not page:
-        return Column(one.fact.column or one.key, kind, one.fact.unit, one.fact.text)
+        return Column(one.fact.column or one.key, kind, one.fact.unit, one.fact.text,
+                      format=one.fact.format)  # fmt: skip
     absent = "–" if kind.is_numeric else ""
     # Headings of pages and what they show contain the unit.
     return Column(one.fact.page, kind, description=one.fact.text, format=one.fact.show,
@@ -246,7 +261,7 @@ def _column(one: Member, page: bool) -> Column:
 
 
 def columns(kind: type[Row], *, page: bool = False) -> tuple[Column, ...]:
-    """The columns of a table of rows of this kind; of a page only those with a heading."""
+    """Columns of a table with rows of this kind; on a page only those with a heading."""
     return tuple(one.column for one in _places(kind, page))
 
 
