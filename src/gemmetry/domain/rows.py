@@ -80,6 +80,8 @@ class Row:
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     DIGITS: ClassVar[int | None] = None
     """Decimal places of floats in files; None: all."""
+    PAGE_LAST: ClassVar[tuple[str, ...]] = ()
+    """Headings that stand last on pages, in this order; others are in the order of the facts."""
 
     def __init_subclass__(cls, *, digits: int | None = None) -> None:
         super().__init_subclass__()
@@ -226,7 +228,9 @@ class _Place:
 
 def _places(kind: type[Row], page: bool) -> tuple[_Place, ...]:
     if (kind, page) not in _PLACES:
-        _PLACES[kind, page] = tuple(_find_places(kind, page, ()))
+        found, last = list(_find_places(kind, page, ())), kind.PAGE_LAST if page else ()
+        found.sort(key=lambda one: last.index(one.column.name) if one.column.name in last else -1)
+        _PLACES[kind, page] = tuple(found)
     return _PLACES[kind, page]
 
 
