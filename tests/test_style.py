@@ -1,4 +1,4 @@
-"""Texts for people follow ``docs/style.md``: no rejected words, and short sentences."""
+"""Texts follow ``docs/style.md``: rejected words, length of sentences, chains of "of"."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def found_in(text: str) -> list[str]:
 
 LONG_SENTENCES = 700
 """Sentences of docstrings with more than twenty words: a debt, which may only fall."""
-CHAINS = 28
+CHAINS = 20
 """Docstrings' sentences with three "of" in a row, likewise."""
 _CHAIN = re.compile(r"\bof(?:\s+(?!of\b)[\w'’-]+){1,3}\s+of(?:\s+(?!of\b)[\w'’-]+){1,3}\s+of\b")
 

@@ -33,19 +33,16 @@ def test_one_of_each_is_shown_in_the_singular(cli):
     assert "1 dispatch of 1 operation would run:" in ended.stdout
 
 
-def test_what_agents_may_support_is_not_called_unsupported(capsys):
-    spec = ProfileSpec(
-        providers="torch,numpy", device="cuda-sm_90", shapes="8x8x8", executor="agents"
-    )
+def test_what_nodes_may_support_is_not_called_unsupported(capsys):
+    spec = ProfileSpec(providers="torch,numpy", device="cuda-sm_90", shapes="8x8x8", executor="ray")
     print_plan(prepare(spec), as_json=False)
     text = capsys.readouterr().out
     assert "torch on cuda-sm_90: 2\n" in text
     assert "numpy on cuda-sm_90: 1 (1 unsupported)" in text, "on no host at all"
-    assert text.count("agents of the executor agents decide") == 1
 
 
-def test_what_agents_cannot_do_is_refused_as_in_a_run(cli):
+def test_what_a_cluster_cannot_do_is_refused_as_in_a_run(cli):
     ended = cli("profile", "--providers", "null", "--device", "cpu,null", "--shapes", "8x8x8",
-                "--executor", "agents", "--dry-run")  # fmt: skip
+                "--executor", "ray", "--dry-run")  # fmt: skip
     assert ended.status == 2
     assert "serves one target" in ended.stderr

@@ -435,12 +435,15 @@ def test_energy_that_cannot_be_measured_has_its_reason(cli):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--executor", "loopback", "--devices", "2"), "--agents 2"),
-        (("--agents", "2"), "--executor loopback"),
-        (("--executor", "loopback", "--executor-options", "device=x"), "Did you mean devices?"),
+        (("--executor", "slurm"), "--shard"),
+        (("--listen", "127.0.0.1"), "--shard"),
+        (("--set", "token_file=x"), "--shard"),
+        (("--shard", "3/2"), "1 to N"),
+        (("--executor", "ray", "--devices", "all"), "--executor"),
+        (("--executor", "ray", "--executor-options", "num_gpu=1"), "num_gpus"),
     ],
 )
-def test_options_of_agents_that_do_not_fit_are_refused_before_anything_is_stored(
+def test_executors_and_shards_that_do_not_exist_are_refused_before_anything_is_stored(
     cli, options, error
 ):
     ended = cli(*NULL, *options, "--experiment", "refused")

@@ -206,18 +206,16 @@ def test_a_dry_run_lists_the_spaces(tune):
     assert not Path("t").exists()
 
 
-@pytest.mark.parametrize(
-    "where", [("--devices", "all"), ("--executor", "loopback", "--agents", "2")]
-)
-def test_shapes_are_distributed_over_devices_and_agents(cli, monkeypatch, where):
+def test_shapes_are_distributed_over_devices(cli, monkeypatch):
     """All configurations of a shape, and its finals, stay on one device."""
     monkeypatch.setattr(grouping, "SMALL_OPERATION_FLOPS", 0)  # so that no shapes share a group
     Path("spec.yaml").write_text(
         "shapes: 64x64x64, 128x64x32, 32x64x64, 64x32x32\ntime_budget: 50ms\n"
         "providers:\n  - name: 'null'\n    options: {devices: 2, configurations: [slow_2]}\n"
     )
-    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t", *where,
-                "--strategy", "exhaustive", "--finalists", "1", "--json")  # fmt: skip
+    ended = cli("tune", "--spec", "spec.yaml", "--device", "null", "--experiment", "t",
+                "--devices", "all", "--strategy", "exhaustive", "--finalists", "1",
+                "--json")  # fmt: skip
     assert ended.status == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert [one["configuration"] for one in found["winners"]] == ["fast"] * 4

@@ -231,7 +231,7 @@ REMOVING = {"unlink", "rmtree", "rmdir", "remove", "removedirs"}
 
 def test_what_is_removed_goes_through_one_function():
     """Except for the guardian, which imports nothing of gemmetry, and folders that are removed
-    only if they are empty; the agents' protocol has its own folders."""
+    only if they are empty."""
     root = Path(gemmetry.__file__).parent
     found = set()
     for path in root.rglob("*.py"):
@@ -242,8 +242,7 @@ def test_what_is_removed_goes_through_one_function():
             name, owner = call.func.attr, of.id if isinstance(of, ast.Name) else ""
             if name in REMOVING and (name != "remove" or owner == "os"):
                 found.add((path.relative_to(root).as_posix(), name))
-    agents = {one for one in found if one[0].startswith("engine/agents/")}
-    assert found - agents == {
+    assert found == {
         ("domain/files.py", "unlink"), ("domain/files.py", "rmtree"),
         ("engine/workers/guardian.py", "rmtree"), ("engine/store/experiment.py", "rmdir"),
     }  # fmt: skip

@@ -9,7 +9,6 @@ from rich.console import Console
 from gemmetry.engine.opaque import (
     JobEnd,
     JobFinished,
-    JobNote,
     JobOutcome,
     JobsPlanned,
     JobStarted,
@@ -62,7 +61,6 @@ def test_nothing_is_left_after_an_interrupt():
 
 def test_warnings():
     assert shown(JobWarning("the driver changed")) == "warning: the driver changed\n"
-    assert shown(JobNote("an agent is there")) == "an agent is there\n"
 
 
 def test_one_job_is_no_plural():

@@ -400,15 +400,6 @@ EXAMPLES: dict[str, tuple[Example, Example, Example]] = {
         ("As JSON:", "gemmetry dispatcher show table.json --json"),
         ("As a table:", "gemmetry dispatcher show table.json -o choices.csv"),
     ),
-    "agent": (
-        ("For a run that listens on another host:",
-         "gemmetry agent --connect node1:7777 --token-file token"),
-        ("For one GPU of several:",
-         "gemmetry agent --connect node1:7777 --token-file token --device cuda:1"),
-        ("For a driver that starts later, under a name of its own:",
-         "gemmetry agent --connect node1:7777 --token-file token --name rack3 \\\n"
-         "  --wait 10min"),
-    ),
     "doctor": (
         ("On the terminal:", "gemmetry doctor"),
         ("As JSON, for a script:", "gemmetry doctor --json"),

@@ -204,7 +204,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history", "Store medians of many runs, find changes and their causes."),
     "compare": ("experiments:compare_app", "Compare experiments; exit status 1 on a regression."),
     "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
-    "agent": ("machine:agent_app", "Serve one device of this machine to a run elsewhere."),
     "doctor": (
         "machine:doctor_app",
         "Report what this machine can do, and why it cannot do the rest.",
@@ -233,6 +232,13 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class _Commands(LazyGroup):
     modules: ClassVar = {name: module for name, (module, _) in COMMANDS.items()}
     summaries: ClassVar = {name: text for name, (_, text) in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[:1] == ["agent"]:
+            from gemmetry.domain.settings import WITHOUT_AGENTS
+
+            raise RequestError("there is no command agent any more", hint=WITHOUT_AGENTS)
+        return super().resolve_command(ctx, args)
 
 
 def load_command(name: str) -> Any:
@@ -400,6 +406,12 @@ def parser_mistake(error: Any) -> RequestError:
     command = "gemmetry" if context is None else context.command_path
     hint = f"`{command} --help` shows its options and examples."
     unknown = getattr(error, "option_name", None)
+    from gemmetry.domain.settings import OF_AGENTS, WITHOUT_AGENTS
+
+    if unknown in OF_AGENTS:
+        return RequestError(
+            f"there is no option {unknown} of {command} any more", hint=WITHOUT_AGENTS
+        )
     if type(error).__name__ == "NoSuchOption" and unknown is not None:
         suggestion = "" if context is None else _suggestion(unknown, context)
         return RequestError(f"unknown option {unknown!r} of {command}", hint=f"{suggestion}{hint}")

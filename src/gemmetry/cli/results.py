@@ -15,7 +15,7 @@ import typer
 
 from gemmetry.cli.console import note, print_json, say, stdout_console
 from gemmetry.domain.columns import SCHEMA_VERSION
-from gemmetry.domain.settings import LOCAL
+from gemmetry.domain.settings import RAY
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.profile import Prepared
@@ -181,12 +181,8 @@ def print_plan(prepared: Prepared, *, as_json: bool) -> None:
         missing = refused[provider, target]
         text = f" ({missing} unsupported)" if missing else ""
         say(f"  {provider} on {target}: {count}{text}")
-    executor = prepared.plan.settings.executor
-    if executor != LOCAL:
-        say(
-            f"  The agents of the executor {executor} decide whether they have the devices and "
-            "libraries for this."
-        )
+    if prepared.plan.settings.executor == RAY:
+        say("  The nodes decide whether they have the devices and libraries for this.")
     for line in first:
         say(f"    {line}")
     if total > len(first):

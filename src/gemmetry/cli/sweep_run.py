@@ -178,8 +178,7 @@ Executor = Annotated[
         "--executor",
         panel=_NODES,
         metavar="NAME",
-        help="Where the points run: local, or on the host of an agent that loopback, ssh, slurm or "
-        "ray starts, or you (agents).",
+        help="Where the points run: local (this machine), or ray (a node of a Ray cluster).",
     ),
 ]
 ExecutorOptions = Annotated[
@@ -188,36 +187,18 @@ ExecutorOptions = Annotated[
         "--executor-options",
         panel=_NODES,
         metavar="NAME=VALUE",
-        help="Options of the executor, as in hosts=a or partition=gpu,gres=gpu:8.",
+        help="Options of the executor ray: address, num_gpus, num_cpus, resources, retries.",
         show_default=False,
     ),
 ]
-Listen = Annotated[
+Shard = Annotated[
     str,
     option(
-        "--listen",
+        "--shard",
         panel=_NODES,
-        metavar="HOST",
-        help="Address at which the agent reaches this machine, HOST or HOST:PORT.",
-    ),
-]
-TokenFile = Annotated[
-    str,
-    option(
-        "--token-file",
-        panel=_NODES,
-        metavar="FILE",
-        help="File with the token that the agent shares. Default: a new one in the sweep.",
+        metavar="K/N",
+        help="Run one of N parts of the points, as in 1/2 and 2/2.",
         show_default=False,
-    ),
-]
-AgentWait = Annotated[
-    str,
-    option(
-        "--agent-wait",
-        panel=_NODES,
-        metavar="TIME",
-        help="End the sweep when no agent has been connected for this long.",
     ),
 ]
 Rocprof = Annotated[
@@ -297,9 +278,7 @@ def run(
     launcher: Launcher = "",
     executor: Executor = "local",
     executor_options: ExecutorOptions = "",
-    listen: Listen = "127.0.0.1",
-    token_file: TokenFile = "",
-    agent_wait: AgentWait = "300s",
+    shard: Shard = "",
     rocprof: Rocprof = False,
     rocprof_input: RocprofInput = None,
     stats: Stats = False,
@@ -323,7 +302,6 @@ def run(
     """  # fmt: skip
     from gemmetry.cli.sweep import parse_axes, parse_counts
     from gemmetry.domain.specs.fields import read_options
-    from gemmetry.domain.units import parse_duration_s
     from gemmetry.sweeps.runs import plan
 
     planned = plan(
@@ -347,9 +325,7 @@ def run(
         launcher=launcher,
         executor=executor,
         executor_options=read_options(executor_options) if executor_options else {},
-        listen=listen,
-        token_file=token_file,
-        agent_wait_s=parse_duration_s(agent_wait),
+        shard=shard,
         rocprof=rocprof,
         rocprof_input=rocprof_input,
         stats=stats,

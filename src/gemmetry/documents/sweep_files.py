@@ -383,7 +383,7 @@ def _collectives(rows: Iterable[Mapping[str, Any]]) -> Iterable[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class RelativeDurations:
-    """The instances of all GEMMs of one rank of a point, as multiples."""
+    """Instances of all GEMMs on one rank of a point, as multiples."""
 
     point: ProductPoint
     rank: int | None

@@ -86,22 +86,53 @@ def parse_target(text: str) -> Target:
     )
 
 
-def check_device_names(names: Iterable[str], *, with_agents: bool) -> None:
+def check_device_names(names: Iterable[str]) -> None:
     """Check that none of the names of devices is their number.
-
-    Args:
-        with_agents: whether a number of agents can be given instead.
 
     Raises:
         RequestError: one is.
     """
     for name in names:
         if name.isdigit():
-            instead = f", or --agents {name} for that many agents" if with_agents else ""
             raise RequestError(
                 f"--devices {name}: a number names no device",
-                hint=f"Name the devices, as in --devices cuda:0,cuda:1{instead}.",
+                hint="Name the devices, as in --devices cuda:0,cuda:1.",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of several parts of a plan, each the work of a command of its own."""
+
+    number: int
+    """Counts from 1."""
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def takes(self, name: str) -> bool:
+        """Whether the operation (or the point of a sweep) called `name` belongs to the shard: by
+        a hash of the name alone, so that every machine and version agrees."""
+        digest = hashlib.sha256(name.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.number - 1
+
+
+def parse_shard(text: str) -> Shard | None:
+    """``2/8``: the second of eight shards; None for no text.
+
+    Raises:
+        RequestError: the text does not have that form, or there is no such shard.
+    """
+    if not text:
+        return None
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise RequestError(
+            f"there is no shard {text!r}",
+            hint="Write --shard K/N with K from 1 to N, as in 1/2 and 2/2.",
+        )
+    return Shard(int(match[1]), int(match[2]))
 
 
 Parameter = int | float | str | bool
@@ -234,5 +265,10 @@ class Plan:
     @property
     def hash(self) -> str:
         """Ten hex digits over the document."""
-        text = json.dumps(self.document, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        return hash_of(self.document)
+
+
+def hash_of(document: Mapping[str, Any]) -> str:
+    """The hash of the plan with this document."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

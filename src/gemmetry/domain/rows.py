@@ -37,6 +37,7 @@ class Fact:
     column: str | None = None
     page: str = ""
     show: Callable[[Any], str] | None = None
+    format: Callable[[Any], str] | None = None
     is_inline: bool = False
 
 
@@ -48,6 +49,7 @@ def fact(
     column: str | None = None,
     page: str = "",
     show: Callable[[Any], str] | None = None,
+    format: Callable[[Any], str] | None = None,
     default: Any = MISSING,
 ) -> Any:
     """A field that files contain.
@@ -60,8 +62,9 @@ def fact(
             rows are in JSON only.
         page: its heading on pages; "": pages do not show it.
         show: the value as pages show it.
+        format: the value as tables for people show it (Markdown, HTML, a terminal).
     """
-    found = Fact(text=text, unit=unit, key=key, column=column, page=page, show=show)
+    found = Fact(text=text, unit=unit, key=key, column=column, page=page, show=show, format=format)
     return field(default=default, metadata={_FACT: found})
 
 
@@ -253,7 +256,8 @@ def _column(one: Member, page: bool) -> Column:
     elif _is_mapping(one.type):
         kind = ColumnType.MAPPING
     if not page:
-        return Column(one.fact.column or one.key, kind, one.fact.unit, one.fact.text)
+        return Column(one.fact.column or one.key, kind, one.fact.unit, one.fact.text,
+                      format=one.fact.format)  # fmt: skip
     absent = "–" if kind.is_numeric else ""
     # Headings of pages and what they show contain the unit.
     return Column(one.fact.page, kind, description=one.fact.text, format=one.fact.show,
@@ -261,7 +265,7 @@ def _column(one: Member, page: bool) -> Column:
 
 
 def columns(kind: type[Row], *, page: bool = False) -> tuple[Column, ...]:
-    """The columns of a table of rows of this kind; of a page only those with a heading."""
+    """Columns of a table with rows of this kind; on a page only those with a heading."""
     return tuple(one.column for one in _places(kind, page))
 
 

@@ -13,10 +13,37 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from gemmetry.domain.errors import Stage, alternatives
+from gemmetry.domain.errors import RequestError, Stage, UnknownNameError, alternatives
 
 LOCAL = "local"
-"""The executor that runs workers on this machine, without agents."""
+"""The executor that runs workers on this machine."""
+
+RAY = "ray"
+"""The executor that runs groups of dispatches as tasks of a Ray cluster."""
+
+EXECUTORS = (LOCAL, RAY)
+
+OF_AGENTS = ("agents", "loopback", "slurm", "ssh",
+             "--agents", "--agent-wait", "--listen", "--token-file")  # fmt: skip
+"""Executors and options of earlier versions, which started agents on other hosts."""
+
+WITHOUT_AGENTS = (
+    "--executor ray uses the devices of a Ray cluster, and --shard K/N splits a plan over any "
+    "number of commands, such as those of a Slurm array: `gemmetry help clusters`."
+)
+
+
+def check_executor(name: str) -> None:
+    """Check that there is an executor called `name`.
+
+    Raises:
+        RequestError: it is one of an earlier version. UnknownNameError: there is none.
+    """
+    if name in OF_AGENTS:
+        raise RequestError(f"there is no executor {name} any more", hint=WITHOUT_AGENTS)
+    if name not in EXECUTORS:
+        raise UnknownNameError("executor", name, EXECUTORS)
+
 
 DEFAULT_SEED = 42
 """The seed of the grid tracing document (RANDOM_SEED)."""
@@ -315,24 +342,14 @@ class RunSettings:
         "cuda:0,cuda:1, or all. Without --device the first one names the plan's device.",
         metavar="DEVICES", unset="the one of --device", effect=_NOTHING, resume=_SAME)
     executor: str = setting(
-        LOCAL, "What runs the workers: local (this process), or agents, one for each device, that "
-        "are started by loopback (on this machine), ssh, slurm, ray, or by hand (agents).",
-        metavar="NAME", effect=_NOTHING, resume=_SAME)
+        LOCAL, "Where the dispatches run: local (this machine), or ray (the nodes of a Ray "
+        "cluster).", metavar="NAME", effect=_NOTHING, resume=_SAME)
     executor_options: Mapping[str, str] = setting(
-        dict, "Options of the executor, as in hosts=a,b or partition=gpu.", metavar="NAME=VALUE",
-        unset="none", effect=_NOTHING, resume=_SAME)
-    agents: int = setting(
-        0, "Agents to start; 0: one for each of --devices, or one.", metavar="COUNT",
-        limits=_NOT_NEGATIVE, effect=_NOTHING, resume=_SAME)
-    listen: str = setting(
-        "127.0.0.1", "Address at which agents reach this machine, HOST or HOST:PORT.",
-        metavar="HOST", effect=_NOTHING, resume=_SAME)
-    token_file: str = setting(
-        "", "File with the token that agents and driver share.", metavar="FILE",
-        unset="a new one in the experiment", effect=_NOTHING, resume=_SAME)
-    agent_wait_s: float = setting(
-        300.0, "End the run when no agent has been connected for this long.", key="agent_wait",
-        metavar="TIME", effect=_NOTHING, resume=_SAME)
+        dict, "Options of the executor ray: address, num_gpus, num_cpus, resources, retries.",
+        metavar="NAME=VALUE", unset="none", effect=_NOTHING, resume=_SAME)
+    shard: str = setting(
+        "", "Run one of N parts of the plan, as in 1/2 and 2/2, which merge into one experiment.",
+        metavar="K/N", unset="all of the plan", effect=_NOTHING, resume=_SAME)
     jobs: int = setting(
         0, "Parallel compilations; 0 or -1: one per processor.", aliases=("num_cpu",), short="-j",
         metavar="COUNT", limits={"ge": -1}, effect=_NOTHING, resume=_SAME)

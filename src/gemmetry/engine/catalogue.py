@@ -18,11 +18,11 @@ from typing import Any
 from gemmetry.domain.contracts import Provider, ProviderTraits
 from gemmetry.domain.dispatch import Plan, Target, parse_target
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.settings import LOCAL
+from gemmetry.domain.settings import RAY
 from gemmetry.engine.candidates import RecordMaker
 from gemmetry.engine.jobs import job_of
 from gemmetry.engine.planning import enumerate_plan, make_lanes
-from gemmetry.engine.slots import plan_for_agents
+from gemmetry.engine.slots import plan_for_nodes
 from gemmetry.providers.base import support_places, traits_of
 from gemmetry.providers.registry import (
     BrokenPluginError,
@@ -96,10 +96,10 @@ def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
 
     Raises:
         EmptySelectionError: nothing is selected. RequestError: a configuration is unknown, or
-            agents cannot do what is requested.
+            the executor cannot do what is requested.
     """
-    if plan.settings.executor != LOCAL:
-        plan = plan_for_agents(plan, job_of(plan.settings), None)
+    if plan.settings.executor == RAY:
+        plan = plan_for_nodes(plan, job_of(plan.settings), None)
     lanes = make_lanes(plan, load_provider)
     by_id = {item.lane.id: item.lane for item in lanes}
     records = RecordMaker(plan.settings, "", Path())

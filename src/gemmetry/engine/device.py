@@ -393,7 +393,7 @@ ASSUMED_CACHE_BYTES = 256 << 20
 largest of current devices. Sets of inputs are sized by the actual cache."""
 
 UNKNOWN_GPU_BUDGET_BYTES = 4 << 30
-"""The budget of the first group on a GPU or on another machine, before its free memory is known."""
+"""The budget of the first group on a GPU, before its free memory is known."""
 
 
 class Budget:
@@ -406,11 +406,9 @@ class Budget:
         job: Job,
         processes: int = 1,
         *,
-        is_here: bool = True,
         devices: int = 1,
     ) -> None:
-        """`is_here`: whether the device is one of this machine. `devices`: how many share the
-        work."""
+        """`devices`: how many share the work."""
         self.most_shared = max(1, MAX_GROUP // devices)
         """The most dispatches of different operations in a group. Small operations would otherwise
         all be the work of one device."""
@@ -418,7 +416,7 @@ class Budget:
         self._settings = job.settings
         self._processes = processes
         self._free_bytes: int | None = None
-        if is_here and not target.is_gpu:
+        if not target.is_gpu:
             self._free_bytes = free_memory_bytes()
 
     def observe(self, free_bytes: int) -> None:

@@ -4,7 +4,7 @@ The journal of jobs: one JSON line for each start and each end, on the disk befo
 continues, so that a kill at any moment loses at most the job that was running.
 
 Executors decide where a job's command runs. The one here starts it on this machine; that of
-``remote.py`` has an agent start it.
+``ray_tasks.py`` on a node of a Ray cluster.
 
 Runs jobs one after the other, keeps what succeeded earlier, and journals each start and end.
 """
@@ -345,14 +345,7 @@ class JobWarning:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobNote:
-    """What happens around the jobs, such as where they run."""
-
-    text: str
-
-
-JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning | JobNote
+JobEvent: TypeAlias = JobsPlanned | JobStarted | JobFinished | JobWarning
 JobListener: TypeAlias = Callable[[JobEvent], None]
 
 

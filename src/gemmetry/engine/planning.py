@@ -15,10 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from gemmetry.domain.contracts import Provider
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, NamedDispatch, Plan
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    Configuration,
+    NamedDispatch,
+    Plan,
+    Shard,
+    parse_shard,
+)
 from gemmetry.domain.errors import (
     EmptySelectionError,
     Outcome,
@@ -30,7 +38,7 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, Signature, operation_name, operation_namer
 from gemmetry.domain.record import Record, Verdict
-from gemmetry.domain.settings import LOCAL, Resume
+from gemmetry.domain.settings import RAY, Resume
 from gemmetry.domain.specs.keys import SETTINGS
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.jobs import Job
@@ -67,8 +75,8 @@ class LaneProvider:
 
 
 def make_lanes(plan: Plan, load: LoadProvider) -> list[LaneProvider]:
-    """A lane for each target × provider, numbered from 1, targets outermost. Where agents do the
-    work, what is available is known when one comes.
+    """A lane for each target × provider, numbered from 1, targets outermost. What is available on
+    the nodes of a cluster is known there.
 
     Raises:
         RequestError: the plan has no target or no provider; a provider does not exist.
@@ -79,7 +87,7 @@ def make_lanes(plan: Plan, load: LoadProvider) -> list[LaneProvider]:
             f"the plan {plan.name} has no {missing}", hint=f"Name some with --{missing}."
         )
     loaded = [(request, load(request.name, request.options)) for request in plan.providers]
-    is_here = plan.settings.executor == LOCAL
+    is_here = plan.settings.executor != RAY
     reasons = [provider.available() if is_here else None for _, provider in loaded]
     lanes: list[LaneProvider] = []
     for target in plan.targets:
@@ -92,7 +100,7 @@ def make_lanes(plan: Plan, load: LoadProvider) -> list[LaneProvider]:
 def enumerate_plan(
     plan: Plan, lanes: Sequence[LaneProvider], make_record: MakeRecord
 ) -> Iterator[PlanBatch]:
-    """The plan's rows in batches.
+    """The plan's rows in batches: those of its shard, with the numbers of the whole plan.
 
     A provider that does not support an operation contributes one row, the default configuration,
     with the outcome ``unsupported``.
@@ -102,10 +110,24 @@ def enumerate_plan(
         RequestError: no provider has a configuration that is requested by name.
     """
     rows = _Rows(plan, lanes, make_record)
-    yield from rows.product()
-    yield from rows.named()
+    shard = parse_shard(plan.settings.shard)
+    for batch in chain(rows.product(), rows.named()):
+        yield batch if shard is None else _part(batch, shard)
     if rows.count == 0:
         raise _nothing_left(plan, rows.seen_names, lanes)
+
+
+def _part(batch: PlanBatch, shard: Shard) -> PlanBatch:
+    """The rows of the operations that `shard` takes."""
+    mine = {number for number, name in batch.operations if shard.takes(name)}
+    dispatches = [row for row in batch.dispatches if row[1] in mine]
+    kept = {row[0] for row in dispatches}
+    return PlanBatch(
+        [row for row in batch.operations if row[0] in mine],
+        batch.configurations,
+        dispatches,
+        [row for row in batch.finished if row[0] in kept],
+    )
 
 
 class _Rows:

@@ -1,36 +1,28 @@
-"""Has the devices of a run do its work: those of this machine, or agents as they come."""
+"""Has the devices of this machine do the work of a run."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import count, islice
 
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.record import Environment
-from gemmetry.engine.agents.fleet import COMPLETE, Fleet, connected_text
-from gemmetry.engine.agents.remote import AgentLostError, RemoteAgent
 from gemmetry.engine.candidates import Candidate, RecordMaker
-from gemmetry.engine.compiling import CompilePool, CompilingAhead, Failed
+from gemmetry.engine.compiling import CompilePool, CompilingAhead
 from gemmetry.engine.device import Budget, DeviceSession, longest_first
 from gemmetry.engine.jobs import Outputs
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, Resolver
-from gemmetry.engine.slots import Group, GroupQueue, Slot, device_id, unfinished
-from gemmetry.engine.workers.process import RunStopped, WorkerContext
+from gemmetry.engine.slots import GroupQueue, Slot, device_id, unfinished
+from gemmetry.engine.workers.process import WorkerContext
 
 CHUNK = 128
 """The number of dispatches that are compiled and then measured: enough to keep a pool busy, and few
 enough that the first results arrive soon and a kill loses little."""
-
-MOST_AGENTS = 1024
-
-_POLL_S = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,76 +74,17 @@ class Serving:
             self._context.stop.set()
             pool.close()
 
-    def work_with_agents(self) -> str:
-        """Have agents do all the work, each as it comes. Returns why it ended early; "" if it did
-        not.
+    def remaining(self) -> Iterator[Candidate]:
+        """The candidates of all targets that have no record yet, in plan order."""
+        return (one for target in self._targets for one in self._candidates(target))
 
-        Raises:
-            RequestError, EnvironmentFailure: agents cannot be started or reached.
-        """
-        (target,) = self._targets
-        if not self._remains(target):
-            return ""
-        work, journal = self._work_on(target, None, self._agents_expected()), self._journal
-        lanes = list(self._lanes.values())
-        try:
-            with Fleet(target, lanes, self._context, journal.experiment, journal.warn,
-                       journal.note) as fleet:  # fmt: skip
-                return self._outcome([*self._serve_arrivals(fleet, work)])
-        finally:
-            self._context.stop.set()
-
-    def _serve_arrivals(self, fleet: Fleet, work: TargetWork) -> Iterator[str]:
-        """Serve agents until the work is done or no agent is left. Yields why some ended early."""
-        with ThreadPoolExecutor(MOST_AGENTS, thread_name_prefix="agent") as threads:
-            running: set[Future[str]] = set()
-            try:
-                while not (work.queue.is_done and not running):
-                    for agent in fleet.arrived():
-                        running.add(threads.submit(self._serve_agent, fleet, agent, work))
-                        self._journal.note(connected_text(agent, len(running)))
-                    done, running = wait(running, _POLL_S, FIRST_COMPLETED)
-                    yield from (one.result() for one in done)
-                    if not running:
-                        self._context.stop.wait(_POLL_S)
-                    reason = "" if work.queue.is_done else fleet.given_up(len(running))
-                    if reason:
-                        yield reason
-                        return
-            except BaseException:
-                self._context.stop.set()
-                raise
-
-    def _serve_agent(self, fleet: Fleet, agent: RemoteAgent, work: TargetWork) -> str:
-        slot = fleet.slot(agent)
-        pool = CompilePool(slot.context)
-        reason, fault = COMPLETE, ""
-        try:
-            fault = self._serve(slot, work, pool)
-            return fault
-        except RunStopped:
-            reason = "the run is being ended"
-            raise
-        finally:
-            with contextlib.suppress(AgentLostError):
-                pool.close()
-            agent.close(fault or reason, is_fault=bool(fault))
-
-    def _agents_expected(self) -> int:
-        """How many agents share the work; two, if any number may come."""
-        settings = self._context.settings
-        return settings.agents or max(2, len(settings.devices))
-
-    def _work_on(self, target: Target, pool: CompilePool | None, devices: int) -> TargetWork:
-        """What there is to do on `target`, which `devices` devices share; without a pool each
-        compiles for itself."""
-        processes, is_here = self._job.process_count(target), pool is not None
-        budget = Budget(target, self._job, processes, is_here=is_here, devices=devices)
-        chunks: Iterable[list[Candidate]] = _chunks(self._candidates(target), CHUNK)
+    def _work_on(self, target: Target, pool: CompilePool, devices: int) -> TargetWork:
+        """What there is to do on `target`, which `devices` devices share."""
+        budget = Budget(target, self._job, self._job.process_count(target), devices=devices)
+        chunks: Iterable[list[Candidate]] = chunked(self._candidates(target), CHUNK)
         if devices > 1:
             chunks = (longest_first(chunk, budget.most_shared) for chunk in chunks)
-        if pool is not None:
-            chunks = self._ahead.chunks(chunks, target, pool)
+        chunks = self._ahead.chunks(chunks, target, pool)
         groups = (group for chunk in chunks for group in self._job.groups(chunk, budget))
         return TargetWork(target, GroupQueue(groups, self._context.stop), budget)
 
@@ -181,27 +114,21 @@ class Serving:
                 raise
         return failures
 
-    def _serve(self, slot: Slot, work: TargetWork, pool: CompilePool | None = None) -> str:
-        """Measure groups on one device until none is left, compiled by its own `pool` unless they
-        are already. Returns why it ended early."""
+    def _serve(self, slot: Slot, work: TargetWork) -> str:
+        """Measure groups on one device until none is left. Returns why it ended early."""
         session = DeviceSession(slot, work.budget, self._journal, self._records)
         key = f"{next(self._numbers)} {slot.device_id}"
         try:
             if self._job.uses_device and slot.target.is_gpu and slot.target.index is not None:
                 # While the first of them compile.
                 session.start(islice(self._candidates(work.target), CHUNK))
-            queue = work.queue
-            session.measure(
-                queue.groups(key) if pool is None else self._compiled_for(key, work, pool)
-            )
+            session.measure(work.queue.groups(key))
         except DeviceLostError as lost:
             session.kill()
             goes_on = work.queue.leave(key, partial(unfinished, self._journal.experiment))
             what = f"{slot.name}: {lost.message}"
             if goes_on:
                 self._journal.warn(f"{what}. Other devices continue its work.")
-            elif pool is not None:
-                self._journal.warn(f"{what}. Its work waits for another agent.")
             else:
                 self._journal.warn(str(lost) if self._remains(work.target) else lost.message)
             return what
@@ -210,26 +137,6 @@ class Serving:
             raise
         session.close()
         return ""
-
-    def _compiled_for(self, key: str, work: TargetWork, pool: CompilePool) -> Iterator[Group]:
-        """The groups of one agent, which its host compiles: on a GPU one while another is
-        measured."""
-        ahead = CompilingAhead(self._job, self._lanes, self._journal, self._records)
-        waiting: deque[tuple[Group, list[Future[list[Failed]]]]] = deque()
-        while True:
-            group = work.queue.take(key, waits=not waiting)
-            if group is not None:
-                waiting.append((group, ahead.start(group, pool)))
-                if work.target.is_gpu:
-                    ahead.start_companions(group, pool)
-                if work.target.is_gpu and len(waiting) == 1 and waiting[0][1]:
-                    continue
-            if not waiting:
-                return
-            ready = ahead.ready(*waiting.popleft())
-            if ready:
-                yield ready
-            work.queue.finish(key)
 
     def _outcome(self, failures: Sequence[str]) -> str:
         """Why the run ended early. Nothing waits for a device that was lost twice at the last
@@ -261,7 +168,7 @@ class Serving:
                 yield candidate
 
 
-def _chunks(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
+def chunked(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
     """Parts of about `size` candidates that end where an operation does, unless the operation is
     huge."""
     chunk: list[Candidate] = []

@@ -16,8 +16,7 @@ from gemmetry.domain.dispatch import Plan, TargetKind
 from gemmetry.domain.errors import EnvironmentFailure, Outcome, listed
 from gemmetry.domain.files import remove
 from gemmetry.domain.record import DispatchFinished, Environment, Listener, PlanReady, ignore_events
-from gemmetry.domain.settings import LOCAL
-from gemmetry.engine.agents.starting import check_settings
+from gemmetry.domain.settings import RAY, check_executor
 from gemmetry.engine.candidates import RecordMaker
 from gemmetry.engine.jobs import Job, job_of
 from gemmetry.engine.journal import FAILURES, Journal
@@ -30,7 +29,7 @@ from gemmetry.engine.planning import (
     with_known_configurations,
 )
 from gemmetry.engine.serving import Serving
-from gemmetry.engine.slots import plan_for_agents, serving_devices
+from gemmetry.engine.slots import plan_for_nodes, serving_devices
 from gemmetry.engine.store.experiment import Experiment
 from gemmetry.engine.store.rows import Lane, PlanBatch
 from gemmetry.engine.store.schema import os_failure
@@ -128,15 +127,18 @@ def run(
         StorageError, JournalDamagedError: the folder cannot be used; what was stored is kept.
         KeyboardInterrupt: after the workers are ended and the journal is closed.
     """
-    check_settings(plan.settings)
+    check_executor(plan.settings.executor)
     if counters is not None:
         from gemmetry.engine.counting import check_counters
 
         check_counters(plan)
     job = job_of(plan.settings)
-    is_remote = plan.settings.executor != LOCAL
+    is_remote = plan.settings.executor == RAY
     if is_remote:
-        plan = plan_for_agents(plan, job, counters)
+        from gemmetry.engine.ray_tasks import read_needs, work_on_ray
+
+        plan = plan_for_nodes(plan, job, counters)
+        read_needs(plan.settings.executor_options, 0)
     lanes = make_lanes(plan, load_provider)
     devices = () if is_remote else serving_devices(plan.settings.devices, lanes)
     environment = _environment(plan, lanes)
@@ -178,10 +180,10 @@ def run(
         records = dataclasses.replace(records, host_bytes_per_s=bandwidth)
         try:
             serving = Serving(lanes, context, journal, records, outputs)
-            failure = (
-                serving.work_with_agents() if is_remote
-                else serving.work_here(devices, environment)
-            )  # fmt: skip
+            if is_remote:
+                failure = work_on_ray(plan, journal, serving.remaining())
+            else:
+                failure = serving.work_here(devices, environment)
             if counters is not None and not failure:
                 failure = _count(counters, context, journal, lanes)
         except OSError as error:
@@ -271,9 +273,8 @@ def _announce(
     """Announce what is planned and what is kept. Returns the numbers of dispatches and samples that
     are kept.
 
-    `environment` is that of what is measured; None where agents have environments of their own,
-    with which each group is compared when one takes it. `kept_below` is the number of the last
-    dispatch before the experiment grew, if it did.
+    `environment` is that of what is measured; None where nodes have environments of their own.
+    `kept_below` is the number of the last dispatch before the experiment grew, if it did.
     """
     store = journal.experiment
     dropped = 0 if environment is None else store.drop_foreign_rounds()

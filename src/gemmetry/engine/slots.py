@@ -1,10 +1,8 @@
 """The queue of groups from which the slots of a target take work.
 
-A slot: one device that serves a target of the plan, on this machine or another.
+A slot: one device that serves a target of the plan.
 
-Which devices of this machine serve a target of the plan.
-
-What of a plan agents can do.
+Which devices of this machine serve a target of the plan, and what of a plan a cluster can do.
 """
 
 from __future__ import annotations
@@ -89,9 +87,9 @@ class GroupQueue:
             self._held[slot].popleft()
             self._changed.notify_all()
 
-    def take(self, slot: str, *, waits: bool = True) -> Group | None:
+    def take(self, slot: str) -> Group | None:
         """The next group of `slot`; None when all groups are measured. Waits while another slot may
-        still return one, unless `waits` is False.
+        still return one.
 
         Raises:
             RunStopped: the run is being ended.
@@ -107,7 +105,7 @@ class GroupQueue:
                     held.append(group)
                     self._changed.notify_all()
                     return group
-                if not waits or (self._is_drawn and not any(self._held.values())):
+                if self._is_drawn and not any(self._held.values()):
                     return None
                 self._changed.wait(_POLL_S)
 
@@ -241,31 +239,30 @@ def serving_devices(names: Sequence[str], lanes: Iterable[LaneProvider]) -> list
     return [here[name] for name in wanted]
 
 
-def plan_for_agents(plan: Plan, job: Job, counters: str | None) -> Plan:
-    """`plan` as agents carry it out: a target that only compiles here has devices there.
+def plan_for_nodes(plan: Plan, job: Job, counters: str | None) -> Plan:
+    """`plan` as the nodes of a cluster carry it out: a target that only compiles here has devices
+    there.
 
     Raises:
-        RequestError: agents cannot do what is requested.
+        RequestError: they cannot do what is requested.
     """
-    executor = plan.settings.executor
-    problem = _problem(plan, job, counters)
+    problem = ""
+    if len(plan.targets) != 1:
+        problem = f"serves one target, and --device names {len(plan.targets)}"
+    elif plan.settings.devices:
+        problem = "chooses the devices, and --devices names some of this machine"
+    elif not job.uses_device:
+        problem = "measures and verifies; compiling alone runs on this machine"
+    elif job.leaves_files:
+        problem = "does not record traces, which stay on the machine where they are recorded"
+    elif counters is not None:
+        problem = "does not collect hardware counters"
     if problem:
         raise RequestError(
-            f"the executor {executor} {problem}", hint="Use --executor local, or leave it out."
+            f"the executor {plan.settings.executor} {problem}",
+            hint="Leave out --executor; --shard K/N splits a plan over commands on any machine.",
         )
     (target,) = plan.targets
     if target.index is None:
         target = dataclasses.replace(target, index=0)
     return dataclasses.replace(plan, targets=(target,))
-
-
-def _problem(plan: Plan, job: Job, counters: str | None) -> str:
-    if len(plan.targets) != 1:
-        return f"serves one target, and --device names {len(plan.targets)}"
-    if not job.uses_device:
-        return "measures and verifies; compiling alone runs on this machine"
-    if job.leaves_files:
-        return "does not record traces, which stay on the machine where they are recorded"
-    if counters is not None:
-        return "does not collect hardware counters"
-    return ""

@@ -12,7 +12,6 @@ from gemmetry.dispatches.progress import LiveLines
 from gemmetry.engine.opaque import (
     JobEvent,
     JobFinished,
-    JobNote,
     JobOutcome,
     JobsPlanned,
     JobStarted,
@@ -71,8 +70,6 @@ class JobProgress(LiveLines):
                 self._finished(event)
             case JobWarning(text):
                 self._line(Text(f"warning: {printable(text)}", style="yellow"))
-            case JobNote(text):
-                self._line(Text(printable(text), style="dim"))
 
     def _finished(self, event: JobFinished) -> None:
         self._running = None

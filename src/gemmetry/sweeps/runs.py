@@ -110,15 +110,14 @@ class SweepPlan:
         Raises:
             RequestError: another process uses the folder.
             StorageError: a file cannot be written; what is there is kept.
-            EnvironmentFailure: the executor cannot be used, or has no agent any more.
+            EnvironmentFailure: the executor cannot be used.
             KeyboardInterrupt: after the running point has been ended.
         """
         listener = listener or (lambda event: None)
-        with job_executor(self.plan, listener) as executor:
-            ends = run_sweep(
-                self.plan, listener=listener, fresh=self._fresh, command=command,
-                executor=executor,
-            )  # fmt: skip
+        ends = run_sweep(
+            self.plan, listener=listener, fresh=self._fresh, command=command,
+            executor=job_executor(self.plan),
+        )  # fmt: skip
         return SweepRun(self.plan, ends)
 
     def __repr__(self) -> str:

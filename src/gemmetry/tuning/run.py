@@ -19,7 +19,13 @@ from pathlib import Path
 
 from gemmetry.dispatches.profile import Prepared, prepare
 from gemmetry.domain.contracts import Provider
-from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, NamedDispatch, Plan, Target
+from gemmetry.domain.dispatch import (
+    DEFAULT_CONFIGURATION,
+    NamedDispatch,
+    Plan,
+    Target,
+    parse_shard,
+)
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_json
@@ -287,8 +293,10 @@ def _one_target(prepared: Prepared) -> Target:
 
 def _spaces(plan: Plan, provider: Provider, name: str, target: Target) -> Iterable[SearchSpace]:
     """A space for each operation, with the configurations that the request selects."""
-    wanted = plan.selection
+    wanted, shard = plan.selection, parse_shard(plan.settings.shard)
     for operation in plan.operations:
+        if shard is not None and not shard.takes(operation_name(operation)):
+            continue
         space = space_of(provider, operation, target)
         if wanted is None or wanted.everything:
             yield space

@@ -116,15 +116,3 @@ def test_a_run_that_is_being_ended_ends_the_waiting():
     queue._stop.set()
     with pytest.raises(RunStopped):
         _next(queue, "2")
-
-
-def test_a_group_may_be_prepared_while_another_is_measured():
-    a, b = _group("a"), _group("b")
-    queue = _queue(a, b)
-    assert queue.take("1") is a
-    assert queue.take("1", waits=False) is b
-    assert queue.take("1", waits=False) is None, "there is nothing now, and it has work"
-    queue.finish("1")
-    assert not queue.is_done
-    assert not queue.leave("1", lambda group: [group])
-    assert queue.take("2") is b, "only what was not finished is taken again"

@@ -104,8 +104,9 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismissed:
-    """What a simple threshold would report, and why it does not matter here."""
+class Suppressed:
+    """A finding that a simple threshold would report: a higher gate made it void, or it is too
+    small to matter."""
 
     id: str
     claim: str
@@ -123,7 +124,7 @@ class NotCounted:
     """The options of the profiler that collect it."""
 
 
-Judgement = Claim | Dismissed | NotCounted
+Judgement = Claim | Suppressed | NotCounted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +142,6 @@ class Finding:
     ceiling: str = ""
     collect: str = ""
     """Options of the profiler that would confirm it; "" where nothing is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suppressed:
-    """A finding that a higher gate made void, or that is too small to matter."""
-
-    id: str
-    claim: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gemmetry.domain.errors import MOST_MISTAKES, RequestError, SpecError, UnknownNameError
+from gemmetry.domain.settings import OF_AGENTS, WITHOUT_AGENTS
 from gemmetry.domain.specs.keys import canonical_key
 from gemmetry.domain.specs.model import ProfileSpec
 from gemmetry.domain.specs.text import STANDARD_INPUT, read_text_file
@@ -180,6 +181,8 @@ def _line(error: Any, place: Place, model: type[BaseModel]) -> str:
     if is_unknown:
         name = str(location[-1])
         if len(location) == depth:
+            if f"--{name.replace('_', '-')}" in OF_AGENTS:
+                return f"{where}: there is no key {name!r} any more. {WITHOUT_AGENTS}"
             unknown = UnknownNameError("key", name, section.model_fields)
             return f"{where}: {unknown.message}. {unknown.hint}"
         return f"{where}: unknown key {name!r}"

@@ -19,10 +19,11 @@ from gemmetry.domain.dispatch import (
     Target,
     TargetKind,
     check_device_names,
+    parse_shard,
     parse_target,
 )
 from gemmetry.domain.errors import RequestError, Stage, UnknownNameError
-from gemmetry.domain.settings import LOCAL, USUAL_SAMPLES, Resume, RunSettings
+from gemmetry.domain.settings import RAY, USUAL_SAMPLES, Resume, RunSettings, check_executor
 from gemmetry.domain.specs.catalogue import Catalogue
 from gemmetry.domain.specs.fields import setting_values
 from gemmetry.domain.specs.generated import (
@@ -95,17 +96,10 @@ def _named_by_devices(spec: ProfileSpec) -> list[str]:
     """What ``--devices`` alone makes the targets: the first device, which the others join, or
     architectures, which have no device to distribute anything over."""
     serving = list(getattr(spec, "devices", ()))  # a key of a run, which has no static type
-    executor = getattr(spec, "executor", LOCAL) or LOCAL
-    check_device_names(serving, with_agents=executor != LOCAL)
+    check_device_names(serving)
     if any(name != "all" and parse_target(name).index is None for name in serving):
         return serving
     return [name for name in serving[:1] if name != "all"]
-
-
-_FORMER_PROVIDERS = {
-    "gluon": "The Gluon kernel is an example now: --kernel examples/gluon_gemm.py:matmul."
-}
-"""Former provider -> what replaces it."""
 
 
 def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) -> list[Target]:
@@ -117,8 +111,7 @@ def _known_targets(requests: Sequence[ProviderRequest], catalogue: Catalogue) ->
     targets: dict[Target, None] = {}
     for name, options in requested.items():
         if name not in catalogue.provider_names():
-            more = _FORMER_PROVIDERS.get(name, "")
-            raise UnknownNameError("provider", name, catalogue.provider_names(), more=more)
+            raise UnknownNameError("provider", name, catalogue.provider_names())
         if catalogue.unavailable(name, options) is None:
             targets.update(dict.fromkeys(catalogue.targets(name, options)))
     return list(targets)
@@ -161,7 +154,7 @@ def _find(wanted: Target, known: Sequence[Target], *, compiles_only: bool) -> Ta
     raise RequestError(
         f"there is no device {wanted.device} for the providers of this request",
         hint=f"Devices here: {', '.join(here) or 'none'}; `gemmetry doctor` shows why. "
-        "--device cuda-sm_80 compiles without a device, and with --executor its agents have one.",
+        "--device cuda-sm_80 compiles without a device; with --executor ray nodes have one.",
     )
 
 
@@ -178,7 +171,7 @@ def resolve_providers(
         RequestError: a provider does not work here, or none serves the targets.
     """
     chosen = list(requests)
-    is_here = getattr(spec, "executor", LOCAL) == LOCAL  # agents show what works where they are
+    is_here = getattr(spec, "executor", "") != RAY  # The nodes show what works there.
     for request in chosen if is_here else ():
         reason = catalogue.unavailable(request.name, request.options)
         if reason is not None:
@@ -439,7 +432,10 @@ def run_settings(spec: ProfileSpec) -> RunSettings:
     values["jobs"] = max(values["jobs"], 0)
     if values["quick"] and "verification_level" not in spec.model_fields_set:
         values["verification_level"] = "quick"
-    return RunSettings(**values)
+    settings = RunSettings(**values)
+    parse_shard(settings.shard)
+    check_executor(settings.executor)
+    return settings
 
 
 def _document(
@@ -458,6 +454,7 @@ def _document(
         "selection": selection.document(),
         "default_configurations_only": spec.default_config,
         "settings": _settings_document(settings),
+        **({"shard": settings.shard} if settings.shard else {}),
     }
 
 

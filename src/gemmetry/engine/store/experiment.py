@@ -210,13 +210,6 @@ class Experiment(StoredResults):
             connection.execute(f"DELETE FROM verdicts WHERE {where}", keys)
         return int(dropped)
 
-    def join(self, environment: Environment) -> Sequence[str]:
-        """Store the environment of another machine that takes part. Returns the ids of those that
-        agree with it."""
-        self.add_environments([environment])
-        known = self.environments().items()
-        return [key for key, other in known if other.agrees_with(environment)]
-
     @property
     def alike(self) -> Sequence[str]:
         """The ids of environments that agree with this writer's."""

@@ -1,5 +1,5 @@
 """Merges experiments: the records, samples, environments and hardware counters of several folders
-into a new one.
+into a new one. All shards of a plan become the experiment of the whole plan.
 """
 
 from __future__ import annotations
@@ -16,19 +16,28 @@ from typing import Any
 
 import msgspec
 
-from gemmetry.domain.errors import RequestError
+from gemmetry.domain.dispatch import hash_of, parse_shard
+from gemmetry.domain.errors import RequestError, listed
 from gemmetry.domain.files import within
+from gemmetry.domain.units import noun_for
 from gemmetry.engine.store.creation import (
+    DAMAGED_NAME,
     INSERT_RECORD,
     INSERT_ROUND,
+    LOCK_NAME,
+    MANIFEST_NAME,
+    PREVIOUS_NAME,
     SET_ENVIRONMENT,
     FolderLock,
     Manifest,
     complete_manifest,
     create_filled,
+    plan_differences,
+    store_plan,
     time_created,
 )
 from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.store.rows import Lane, PlanBatch
 from gemmetry.engine.store.schema import (
     JOURNAL_NAME,
     connect_reader,
@@ -56,8 +65,12 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
     different results, and all are kept, each with its ``environment_id``. Folders with the hardware
     counters of records are copied, under another name where two records have the same.
 
+    All shards of a plan become the experiment that one command for the whole plan makes: the same
+    command without its shard continues it.
+
     Raises:
-        RequestError: a path holds no experiment, or `into` already holds one.
+        RequestError: a path holds no experiment, or `into` already holds one; a shard is missing,
+            or one belongs to another plan.
         JournalDamagedError: an experiment cannot be read. StorageError: `into` is not writable.
     """
     if len(paths) < 2:
@@ -72,24 +85,127 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         raise RequestError(
             f"{into} already contains an experiment", hint="Name a folder that does not exist yet."
         )
+    whole = _whole_plan(paths, heads)
     winners, replaced = _winners(paths, damaged)
+    head = whole or _head(heads)
     with storage_errors(into):
         into.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(into)
         try:
-            create_filled(into, _head(heads, command), lambda new: _copy(new, paths, winners, into))
+            if whole is not None:
+                _copy_files(paths, into)
+            create_filled(
+                into,
+                complete_manifest(head, command, created=time_created()),
+                lambda new: _copy(new, paths, winners, into, _plan_of(new, paths) if whole else {}),
+            )
         finally:
             lock.release()
     return MergeSummary(len(winners), replaced)
 
 
-def _head(heads: Sequence[Manifest], command: str) -> Manifest:
+def _head(heads: Sequence[Manifest]) -> Manifest:
     hashes = [head.plan_hash for head in heads]
     digest = hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:10]
     name = " + ".join(dict.fromkeys(head.name for head in heads))
     document = {"merged": [{"name": head.name, "plan_hash": head.plan_hash} for head in heads]}
-    head = Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
-    return complete_manifest(head, command, created=time_created())
+    return Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
+
+
+def _whole_plan(paths: Sequence[Path], heads: Sequence[Manifest]) -> Manifest | None:
+    """The plan of which `heads` are all shards; None if none of them is a shard.
+
+    Raises:
+        RequestError: one is of another plan, is there twice, or is missing.
+    """
+    shards = [parse_shard(str(head.document.get("shard", ""))) for head in heads]
+    first = shards[0]
+    if not any(shards):
+        return None
+    found: dict[int, Path] = {}
+    document: dict[str, Any] = {}
+    for path, head, shard in zip(paths, heads, shards, strict=True):
+        theirs = {key: value for key, value in head.document.items() if key != "shard"}
+        document = document or theirs
+        picked = [one["selection"].get("dispatches") for one in (document, theirs)]
+        if None not in picked and picked[0] != picked[1]:
+            # The finals of a search, which each shard has chosen from its own operations.
+            both = list(dict.fromkeys((*picked[0], *picked[1])))
+            document, theirs = (
+                {**one, "selection": {"dispatches": both}} for one in (document, theirs)
+            )
+        difference = plan_differences(document, theirs)
+        if first is None or shard is None or shard.count != first.count or difference:
+            raise RequestError(
+                f"{path} is not a shard of the same plan as {paths[0]}"
+                + (f": they differ in {difference}" if difference else ""),
+                hint="Merge all shards of one plan, K/N for each K from 1 to N, and nothing else.",
+            )
+        if shard.number in found:
+            raise RequestError(
+                f"{found[shard.number]} and {path} are both the shard {shard}",
+                hint="Name one of them.",
+            )
+        found[shard.number] = path
+    assert first is not None
+    missing = [f"{one}/{first.count}" for one in range(1, first.count + 1) if one not in found]
+    if missing:
+        raise RequestError(
+            f"of the shards of {heads[0].name}, {listed(missing, 8)} "
+            f"{noun_for(len(missing), 'is', 'are')} missing",
+            hint=f"Run the same command with --shard {missing[0]}, and name its folder as well.",
+        )
+    return Manifest(name=heads[0].name, plan_hash=hash_of(document), document=document)
+
+
+def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, int], int]:
+    """Store the plan of all shards `paths`, in the order of the whole plan. Maps the index of a
+    shard and a number in it to the number."""
+    lanes: list[Lane] = []
+    rows: list[tuple[int, int, str, int, str]] = []
+    for index, path in enumerate(paths):
+        with Experiment.open(path) as shard:
+            lanes = lanes or shard.lanes()
+            places = {lane.place: lane.id for lane in lanes}
+            known = {lane.id: places[lane.place] for lane in shard.lanes()}
+            rows += [
+                (one.id, index, one.operation, known[one.lane], one.configuration)
+                for one in shard.planned()
+            ]
+    rows.sort()
+    operations = {name: number for number, name in enumerate(dict.fromkeys(r[2] for r in rows), 1)}
+    configurations = {
+        name: number for number, name in enumerate(dict.fromkeys(r[4] for r in rows), 1)
+    }
+    batch = PlanBatch(
+        [(number, name) for name, number in operations.items()],
+        [(number, name) for name, number in configurations.items()],
+        [
+            (number, operations[operation], lane, configurations[configuration])
+            for number, (_, _, operation, lane, configuration) in enumerate(rows, 1)
+        ],
+    )
+    store_plan(new, lanes, [batch])
+    return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
+
+
+_NOT_COPIED = (JOURNAL_NAME, MANIFEST_NAME, LOCK_NAME, PREVIOUS_NAME, DAMAGED_NAME, "report.html",
+               "references", "temporary", "counters")  # fmt: skip
+
+
+def _copy_files(paths: Sequence[Path], into: Path) -> None:
+    """Copy what the shards `paths` keep next to their journals; the names of files have those of
+    dispatches in them, so that only logs and descriptions meet, and the first is kept."""
+    for path in paths:
+        for one in sorted(path.rglob("*")):
+            place = one.relative_to(path)
+            if place.parts[0].startswith(_NOT_COPIED):
+                continue
+            target = into / place
+            if one.is_dir() and not one.is_symlink():
+                target.mkdir(exist_ok=True)
+            elif not target.exists():
+                shutil.copyfile(one, target, follow_symlinks=False)
 
 
 def _winners(
@@ -121,7 +237,9 @@ def _copy(
     paths: Sequence[Path],
     winners: dict[tuple[Any, ...], tuple[int, int, int]],
     into: Path,
+    numbers: Mapping[tuple[int, int], int],
 ) -> None:
+    """Copy the records of `winners`, which get the `numbers` of their plan if there is one."""
     next_id = 1
     taken: set[str] = set()
     for index, path in enumerate(paths):
@@ -135,7 +253,11 @@ def _copy(
                     if len(row) == 2 or not is_damaged(row)
                 ),
             )
+            if numbers:
+                bandwidths = "SELECT key, value FROM meta WHERE key LIKE 'host_bytes_per_s %'"
+                new.executemany("INSERT OR IGNORE INTO meta VALUES(?, ?)", old.execute(bandwidths))
             for row_id in wanted:
+                next_id = numbers.get((index, row_id), next_id)
                 record = old.execute("SELECT * FROM records WHERE id = ?", (row_id,)).fetchone()
                 *facts, document = record[1:12]
                 document = _with_counters(document, paths[index], into, taken)

@@ -15,9 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from gemmetry.domain.dispatch import parse_shard
 from gemmetry.domain.errors import EnvironmentFailure, PlanMismatchError, RequestError
-from gemmetry.domain.settings import LOCAL, RunSettings
-from gemmetry.engine.agents.starting import load_starter
+from gemmetry.domain.settings import LOCAL, RunSettings, check_executor
 from gemmetry.engine.opaque import resolve_program
 from gemmetry.engine.store.creation import DEFAULT_FOLDER, plan_differences
 from gemmetry.hardware.detect import gpu_count, has_gpu_driver, masked_words
@@ -65,7 +65,7 @@ class SweepRequest:
     timeout_s: float | None = None
     """For each point."""
     where: RunSettings = RunSettings()
-    """The executor, and what concerns its agents; nothing else of it is used."""
+    """The executor, its options and the shard; nothing else of it is used."""
 
     @property
     def is_here(self) -> bool:
@@ -116,6 +116,9 @@ def plan_sweep(request: SweepRequest, folder: Path, *, fresh: bool = False) -> P
     )
     counting = _rocprof_notes(launch)
     _check_programs(request, points[0])
+    shard = parse_shard(request.where.shard)
+    if shard is not None:
+        points = tuple(point for point in points if shard.takes(point.folder))
     return PlannedSweep(
         request=request,
         folder=folder,
@@ -372,12 +375,10 @@ class SweepOptions(TypedDict, total=False):
     timeout_s: float | None
     """A point that takes longer is ended; None: no limit."""
     executor: str
-    """``local`` (the default), or what starts the agent on whose host the points run."""
+    """``local`` (the default), or ``ray``: each point is a task of a Ray cluster."""
     executor_options: Mapping[str, str]
-    listen: str
-    """The address at which the agent reaches this machine."""
-    token_file: str
-    agent_wait_s: float
+    shard: str
+    """``K/N``: one of N parts of the points."""
 
 
 def make_request(**options: Unpack[SweepOptions]) -> SweepRequest:
@@ -433,22 +434,18 @@ def make_request(**options: Unpack[SweepOptions]) -> SweepRequest:
 
 
 def _where(options: SweepOptions) -> RunSettings:
-    """What concerns agents.
+    """Where the points run, and which of them.
 
     Raises:
-        UnknownNameError: there is no such executor.
+        RequestError: there is no such executor or shard.
     """
-    executor = options.get("executor", LOCAL)
-    if executor != LOCAL:
-        load_starter(executor)
-    usual = RunSettings()
+    executor, shard = options.get("executor", LOCAL), options.get("shard", "")
+    check_executor(executor)
+    parse_shard(shard)
     return RunSettings(
         executor=executor,
         executor_options=dict(options.get("executor_options", {})),
-        agents=int(executor != LOCAL),
-        listen=options.get("listen", usual.listen),
-        token_file=options.get("token_file", usual.token_file),
-        agent_wait_s=options.get("agent_wait_s", usual.agent_wait_s),
+        shard=shard,
     )
 
 

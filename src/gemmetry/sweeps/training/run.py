@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove, sync, write_whole
 from gemmetry.domain.rows import SCHEMA_VERSION
@@ -22,7 +20,6 @@ from gemmetry.engine.opaque import (
     JobExecutor,
     JobJournal,
     JobListener,
-    JobNote,
     JobOutcome,
     JobRun,
     JobWarning,
@@ -111,30 +108,15 @@ def run_sweep(
         lock.release()
 
 
-@contextlib.contextmanager
-def job_executor(sweep: PlannedSweep, listener: JobListener) -> Iterator[JobExecutor]:
-    """What starts the points of `sweep`: this machine, or an agent of its executor."""
-    from gemmetry.engine.agents.starting import check_settings
-
-    where = sweep.request.where
-    check_settings(where)
+def job_executor(sweep: PlannedSweep) -> JobExecutor:
+    """What starts the points of `sweep`: this machine, or tasks of a Ray cluster."""
+    where, launch = sweep.request.where, sweep.request.launch
     if where.executor == LOCAL:
-        yield LocalJobExecutor()
-        return
-    from gemmetry.engine.opaque_remote import AgentJobExecutor
+        return LocalJobExecutor()
+    from gemmetry.engine.ray_tasks import RayJobExecutor
 
-    is_cpu = sweep.library is CommunicationLibrary.GLOO
-    is_amd = sweep.library is CommunicationLibrary.RCCL
-    kind = TargetKind.CPU if is_cpu else TargetKind.HIP if is_amd else TargetKind.CUDA
-
-    with AgentJobExecutor(
-        where,
-        Target(kind),
-        sweep.folder.absolute(),
-        warn=lambda text: listener(JobWarning(text)),
-        note=lambda text: listener(JobNote(text)),
-    ) as executor:
-        yield executor
+    gpus = 0 if sweep.library is CommunicationLibrary.GLOO else launch.nproc
+    return RayJobExecutor(where.executor_options, gpus)
 
 
 def ended_points(sweep: PlannedSweep) -> Mapping[str, JobEnd]:

@@ -160,9 +160,7 @@ def check_many_repeats(context: Context) -> CheckResult:
     """:data:`REPEATS` launches agree bit for bit."""
     name = "many_repeats"
     for _ in range(REPEATS):
-        launch = context.launcher.launch(
-            context.main, sentinel=context.launcher.sentinels[0], check_inputs=False
-        )
+        launch = context.launcher.launch(context.main)
         if launch.same_as(context.first):
             continue
         result = context.judge_by_bound(name, launch, context.reference)
@@ -198,7 +196,7 @@ def check_other_thread(context: Context) -> CheckResult:
     model = context.first if run is None else run.launch
 
     def call() -> Launch:
-        return launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
+        return launcher.launch(placed)
 
     try:
         with StandingThreads(device.enter_thread) as threads:
@@ -443,8 +441,6 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
     specs = (*context.operation.inputs, context.operation.output)
     launch = launcher.launch(
         context.main,
-        sentinel=launcher.sentinels[0],
-        check_inputs=False,
         within=device.spoiled_scratch(max(spec.bytes for spec in specs)),
     )
     problem = launcher.form_problem(launch) or zone_problem(launch)

@@ -361,7 +361,7 @@ def _differing_rows(context: Context, rows: int) -> Array | None:
     try:
         launcher = Launcher(executable, fewer, context.companions.tile)
         placed = launcher.place(_first_rows(operation, fewer, context.inputs), keep_copies=False)
-        launch = launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
+        launch = launcher.launch(placed)
         problem = launcher.form_problem(launch)
         if problem:
             raise NotImplementedError(problem)

@@ -513,7 +513,7 @@ def _by_shorter_s(context: Context, sizes: Sizes) -> float:
     def timed(inner: Context) -> CheckResult:
         nonlocal seconds
         for _ in range(TRIES):
-            inner.launcher.launch(inner.main, sentinel=0, check_inputs=False)
+            inner.launcher.launch(inner.main, sentinel=0)
         seconds = inner.launcher.fastest_s
         return passed(NAME)
 

@@ -9,9 +9,9 @@ from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
     CounterEvidence,
-    Dismissed,
     Gate,
     Judgement,
+    Suppressed,
     rule,
 )
 from gemmetry.counters.diagnosis.stalls import MEANINGS
@@ -199,14 +199,14 @@ def occupancy(facts: Facts) -> Iterator[Judgement]:
         f"{allowed.value:.3g} % of the warps of a multiprocessor"
     )
     if facts.uses_async_copies:
-        yield Dismissed(
+        yield Suppressed(
             name, claim,
             "its copies and multiplications are asynchronous: they, not many warps, hide latencies",
         )  # fmt: skip
         return
     if facts.nearest is not None and facts.nearest[1] >= REACHED:
         unit, busy = facts.nearest
-        yield Dismissed(
+        yield Suppressed(
             name, claim,
             f"{unit} is busy for {busy:.1f} % of the time: more warps would not make it faster",
         )  # fmt: skip

@@ -28,10 +28,10 @@ from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
     CounterEvidence,
-    Dismissed,
     Gate,
     Judgement,
     NotCounted,
+    Suppressed,
     rule,
 )
 from gemmetry.counters.diagnosis.stalls import ISSUING, MEANINGS, REASONS, StallShares
@@ -294,7 +294,7 @@ def grid(facts: Facts) -> Iterator[Judgement]:
     tail = 0.0 if waves is None else 1 - waves.value / max(math.ceil(waves.value), 1)
     if idle < _IDLE:
         if tail >= _IDLE and waves is not None and waves.value > 1:
-            yield Dismissed(
+            yield Suppressed(
                 "tail_wave",
                 f"the last of {waves.value:.2f} waves leaves {percent(tail)} of the GPU idle",
                 f"{facts.processor}s had work for {active.value:.1f} % of the time",

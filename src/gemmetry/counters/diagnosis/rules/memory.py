@@ -9,9 +9,9 @@ from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
     CounterEvidence,
-    Dismissed,
     Gate,
     Judgement,
+    Suppressed,
     rule,
 )
 
@@ -109,7 +109,7 @@ def bank_conflicts(facts: Facts) -> Iterator[Judgement]:
     ]  # fmt: skip
     if share.value < _SHARE:
         for word, part in of_kind:
-            yield Dismissed(
+            yield Suppressed(
                 "shared_bank_conflicts",
                 f"{part.value:.1f} % of the accesses of shared-memory {word}s are bank conflicts",
                 f"all bank conflicts are {share.value:.1f} % of the accesses to shared memory",
@@ -119,7 +119,7 @@ def bank_conflicts(facts: Facts) -> Iterator[Judgement]:
     impact = None if busy is None else share.value * busy / 100
     is_waited_for = facts.waits_for("mio_throttle", "short_scoreboard")
     if impact is not None and impact < _IMPACT and not is_waited_for:
-        yield Dismissed(
+        yield Suppressed(
             "shared_bank_conflicts", claim,
             f"they take {impact:.1f} % of the time of shared memory, and warps do not wait for it",
         )  # fmt: skip
@@ -180,11 +180,11 @@ def local_memory(facts: Facts) -> Iterator[Judgement]:
         return
     claim = f"{share.value:.0f} % of the sectors that multiprocessors move are of local memory"
     if share.value < _SHARE:
-        yield Dismissed("local_memory", claim, f"it is less than {_SHARE:.0f} %")
+        yield Suppressed("local_memory", claim, f"it is less than {_SHARE:.0f} %")
         return
     part = facts.share_of_l2(local)
     if part is not None and part < 5:
-        yield Dismissed(
+        yield Suppressed(
             "local_memory", claim, f"they are {part:.1f} % of the traffic of the L2 cache at most"
         )
         return
@@ -276,7 +276,7 @@ def uncoalesced(facts: Facts) -> Iterator[Judgement]:
     part = facts.share_of_l2(sectors)
     claim = f"{share.value:.0f} % of the bytes that global accesses move are not used"
     if part is not None and part < 5:
-        yield Dismissed(
+        yield Suppressed(
             "uncoalesced_access", claim,
             f"global accesses are {part:.1f} % of the traffic of the L2 cache",
         )  # fmt: skip

@@ -1,31 +1,17 @@
-"""A Slurm cluster and a Ray cluster of two nodes each, on this host, and agents that do nothing."""
+"""A Slurm cluster and a Ray cluster of two nodes each, on this host."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-PATIENCE_S = 60.0
-
-_STUB = """\
-#!/bin/sh
-for name; do :; done
-while [ "$1" != --token-file ]; do shift; done
-cd {folder}
-echo output of $name
-echo $$ $(cat "$2") $CUDA_VISIBLE_DEVICES > ".$name" && mv ".$name" "$name"
-exec sleep 1000
-"""
 
 
 def _load(name: str) -> ModuleType:
@@ -55,11 +41,8 @@ def slurm_cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def slurm(slurm_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def slurm(slurm_cluster: Any) -> Any:
     """The cluster with both nodes idle."""
-    from gemmetry.engine.agents.starters import slurm as starter
-
-    monkeypatch.setattr(starter, "POLL_S", 0.2)
     slurm_cluster.start_nodes()
     return slurm_cluster
 
@@ -103,46 +86,3 @@ def ray_nodes(ray_cluster: Any) -> Iterator[Any]:
         ray_cluster.remove_node(node, allow_graceful=False)
     # Until the cluster has noticed, it would start actors of the next test on nodes of this one.
     ray_cluster.wait_for_nodes()
-
-
-@pytest.fixture
-def stub(tmp_path: Path) -> Any:
-    """The path of an agent that writes down its process, its token and its devices, and waits; and
-    those that have been started."""
-    script = tmp_path / "stub.sh"
-    folder = tmp_path / "started"
-    folder.mkdir()
-    script.write_text(_STUB.format(folder=folder))
-    script.chmod(0o755)
-
-    def started() -> dict[str, list[str]]:
-        files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-        return {path.name: path.read_text().split() for path in sorted(files)}
-
-    return SimpleNamespace(path=str(script), started=started)
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], Any]], Any]:
-    """Waits until a function returns something, and returns that."""
-
-    def wait(condition: Callable[[], Any]) -> Any:
-        ends = time.monotonic() + PATIENCE_S
-        while not (found := condition()):
-            assert time.monotonic() < ends, "it does not happen"
-            time.sleep(0.05)
-        return found
-
-    return wait
-
-
-@pytest.fixture
-def is_running() -> Callable[[int], bool]:
-    """Whether a process exists that has not ended."""
-
-    def running(pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-        return False
-
-    return running

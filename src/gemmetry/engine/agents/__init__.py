@@ -1,1 +1,0 @@
-"""Agents: processes, on this host or others, each of which serves one device to a run over TCP."""

@@ -1,1 +1,0 @@
-"""Starters of agents, one module each; see :mod:`gemmetry.engine.agents.starting`."""

@@ -1,0 +1,134 @@
+"""A plan over two nodes of Slurm, as shards, and of Ray, as tasks; one raylet is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gemmetry.cli.main import run as run_command
+from gemmetry.domain.errors import EnvironmentFailure, Outcome, RequestError
+from gemmetry.domain.record import DispatchFinished
+from gemmetry.engine import ray_tasks, run
+from gemmetry.engine.store.experiment import Experiment
+
+pytestmark = pytest.mark.cluster
+
+SIZES = tuple(range(8, 24))
+PATIENCE_S = 300.0
+
+_ARRAY = """\
+#!/bin/sh
+#SBATCH --array=1-2 --exclusive --output={folder}/%a.log
+exec {python} -m gemmetry profile --providers null --device null --shapes 8x8x8,16x16x16,32x8x8 \
+--dtypes f32 --shard $SLURM_ARRAY_TASK_ID/2 --experiment {folder}/$SLURM_ARRAY_TASK_ID
+"""
+
+
+def test_an_array_of_two_shards_merges_into_the_whole_plan(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "array.sh"
+    script.write_text(_ARRAY.format(folder=tmp_path, python=sys.executable))
+    subprocess.run(["sbatch", "--wait", str(script)], check=True, timeout=PATIENCE_S)
+    logs = "".join(path.read_text() for path in tmp_path.glob("*.log"))
+    assert run_command(["merge", "1", "2", "--into", "whole"]) == 0, logs
+    with Experiment.open(tmp_path / "whole") as found:
+        assert found.total() == sum(found.outcome_counts().values())
+        assert not found.remarks()
+        assert len({record.operation for record in found.records()}) == 3
+
+
+@pytest.fixture
+def plan_on(make_plan):
+    """A plan of operations that take a while each, on a cluster."""
+
+    def make(address, **options):
+        return make_plan(
+            ("slow_5",), sizes=SIZES, executor="ray",
+            executor_options={"address": address, **options},
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def disconnected():
+    """The tests of a process connect to several clusters, one after the other."""
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
+def test_tasks_of_a_killed_raylet_run_again(ray_nodes, plan_on, tmp_path, monkeypatch):
+    """What was finished is not measured again, and the plan is whole after one command."""
+    monkeypatch.setattr(ray_tasks, "CHUNK", 1)
+    doomed, _ = [ray_nodes.add(num_cpus=1) for _ in range(2)]
+    finished, killed = [], []
+
+    def listener(event):
+        if isinstance(event, DispatchFinished):
+            finished.append(event.record.dispatch)
+            if len(finished) >= 4 and not killed:
+                killed.append(len(finished))
+                ray_nodes.kill(doomed)
+
+    summary = run(plan_on(ray_nodes.address), tmp_path / "e", listener=listener)
+    assert killed and killed[0] < summary.total
+    assert not summary.failure
+    with Experiment.open(tmp_path / "e") as experiment:
+        records = list(experiment.records())
+        assert all(experiment.samples(one) for one in records if one.outcome is Outcome.OK)
+    assert {record.outcome for record in records} == {Outcome.OK}
+    assert len(finished) == len(set(finished)) == len(records) == summary.total
+
+
+def test_what_no_node_has_is_refused(ray_nodes, plan_on, tmp_path):
+    ray_nodes.add(num_cpus=2, resources={"big": 1})
+    with pytest.raises(RequestError, match="GPU 1") as lacking:
+        run(plan_on(ray_nodes.address, num_gpus="1"), tmp_path / "e")
+    assert "big 1" in lacking.value.hint
+
+
+def test_no_cluster(plan_on, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+
+    def unreachable(**_arguments):
+        time.sleep(PATIENCE_S)
+
+    monkeypatch.setattr("ray.init", unreachable)
+    monkeypatch.setattr(ray_tasks, "CONNECTING_S", 0.1)
+    with pytest.raises(EnvironmentFailure, match=r"127\.0\.0\.1:1"):
+        run(plan_on("127.0.0.1:1"), tmp_path / "e")
+
+
+def test_a_training_sweep_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
+    """A point is a command with a folder that the nodes share; what it prints is in its log."""
+    ray_nodes.add(num_cpus=1)
+    monkeypatch.chdir(tmp_path)
+    status = run_command([
+        "sweep", "run", "--channels", "1", "--library", "gloo", "--command", "sh -c 'exit 3'",
+        "--executor", "ray", "--executor-options", f"address={ray_nodes.address}", "--json",
+        "--output", "sweep",
+    ])  # fmt: skip
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    assert status == 1
+    assert "exit status 3" in point["reason"]
+
+
+def test_an_interrupt_leaves_no_task(ray_nodes, plan_on, tmp_path):
+    """The plan continues with the same command."""
+    ray_nodes.add(num_cpus=1)
+    plan = plan_on(ray_nodes.address)
+
+    def listener(event):
+        if isinstance(event, DispatchFinished):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, tmp_path / "e", listener=listener)
+    summary = run(plan, tmp_path / "e")
+    assert summary.kept >= 1
+    assert summary.finished == summary.total
