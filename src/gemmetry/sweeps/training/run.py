@@ -13,6 +13,7 @@ import msgspec
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove, sync, write_whole
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import LOCAL
 from gemmetry.engine.opaque import (
     JobEnd,
@@ -29,11 +30,9 @@ from gemmetry.engine.opaque import (
 from gemmetry.engine.store.creation import FolderLock, indented
 from gemmetry.engine.store.schema import os_failure
 from gemmetry.hardware.detect import masked_variables, masked_words
+from gemmetry.sweeps.folder import LOG, MANIFEST, POINT, ROCPROF, TRACES
 from gemmetry.sweeps.training.axes import (
-    LOG,
     NCU,
-    ROCPROF,
-    TRACES,
     CommunicationLibrary,
     PlannedPoint,
     common_environment,
@@ -41,9 +40,6 @@ from gemmetry.sweeps.training.axes import (
 )
 from gemmetry.sweeps.training.launching import PointLaunch, point_command, point_environment
 from gemmetry.sweeps.training.manifest import (
-    MANIFEST,
-    POINT,
-    SCHEMA_VERSION,
     capture_sweep_environment,
     environment_changes,
     sweep_manifest,
