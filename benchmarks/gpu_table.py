@@ -1,4 +1,4 @@
-"""The GPU table of docs/benchmarks.md from the CSV files that gpu_gemm.yaml's runs wrote.
+"""The GPU tables of docs/measured-tables.md from the CSV files that gpu_gemm.yaml's runs wrote.
 
 ``python benchmarks/gpu_table.py gpu_gemm.csv gpu_gemm_32.csv`` prints Markdown: for each shape and
 format cuBLAS (the best configuration of torch), the best of cuBLASLt's proposals, and the best

@@ -29,11 +29,11 @@ from gemmetry.providers.iree_provider.tiling_cpu import CpuTile
 CPU = Target(TargetKind.CPU)
 SHAPES = [(m, n) for m in (256, 512) for n in (256, 384, 512, 768, 1024)]
 VALID = [
-    CpuTile(m, n, 0, 0, 0, *vector)
+    CpuTile(m, n, *vector)
     for m, n in ((64, 64), (64, 128), (32, 64))
     for vector in ((8, 32, 4), (8, 32, 1), (4, 32, 2))
 ]
-INVALID = CpuTile(64, 128, 0, 0, 0, 64, 128, 1)
+INVALID = CpuTile(64, 128, 64, 128, 1)
 """Its vectors are larger than the compiler's stack limit."""
 
 CONFIGURATIONS = len(VALID) + 1

@@ -1,4 +1,4 @@
-"""The words that the glossary of ``docs/style.md`` rejects do not occur in texts for people."""
+"""Texts follow ``docs/style.md``: rejected words, length of sentences, chains of "of"."""
 
 from __future__ import annotations
 
@@ -46,6 +46,22 @@ def found_in(text: str) -> list[str]:
     return [" ".join(word.split()) for word in rejected().findall(_CODE.sub("`", text))]
 
 
+LONG_SENTENCES = 700
+"""Sentences of docstrings with more than twenty words: a debt, which may only fall."""
+CHAINS = 20
+"""Docstrings' sentences with three "of" in a row, likewise."""
+_CHAIN = re.compile(r"\bof(?:\s+(?!of\b)[\w'’-]+){1,3}\s+of(?:\s+(?!of\b)[\w'’-]+){1,3}\s+of\b")
+
+
+def sentences_in(source: str) -> Iterator[str]:
+    """Sentences of the docstrings of a module; code counts as one word."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            text = _CODE.sub("code", ast.get_docstring(node) or "")
+            for paragraph in re.split(r"\n\s*\n|\n\s*[*-] ", text):
+                yield from re.split(r"(?<=[.!?;:])\s+", paragraph)
+
+
 def texts_of(source: str) -> Iterator[str]:
     """The docstrings, messages and comments of a module, and the names of its functions, classes,
     arguments and fields; a string without a space is not text."""
@@ -70,7 +86,7 @@ def words_in(path: Path) -> list[str]:
     """The rejected words of a page or module, without those that are excepted."""
     text = path.read_text(encoding="utf-8")
     if path == STYLE:
-        text = text.partition("## Prose")[0]  # what follows quotes the words
+        text = text.partition("## English")[0]  # what follows quotes the words
     if not rejected().search(text.replace("_", " ")):
         return []  # most modules, which are not parsed then
     texts = texts_of(text) if path.suffix == ".py" else [text]
@@ -95,6 +111,35 @@ def test_texts_of_the_source_use_the_words_of_the_glossary():
     assert scripts and modules
     found = {path.relative_to(ROOT).as_posix(): words_in(path) for path in scripts + modules}
     assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_docstrings_have_short_sentences_without_chains():
+    found = [
+        sentence
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for sentence in sentences_in(path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 5000
+    assert len([one for one in found if len(one.split()) > 20]) <= LONG_SENTENCES
+    assert len([one for one in found if _CHAIN.search(one)]) <= CHAINS
+
+
+def test_long_sentences_and_chains_are_found():
+    text = "One `a b c`. " + "word " * 21 + ": the end of the rest of the first of two."
+    found = list(sentences_in(f'"""{text}"""'))
+    assert [len(one.split()) for one in found] == [2, 22, 10]
+    assert [bool(_CHAIN.search(one)) for one in found] == [False, False, True]
+
+
+def test_pages_have_no_chains():
+    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES if page.suffix == ".md"}
+    chains = {
+        name: match[0]
+        for name, text in texts.items()
+        if "This page is generated" not in text[:400]
+        if (match := _CHAIN.search(_CODE.sub("code", text)))
+    }
+    assert chains == {}
 
 
 def test_rejected_words_are_found_in_text_and_not_in_code():

@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.results.resolve() != KEPT:
             copy_results(options.results, KEPT)
         PAGE.write_text(text)
-        print(f"{KEPT} and the table of {PAGE} are replaced: review the sentences below the table.")
+        print(f"{KEPT} and the table of {PAGE} are replaced: review docs/diagnosis.md.")
     return 0
 
 

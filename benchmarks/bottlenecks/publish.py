@@ -1,4 +1,4 @@
-"""Takes a campaign's results over into the tests' data and the page about the diagnosis."""
+"""Takes a campaign's results over into the tests' data and the page of measured tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests/data/counters/planted_h200"
 """The results that the tests and the page are about."""
-PAGE = ROOT / "docs/diagnosis.md"
+PAGE = ROOT / "docs/measured-tables.md"
 
 NAMES = ("planted_severe", "planted_mild", "gemms")
 FACTS = "campaign.json"

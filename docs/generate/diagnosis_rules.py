@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gemmetry.counters.catalogue import concept_of
 from gemmetry.counters.diagnosis.facts import UNITS
 from gemmetry.counters.diagnosis.model import Gate, Rule, all_rules
-from gemmetry.counters.diagnosis.rules.near_roof import LIKELY
+from gemmetry.counters.diagnosis.rules.limits import LIKELY
 from gemmetry.results.tables import escape_markdown as escape
 
 _HEAD = """\
@@ -79,11 +79,10 @@ def _meanings(rules: list[Rule]) -> str:
 
 
 def _rule(rule: Rule) -> str:
-    module = rule.judge.__module__.rpartition(".")[2]
-    summary = (sys.modules[rule.judge.__module__].__doc__ or "").strip()
+    summary = (rule.judge.__doc__ or "").strip()
     needs = "".join(f"  - `{name}`: {escape(concept_of(name).meaning)}\n" for name in rule.needs)
     return (
-        f"\n### `{module}`\n\n{escape(summary)}\n\n"
+        f"\n### `{rule.judge.__name__}`\n\n{escape(summary)}\n\n"
         f"- threshold: {escape(rule.threshold)}\n"
         f"- source of the threshold: {escape(rule.threshold_source)}\n"
         + (f"- it looks at:\n{needs}" if needs else "")

@@ -18,7 +18,7 @@ def folder(tmp_path, sweeps):
 def test_frames_and_document(folder):
     found = analyze(folder)
     assert found.is_complete
-    points, gemms, pooled = found.points(), found.gemms(), found.pooled_gemms()
+    points, gemms, pooled = map(found.frame, ("points", "gemms", "pooled_gemms"))
     assert points["channels"].to_list() == [4, 8]
     assert points["step_ms"].dtype.is_float()
     assert len(gemms) == 2 * len(pooled) == 2 * 2 * 2

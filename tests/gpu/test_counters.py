@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.api import chip_here, collect_counters, plan_counters
+from gemmetry.counters.api import chip_here, plan_counters
 from gemmetry.counters.catalogue import concepts, expression_on, reading_of, value_of
+from gemmetry.counters.collecting.collector import collect
 from gemmetry.counters.collecting.tools import CollectRequest
 from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.work import gemm_work
@@ -19,6 +20,7 @@ from gemmetry.dispatches.profile import profile
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.names import parse_operation
+from gemmetry.engine.opaque import run_command
 from gemmetry.engine.store.experiment import Experiment
 from gemmetry.formats.counters.launches import LaunchTable, ProfiledLaunch
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
@@ -57,7 +59,7 @@ def _ncu(gpu: Target) -> None:
 def collected(folder: Path, **settings: object) -> LaunchTable:
     request = CollectRequest(command=(sys.executable, "-c", PROGRAM), **settings)
     plan = plan_counters(request, folder)
-    found = collect_counters(plan)
+    found = collect(plan, run_command)
     assert "finished" in plan.files.application_log.read_text()
     table = read_ncu_csv(plan.files.table)
     assert table is not None and len(table) == found.launches

@@ -65,10 +65,9 @@ def test_an_unknown_kind_keeps_the_remark(facts) -> None:
 
 
 def test_no_row_is_hidden_by_those_before_it() -> None:
-    for table in (clocks._AMD, clocks._INTEL):
-        for index, row in enumerate(table):
-            models = set(range(row.first, row.last + 1))
-            for before in table[:index]:
-                if before.family == row.family:
-                    models -= set(range(before.first, before.last + 1))
-            assert models, row.product
+    seen: dict[tuple[str, str], set[int]] = {}
+    for row in clocks._BOOSTS:
+        models = set(range(int(row["first_model"], 16), int(row["last_model"], 16) + 1))
+        known = seen.setdefault((row["vendor"], row["family"]), set())
+        assert models - known, row["product"]
+        known |= models

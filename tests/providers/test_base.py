@@ -8,7 +8,7 @@ from gemmetry.domain import contracts
 from gemmetry.domain.contracts import Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import BaseProvider, compute_capability
 
 CPU = Target(TargetKind.CPU)
 OPERATION = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
@@ -73,3 +73,10 @@ def test_without_ahead_of_time_work_compile_reports_no_error(tmp_path):
     assert provider.versions() == {}
     assert provider.options == {"a": 1}
     assert Smallest().options == {}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "number"), [("sm_90", 90), ("sm_100a", 100), ("gfx942", 0), ("", 0)]
+)
+def test_compute_capabilities_are_numbers(architecture, number):
+    assert compute_capability(architecture) == number

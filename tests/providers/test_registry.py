@@ -21,7 +21,7 @@ def declare(monkeypatch):
     group."""
 
     def fake(**values):
-        points = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP)
+        points = [EntryPoint(name, value, "gemmetry.providers")
                   for name, value in values.items()]  # fmt: skip
 
         def entry_points(*, group):

@@ -26,7 +26,7 @@ def test_what_others_know_of_a_provider_it_declares_itself() -> None:
     assert legacy_provider() == "iree"
     assert traits_of("theirs") == ProviderTraits()
     assert [name for name in builtin_names() if not traits_of(name).is_default] == [
-        "gluon", "mutant", "null", "user",
+        "mutant", "null", "user",
     ]  # fmt: skip
     colours = [traits_of(name).colour for name in builtin_names()]
     assert None not in colours

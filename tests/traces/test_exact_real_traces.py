@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gemmetry.traces.gemms import gemm_table
+from gemmetry.traces.gemms import Gemms
 from gemmetry.traces.names import KernelKind, classify, is_communication, is_gemm
 from gemmetry.traces.reading import find_traces
 from gemmetry.traces.summary import KEYS, summarize, summary_entry
@@ -208,7 +208,7 @@ def test_every_key_and_all_gemm_time(path, read_real):
 
     # Linked to an operator or not: the rows of `trace gemms` hold all of it.
     by_kernel: dict[str, Counter[str]] = {}
-    for row in gemm_table([trace]):
+    for row in Gemms([trace]).rows():
         by_kernel.setdefault(row.kernel, Counter()).update(count=row.count, ns=row.sum_ns)
     assert by_kernel == {name: Counter(count=len(ns), ns=sum(ns)) for name, ns in of_name.items()}
 

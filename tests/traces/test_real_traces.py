@@ -17,7 +17,7 @@ import pytest
 from gemmetry.formats import events as host_rows
 from gemmetry.formats import events as mapping
 from gemmetry.formats import events as spool
-from gemmetry.traces.gemms import gemm_table, row_major_layout, workload
+from gemmetry.traces.gemms import Gemms, row_major_layout, workload
 from gemmetry.traces.links import link_gemms
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, is_gemm
@@ -100,7 +100,7 @@ def test_all_gemm_time_is_accounted_for(named):
         )
         if kind == 0 and of_name[index]
     ) - int(gpu.duration_ns[trace.is_gemm_of_convolution].sum())
-    rows = gemm_table([trace])
+    rows = Gemms([trace]).rows()
     load = workload(rows)
     assert sum(row.sum_ns for row in rows) == expected
     assert sum(gemm.sum_ns for gemm in load.gemms) + load.unknown_ns == load.sum_ns == expected
@@ -123,7 +123,7 @@ def test_all_gemm_time_is_accounted_for(named):
 def test_the_layout_in_a_kernels_name_is_that_of_its_operators_strides(named):
     """Two independent sources of one fact."""
     _, trace = named
-    for row in gemm_table([trace]):
+    for row in Gemms([trace]).rows():
         if row.shape and row.shape.layout and row.facts.layout and row.facts.kind != "gemv":
             assert row_major_layout(row.facts.layout) == row.shape.layout, row.kernel
 
@@ -157,7 +157,7 @@ def test_steps_of_a_training_job_hold_its_backward_pass(read):
 
 def test_the_shapes_of_a_small_recording(read):
     trace = read("committed/h200_matmul.pt.trace.json.gz")
-    (row,) = gemm_table([trace])
+    (row,) = Gemms([trace]).rows()
     assert row.shape is not None
     assert row.shape[:6] == (2048, 2048, 2048, 1, "bf16", "tt")
     assert (row.count, row.linked, row.facts.kind) == (2, 2, KernelKind.GEMM)
@@ -171,7 +171,7 @@ def test_the_shapes_of_a_small_recording(read):
 def test_what_is_read_like_a_huge_trace_gives_the_same_tables(name, read, monkeypatch):
     def tables(trace):
         summary = summarize(trace)
-        rest = (summary, summarize_steps(trace), gemm_table([trace]))
+        rest = (summary, summarize_steps(trace), Gemms([trace]).rows())
         return [*trace_tables(trace, summary), *rest]
 
     expected = tables(read(name))

@@ -162,8 +162,10 @@ def collect(
     Kernels run once per pass, one after the other, so that the command takes much longer and its
     own times mean nothing. Its output goes to a file.
     """
-    from gemmetry.counters.api import collect_counters, plan_counters
+    from gemmetry.counters.api import plan_counters
+    from gemmetry.counters.collecting.collector import collect as run
     from gemmetry.counters.collecting.tools import CollectRequest
+    from gemmetry.engine.opaque import run_command
 
     request = CollectRequest(
         command=tuple(command or ()),
@@ -187,7 +189,7 @@ def collect(
     for text in planned.notes:
         note(f"note: {text}")
     note(f"{planned.profiler.name} {planned.profiler.version} runs {shlex.join(request.command)}")
-    collected = collect_counters(planned, replace=force)
+    collected = run(planned, run_command, replace=force)
     for text in collected.notes[len(planned.notes) :]:
         note(f"warning: {text}")
     if json:

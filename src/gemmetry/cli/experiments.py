@@ -142,7 +142,17 @@ def merge(
     """Merge experiments into one folder; the newest record of each dispatch is kept."""
     from gemmetry.cli.console import command_line, print_facts
     from gemmetry.engine.store.merging import merge as merge_experiments
+    from gemmetry.sweeps.training.manifest import MANIFEST
 
+    if all((folder / MANIFEST).is_file() for folder in experiments):
+        from gemmetry.sweeps.training.run import merge_sweeps
+
+        points = merge_sweeps(experiments, into)
+        if json:
+            print_facts(sweep=str(into), points=points)
+        else:
+            say(f"{into}: {points} points")
+        return
     summary = merge_experiments(experiments, into, command=command_line())
     if json:
         print_facts(experiment=str(into), records=summary.kept, replaced=summary.replaced)

@@ -233,10 +233,10 @@ def check(
     or more differ too much to find one (fewer with --undecided fail; never with --undecided pass).
     """
     from gemmetry.cli.console import check_outputs, note, print_json, stdout_console
-    from gemmetry.history.rows import check_suffixes
     from gemmetry.history.text import print_check
+    from gemmetry.results.emit import FORMATS
 
-    check_outputs(output or (), check_suffixes())
+    check_outputs(output or (), (*FORMATS, ".xml"))
     causes = [name for name in fail_on.replace(",", " ").split() if name != "none"]
     found = loaded_history(
         store, latest=latest, threshold=threshold, baseline=baseline, fail_on=causes,
@@ -271,7 +271,8 @@ def show(
     A single dispatch is shown with a plot and with each of its changes and their causes.
     """
     from gemmetry.cli.console import check_outputs, print_json, stdout_console, write_outputs
-    from gemmetry.history.rows import history_document, series_table
+    from gemmetry.domain.rows import table
+    from gemmetry.history.rows import SeriesRow, history_document, series_row
     from gemmetry.history.text import print_history
 
     check_outputs(output or ())
@@ -281,7 +282,8 @@ def show(
         print_json(history_document(check, chosen))
     else:
         print_history(check, chosen, stdout_console())
-    write_outputs(series_table(check, chosen), output or ())
+    rows = [series_row(check, *one) for one in chosen]
+    write_outputs(table("series", SeriesRow, rows), output or ())
 
 
 def site(

@@ -1,17 +1,12 @@
-"""Hardware counters: what the commands of ``gemmetry counters`` do.
-
-What bounds kernels according to their hardware counters, for scripts and the command line.
-
-Comparison of hardware counters, for scripts and the command line.
-
-Reports of hardware counters, as tables and as a document.
+"""Hardware counters, for scripts and the command line: metrics of a chip, plans of collections,
+diagnoses, comparisons, and reports as tables and documents.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -27,18 +22,19 @@ from gemmetry.counters.collecting.tools import CollectRequest, ToolName
 from gemmetry.counters.comparison import (
     SAME_WORK,
     THRESHOLD,
+    ComparisonRow,
     CounterComparison,
     CounterReport,
     Variant,
     compare_counters,
     comparison_document,
-    comparison_table,
+    comparison_rows,
     variants_of,
 )
 from gemmetry.counters.diagnosis.document import (
+    DiagnosisRow,
     brief_document,
-    diagnosis_document,
-    diagnosis_table,
+    diagnosis_rows,
     launch_document,
     side_by_side,
 )
@@ -52,22 +48,25 @@ from gemmetry.counters.text import DiagnosedLaunch, grid_text, operations_text
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, MatmulShape
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
+from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.specs.fields import canonical_dtypes
 from gemmetry.domain.specs.shapes import parse_shape
 from gemmetry.domain.tables import Column, ColumnType, Table
-from gemmetry.engine.opaque import run_command
 from gemmetry.formats.counters.launches import DURATION, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
 
-_COLUMNS = (
-    Column("concept", description="what counters show"),
-    Column("chip"),
-    Column("metric", description="the metric, or the expression of metrics, that shows it"),
-    Column("unit"),
-    Column("collect", description="the options of ncu or rocprofv3 that collect it"),
-    Column("meaning"),
-    Column("source", description="where the expression is defined or was checked"),
-)
+
+class MetricRow(Row):
+    """A concept of the catalogue on a chip."""
+
+    concept: str = fact("what counters show")
+    chip: str = fact()
+    metric: str | None = fact("the metric, or the expression of metrics, that shows it")
+    unit: str | None = fact()
+    collect: str | None = fact("the options of ncu or rocprofv3 that collect it")
+    meaning: str = fact()
+    source: str | None = fact("where the expression is defined or was checked")
 
 
 def metric_table(chip: str | None = None, pattern: str | None = None) -> Table:
@@ -83,17 +82,19 @@ def metric_table(chip: str | None = None, pattern: str | None = None) -> Table:
         RequestError: no chip was given and this machine has no GPU; nothing has such a name.
     """
     known = chip_of(chip) if chip is not None else chip_here()
-    rows = []
-    for one in concepts():
-        if pattern is None or fnmatchcase(one.name, pattern):
-            flags = flags_for([one], known) or None
-            rows.append((one.name, known, expression_on(known, one), one.unit or None, flags,
-                         one.meaning, one.source or None))  # fmt: skip
+    rows = [
+        MetricRow(
+            concept=one.name, chip=known, metric=expression_on(known, one), unit=one.unit or None,
+            collect=flags_for([one], known) or None, meaning=one.meaning, source=one.source or None,
+        )
+        for one in concepts()
+        if pattern is None or fnmatchcase(one.name, pattern)
+    ]  # fmt: skip
     if not rows:
         raise EmptySelectionError(
             f"no concept matches {pattern!r}", hint="gemmetry counters metrics lists them all."
         )
-    return Table("metrics", _COLUMNS, rows)
+    return table_of("metrics", MetricRow, rows)
 
 
 def chip_here() -> str:
@@ -129,14 +130,6 @@ def plan_counters(
     return replace(planned, notes=(*notes, *planned.notes))
 
 
-def collect_counters(
-    planned: collector.Collection, *, replace: bool = False
-) -> collector.Collected:
-    """Collect; see :func:`gemmetry.counters.collecting.collector.collect`. The profiler, the
-    application and everything that they start end with this process."""
-    return collector.collect(planned, run_command, replace=replace)
-
-
 MOST_GROUPS = 10
 """Kernels that are shown on a terminal; the others took less time."""
 
@@ -161,13 +154,19 @@ class CounterDiagnosis:
         if brief:
             rows = [brief_document(one.diagnosis) for one in self.groups()]
         else:
-            rows = [self._row(place, checklists) for place in range(len(self.launches))]
-        return diagnosis_document(rows, self.problems)
-
-    def _row(self, place: int, checklists: bool) -> dict[str, Any]:
-        launch, found = self.launches[place], self.diagnoses[place]
-        checklist = side_by_side(launch, found, self.work) if checklists else None
-        return launch_document(found, roofline_of(launch), checklist)
+            rows = [
+                launch_document(
+                    found,
+                    roofline_of(launch),
+                    side_by_side(launch, found, self.work) if checklists else None,
+                )
+                for launch, found in zip(self.launches, self.diagnoses, strict=True)
+            ]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "launches": rows,
+            "problems": list(self.problems),
+        }
 
     @cached_property
     def _alike(self) -> list[list[int]]:
@@ -206,24 +205,18 @@ class CounterDiagnosis:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.results.emit import write_atomically, write_tables
+        from gemmetry.counters.figures import diagnosis_panels, picture_forms
+        from gemmetry.counters.page import diagnosis_page
+        from gemmetry.results.emit import Result
         from gemmetry.results.json_text import json_file
-        from gemmetry.results.tables import PICTURES
 
-        path = Path(path)
-        if path.suffix.lower() == ".json":
-            write_atomically(path, json_file(self.document(checklists=checklists)))
-        elif path.suffix.lower() in (".html", ".htm"):
-            from gemmetry.counters.page import diagnosis_page
-
-            page = diagnosis_page(self.groups(checklists=checklists), self.problems)
-            write_atomically(path, page.encode())
-        elif path.suffix.lower() in PICTURES:
-            from gemmetry.counters.figures import diagnosis_picture
-
-            write_atomically(path, diagnosis_picture(self.groups(), path.suffix.lower()[1:]))
-        else:
-            write_tables([diagnosis_table(self.diagnoses)], path)
+        rows = list(diagnosis_rows(self.diagnoses))
+        forms: dict[str, Callable[[], str | bytes]] = {
+            ".json": lambda: json_file(self.document(checklists=checklists)),
+            ".html": lambda: diagnosis_page(self.groups(checklists=checklists), self.problems),
+            **picture_forms(lambda: diagnosis_panels(self.groups())),
+        }
+        Result(rows={"diagnosis": Rows(DiagnosisRow, rows)}, forms=forms).write(path)
 
 
 def diagnose(
@@ -362,23 +355,18 @@ class ComparedCounters:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.results.emit import write_atomically, write_tables
+        from gemmetry.counters.figures import comparison_panels, picture_forms
+        from gemmetry.counters.page import comparison_page
+        from gemmetry.results.emit import Result
         from gemmetry.results.json_text import json_file
-        from gemmetry.results.tables import PICTURES
 
-        path = Path(path)
-        if path.suffix.lower() == ".json":
-            write_atomically(path, json_file(self.document()))
-        elif path.suffix.lower() in (".html", ".htm"):
-            from gemmetry.counters.page import comparison_page
-
-            write_atomically(path, comparison_page(self.comparison, self.problems).encode())
-        elif path.suffix.lower() in PICTURES:
-            from gemmetry.counters.figures import comparison_picture
-
-            write_atomically(path, comparison_picture(self.comparison, path.suffix.lower()[1:]))
-        else:
-            write_tables([comparison_table(self.comparison)], path)
+        rows = list(comparison_rows(self.comparison))
+        forms: dict[str, Callable[[], str | bytes]] = {
+            ".json": lambda: json_file(self.document()),
+            ".html": lambda: comparison_page(self.comparison, self.problems),
+            **picture_forms(lambda: comparison_panels(self.comparison)),
+        }
+        Result(rows={"counter_comparison": Rows(ComparisonRow, rows)}, forms=forms).write(path)
 
 
 def compare(
@@ -391,7 +379,7 @@ def compare(
     dtype: str | None = None,
     operation: str | None = None,
 ) -> ComparedCounters:
-    """Compare the kernels of reports of counters with those of the first report.
+    """Compare the kernels of each report with those of the first one.
 
     Args:
         reports: as those of :func:`~gemmetry.counters.api.diagnose`. Of a single report,
@@ -460,9 +448,8 @@ def _labels(labels: Sequence[str], count: int) -> list[str]:
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-"""Of :meth:`CounterReports.document`."""
-
+_INFO = ("number", "process", "context", "stream", "device", "capability", "grid", "block",
+         "cluster")  # fmt: skip
 _WILD = frozenset("*?[")
 
 
@@ -600,17 +587,11 @@ def _description(one: ProfiledLaunch) -> tuple[Any, ...]:
 
 
 def _launch(one: ProfiledLaunch) -> dict[str, Any]:
-    info = one.info
     return {
-        "kernel": one.name, "number": info.number, "process": info.process,
-        "context": info.context, "stream": info.stream, "device": info.device,
-        "capability": info.capability, "grid": info.grid, "block": info.block,
-        "cluster": info.cluster, "duration_ns": one.duration_ns, "metrics": one.metrics(),
+        "kernel": one.name,
+        **{name: getattr(one.info, name) for name in _INFO},
+        "duration_ns": one.duration_ns,
+        "metrics": one.metrics(),
         "texts": one.texts(),
-        "rules": [
-            {"identifier": rule.identifier, "section": rule.section, "kind": rule.kind,
-             "title": rule.title, "message": rule.message,
-             "speedup_percent": rule.speedup_percent, "speedup_kind": rule.speedup_kind}
-            for rule in info.rules
-        ],
-    }  # fmt: skip
+        "rules": [asdict(rule) for rule in one.info.rules],
+    }

@@ -8,7 +8,7 @@ A comparison of counters as a JSON document, and as a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from gemmetry.counters.catalogue import concept_of, value_of
 from gemmetry.counters.diagnosis.model import LaunchDiagnosis
 from gemmetry.counters.diagnosis.stalls import stall_shares
 from gemmetry.counters.roofline import LaunchRoofline, roofline_of
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.statistics.comparison import (
@@ -221,6 +221,11 @@ class KernelComparison:
     """Ids of findings that only the second has."""
     note: str = ""
 
+    @property
+    def sides(self) -> tuple[Variant, Variant]:
+        """Both, the first one first."""
+        return self.first, self.second
+
 
 @dataclass(frozen=True, slots=True)
 class CounterReport:
@@ -396,29 +401,43 @@ def _few(first: Sequence[float], second: Sequence[float]) -> str:
     return f"{counted(fewest, 'launch', 'launches')} a side: profile more of them"
 
 
-SCHEMA_VERSION = 1
+class ComparisonRow(Row):
+    """A metric of a kernel in two reports."""
 
-COLUMNS = (
-    Column("kernel", description="its name in the first report"),
-    Column("compared_kernel", description="its name in the other report"),
-    Column("report", description="label of the other report"),
-    Column("metric", description="a concept of the catalogue, or a metric's id"),
-    Column("unit"),
-    Column("first", ColumnType.NUMBER, description="median in the first report"),
-    Column("second", ColumnType.NUMBER, description="median in the other report"),
-    Column("difference", ColumnType.NUMBER, description="second - first"),
-    Column("ratio", ColumnType.NUMBER, description="second / first"),
-    Column("ratio_low", ColumnType.NUMBER, description="lower end of the ratio's interval"),
-    Column("ratio_high", ColumnType.NUMBER, description="upper end of the ratio's interval"),
-    Column("verdict"),
-    Column("note"),
-    Column("first_verdict", description="verdict of the diagnosis in the first report"),
-    Column("second_verdict", description="verdict of the diagnosis in the other report"),
-)
+    kernel: str = fact("its name in the first report")
+    compared_kernel: str = fact("its name in the other report")
+    report: str = fact("label of the other report")
+    metric: str = fact("a concept of the catalogue, or a metric's id")
+    unit: str = fact()
+    first: float | None = fact("median in the first report")
+    second: float | None = fact("median in the other report")
+    difference: float | None = fact("second - first")
+    ratio: float | None = fact("second / first")
+    ratio_low: float | None = fact("lower end of the ratio's interval")
+    ratio_high: float | None = fact("upper end of the ratio's interval")
+    verdict: str = fact()
+    note: str = fact()
+    first_verdict: str = fact("verdict of the diagnosis in the first report")
+    second_verdict: str = fact("verdict of the diagnosis in the other report")
+
+
+def comparison_rows(found: CounterComparison) -> Iterator[ComparisonRow]:
+    """A row for each metric of each kernel."""
+    for one in found.kernels:
+        for change in one.metrics:
+            low, high = change.interval or (None, None)
+            yield ComparisonRow(
+                kernel=one.first.name, compared_kernel=one.second.name, report=one.label,
+                metric=change.metric, unit=change.unit, first=change.first, second=change.second,
+                difference=change.difference, ratio=change.ratio, ratio_low=low, ratio_high=high,
+                verdict=change.verdict, note=change.note,
+                first_verdict=one.first.diagnosis.verdict.id,
+                second_verdict=one.second.diagnosis.verdict.id,
+            )  # fmt: skip
 
 
 def comparison_document(found: CounterComparison) -> dict[str, Any]:
-    """The content of ``gemmetry counters compare --json``."""
+    """The content of ``gemmetry counters compare --json``, without problems."""
     return {
         "schema_version": SCHEMA_VERSION,
         "reports": [{"label": one.label, "source": one.source} for one in found.reports],
@@ -429,34 +448,17 @@ def comparison_document(found: CounterComparison) -> dict[str, Any]:
                 "report": one.label,
                 "matched_by": one.matched_by,
                 "note": one.note,
-                "launches": [len(one.first.launches), len(one.second.launches)],
-                "verdicts": [asdict(side.diagnosis.verdict) for side in (one.first, one.second)],
-                "gone": list(one.gone),
-                "new": list(one.new),
-                "metrics": [_metric(change) for change in one.metrics],
-                "rooflines": [None if side.roofline is None else asdict(side.roofline)
-                              for side in (one.first, one.second)],
+                "launches": [len(side.launches) for side in one.sides],
+                "verdicts": [asdict(side.diagnosis.verdict) for side in one.sides],
+                "gone": one.gone,
+                "new": one.new,
+                "metrics": [
+                    {**asdict(change), "difference": change.difference, "ratio": change.ratio}
+                    for change in one.metrics
+                ],
+                "rooflines": [side.roofline and asdict(side.roofline) for side in one.sides],
             }
             for one in found.kernels
         ],
         "unmatched": [{"report": label, "kernel": name} for label, name in found.unmatched],
-    }  # fmt: skip
-
-
-def _metric(change: MetricChange) -> dict[str, Any]:
-    return {**asdict(change), "difference": change.difference, "ratio": change.ratio}
-
-
-def comparison_table(found: CounterComparison) -> Table:
-    """A row for each metric of each kernel."""
-    rows = []
-    for one in found.kernels:
-        verdicts = (one.first.diagnosis.verdict.id, one.second.diagnosis.verdict.id)
-        for change in one.metrics:
-            low, high = change.interval or (None, None)
-            rows.append((
-                one.first.name, one.second.name, one.label, change.metric, change.unit,
-                change.first, change.second, change.difference, change.ratio, low, high,
-                change.verdict, change.note, *verdicts,
-            ))  # fmt: skip
-    return Table("counter_comparison", COLUMNS, rows)
+    }

@@ -9,8 +9,9 @@ Rooflines of launches as one picture, PNG or SVG.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from gemmetry.counters.comparison import CounterComparison, KernelComparison
@@ -19,7 +20,7 @@ from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import format_bytes, format_gflops
 from gemmetry.results.palette import COLOURS, SETTINGS, drawn, set_log_scales
-from gemmetry.results.tables import require
+from gemmetry.results.tables import PICTURES, require
 from gemmetry.results.texts import cut, elide, printable
 from gemmetry.sweeps.figures import Figure, text_of
 
@@ -230,35 +231,32 @@ Panel = tuple[str, str, Sequence[Side]]
 """Title, a sentence, and what is on its roofline."""
 
 
-def diagnosis_picture(launches: Sequence[DiagnosedLaunch], format_name: str) -> bytes:
-    """The picture of ``gemmetry counters diagnose -o x.png``: a roofline of each kernel, with its
-    verdict.
-
-    Raises:
-        RequestError: there is nothing to draw, or matplotlib is not installed.
-    """
-    panels = [
+def diagnosis_panels(launches: Sequence[DiagnosedLaunch]) -> list[Panel]:
+    """A roofline of each kernel, with its verdict."""
+    return [
         (one.diagnosis.kernel, f"{one.diagnosis.device}: {one.diagnosis.verdict.claim}".strip(": "),
          [Side("", one.diagnosis.device, one.roofline)] if one.roofline is not None else [])
         for one in launches
     ]  # fmt: skip
-    return roofline_picture(panels, format_name)
 
 
-def comparison_picture(found: CounterComparison, format_name: str) -> bytes:
-    """The picture of ``gemmetry counters compare -o x.png``: a roofline of each kernel with both of
-    its launches.
-
-    Raises:
-        RequestError: there is nothing to draw, or matplotlib is not installed.
-    """
+def comparison_panels(found: CounterComparison) -> list[Panel]:
+    """A roofline of each kernel with both of its launches."""
     first = found.reports[0].label
-    panels = []
+    panels: list[Panel] = []
     for one in found.kernels:
-        ids = [side.diagnosis.verdict.id for side in (one.first, one.second)]
+        ids = [side.diagnosis.verdict.id for side in one.sides]
         text = f"{first}: {ids[0]}, {one.label}: {ids[1]}"
         panels.append((one.first.name, text, compared_sides(first, one)))
-    return roofline_picture(panels, format_name)
+    return panels
+
+
+def picture_forms(panels: Callable[[], Sequence[Panel]]) -> dict[str, Callable[[], bytes]]:
+    """Suffix of a picture -> what draws the rooflines in that format."""
+    return {
+        suffix: partial(lambda name: roofline_picture(panels(), name), suffix[1:])
+        for suffix in PICTURES
+    }
 
 
 def roofline_picture(panels: Sequence[Panel], format_name: str) -> bytes:

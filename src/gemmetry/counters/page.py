@@ -11,14 +11,14 @@ from typing import Any
 
 from gemmetry.counters.comparison import STALL_SHARE, CounterComparison, KernelComparison
 from gemmetry.counters.diagnosis.document import ChecklistItem
-from gemmetry.counters.diagnosis.model import Finding, LaunchDiagnosis
+from gemmetry.counters.diagnosis.model import LaunchDiagnosis
 from gemmetry.counters.diagnosis.stalls import MEANINGS
 from gemmetry.counters.figures import Side, compared_sides, roofline_figure
 from gemmetry.counters.text import (
     DiagnosedLaunch,
     amount_text,
     change_text,
-    evidence_text,
+    finding_parts,
     measured_text,
     speedup_text,
     value_text,
@@ -120,7 +120,8 @@ def _diagnosis_tables(number: int, one: DiagnosedLaunch) -> list[tuple[str, Tabl
 
     tables = [
         table("Findings", ("id", "part", "text"),
-              [(one.id, part, text) for one in found.findings for part, text in _parts(one)]),
+              [(one.id, part, text) for one in found.findings for part, text in (
+                  ("claim", f"{one.claim} ({one.confidence} confidence)"), *finding_parts(one))]),
         table("Suppressed", ("id", "claim", "reason"),
               [(void.id, void.claim, void.reason) for void in found.suppressed]),
         table("Work", ("quantity", "measured", "expected", "check", "reason"),
@@ -158,17 +159,6 @@ def _unmatched(found: CounterComparison) -> dict[str, Any]:
         sheets=[("", Table("unmatched", columns, [list(pair) for pair in found.unmatched]))],
         file=_FILE, fluid=True,
     )  # fmt: skip
-
-
-def _parts(finding: Finding) -> list[tuple[str, str]]:
-    parts = [
-        ("claim", f"{finding.claim} ({finding.confidence} confidence)"),
-        *(("evidence", evidence_text(one)) for one in finding.evidence),
-        ("threshold", finding.threshold), ("its source", finding.threshold_source),
-        ("against", finding.against), ("remedy", finding.remedy),
-        ("ceiling", finding.ceiling), ("collect", finding.collect),
-    ]  # fmt: skip
-    return [(part, text) for part, text in parts if text]
 
 
 def stall_figure(one: DiagnosedLaunch) -> Figure | None:

@@ -178,14 +178,11 @@ class _Printer:
     def _finding(self, number: int, finding: Finding, verdict: str) -> None:
         claim = "the verdict" if finding.claim == verdict else finding.claim
         self._line(f"finding {number}", f"{finding.id} ({finding.confidence}): {claim}")
-        for one in finding.evidence:
-            self._line("", evidence_text(one), "cyan", indent=2)
-        for label, text in (
-            ("threshold", finding.threshold), ("against", finding.against),
-            ("remedy", finding.remedy), ("ceiling", finding.ceiling), ("collect", finding.collect),
-        ):  # fmt: skip
-            if text:
-                self._line("", f"{label}: {text}", indent=2)
+        for part, text in finding_parts(finding):
+            if part == "evidence":
+                self._line("", text, "cyan", indent=2)
+            elif part != SOURCE:
+                self._line("", f"{part}: {text}", indent=2)
 
     def _roofline(self, roofline: LaunchRoofline) -> None:
         for number, line in enumerate(roofline_lines(roofline)):
@@ -209,6 +206,21 @@ class _Printer:
             self._line("" if number else label, f"{one.item} {value}{target}{answer}")
             if one.remark:
                 self._line("", one.remark, "dim", indent=2)
+
+
+SOURCE = "its source"
+"""The part of a finding that only pages show."""
+
+
+def finding_parts(finding: Finding) -> list[tuple[str, str]]:
+    """Name and text of each part of a finding after its claim."""
+    parts = [
+        *(("evidence", evidence_text(one)) for one in finding.evidence),
+        ("threshold", finding.threshold), (SOURCE, finding.threshold_source),
+        ("against", finding.against), ("remedy", finding.remedy),
+        ("ceiling", finding.ceiling), ("collect", finding.collect),
+    ]  # fmt: skip
+    return [(part, text) for part, text in parts if text]
 
 
 def measured_text(item: ChecklistItem) -> str:

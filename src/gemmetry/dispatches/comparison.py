@@ -101,7 +101,7 @@ class CandidateComparison:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios of duration of all dispatches that both measured; below 1 is
+        """Geometric mean of duration ratios over the dispatches that both measured; below 1 is
         faster."""
         return geometric_mean(c.ratio for c in self.changes if c.ratio is not None)
 

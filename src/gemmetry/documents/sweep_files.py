@@ -36,16 +36,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
 from gemmetry.sweeps.cause import Floats
 from gemmetry.sweeps.comparison import WORKBOOKS
-from gemmetry.sweeps.model import GemmKind, Point, RankFacts, SweepConfiguration
+from gemmetry.sweeps.model import Point, RankFacts, SweepConfiguration
 from gemmetry.sweeps.rank_worker import RankAnalysis
-from gemmetry.sweeps.ranks import GemmStatistics, gemm_rows, members_of
-from gemmetry.sweeps.rows import SCHEMA_VERSION, configuration_entry, kind_entry
+from gemmetry.sweeps.ranks import gemm_rows, members_of
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics, configuration_entry
 from gemmetry.traces.collectives.summary import operation_name
 from gemmetry.traces.tracelens.cells import integer, number, text
 from gemmetry.traces.tracelens.collectives import CommunicationNames, job_sheets
@@ -354,7 +355,7 @@ def _gemms(one: ProductPoint) -> Iterable[Entry]:
     for kind, gemms in by_kind.items():
         yield {
             **_keys(one),
-            **kind_entry(kind),
+            **kind.record(),
             "ranks": sorted({gemm.rank for gemm in gemms if gemm.rank is not None}),
             "count": sum(gemm.count for gemm in gemms),
             "median_us": median([gemm.median_us for gemm in gemms]),
@@ -382,7 +383,7 @@ def _collectives(rows: Iterable[Mapping[str, Any]]) -> Iterable[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class RelativeDurations:
-    """The instances of all GEMMs of one rank of a point, as multiples."""
+    """Instances of all GEMMs on one rank of a point, as multiples."""
 
     point: ProductPoint
     rank: int | None

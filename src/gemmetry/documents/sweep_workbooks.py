@@ -37,7 +37,8 @@ from gemmetry.sweeps.folder import (
     is_of_configuration,
     whole_grid,
 )
-from gemmetry.sweeps.model import GemmKind, Point, RankFacts, Sweep, SweepConfiguration
+from gemmetry.sweeps.model import Point, RankFacts, Sweep, SweepConfiguration
+from gemmetry.sweeps.rows import GemmKind
 from gemmetry.traces.files import trace_workbook
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
@@ -172,7 +173,15 @@ def _gemms(report: TraceLensReport, rank: int) -> Iterator[RankGemm]:
         m, n, k, batch = (None,) * 4 if row.shape is None else row.shape[:4]
         is_helper = row.facts.kind is KernelKind.GEMM_REDUCTION
         kind = GemmKind(
-            row.kernel, row.facts.short, m, n, k, batch, row.dtype, row.layout, is_helper
+            kernel=row.kernel,
+            short=row.facts.short,
+            m=m,
+            n=n,
+            k=k,
+            batch=batch,
+            dtype=row.dtype,
+            layout=row.layout,
+            is_helper=is_helper,
         )
         times = np.array([row.min_ns, row.median_ns, row.max_ns]) / 1000
         yield RankGemm(

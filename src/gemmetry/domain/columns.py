@@ -17,10 +17,8 @@ from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record
+from gemmetry.domain.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Direction
-
-SCHEMA_VERSION = 1
-"""Version of the JSON contract; raised when a key is removed or changes its meaning."""
 
 
 @dataclass(frozen=True, slots=True)

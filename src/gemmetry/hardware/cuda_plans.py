@@ -368,7 +368,7 @@ def _symbols(sections: list[_ElfSection]) -> Iterator[tuple[int, str, bool]]:
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and value of each attribute of a section of attributes."""
+    """Number and value of each attribute in a section."""
     position = 0
     while position + 4 <= len(content):
         form, attribute, size = struct.unpack_from("<BBH", content, position)

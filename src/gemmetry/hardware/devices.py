@@ -127,42 +127,9 @@ def device_or_like(product: str, architecture: str) -> DeviceSpec | None:
     return find_device(product) or next(iter(devices_of(architecture)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Boost:
-    """The fastest product of some models, `first` to `last`, of one CPUID family."""
-
-    family: int
-    first: int
-    last: int
-    ghz: float
-    product: str
-
-
-_AMD = (
-    _Boost(0x17, 0x00, 0x2F, 4.4, "AMD Ryzen Threadripper 2950X"),  # Zen, Zen+
-    _Boost(0x18, 0x00, 0xFF, 4.4, "AMD Ryzen Threadripper 2950X"),  # Hygon's Zen
-    _Boost(0x17, 0x31, 0x31, 4.5, "AMD Ryzen Threadripper 3970X"),  # Rome, Castle Peak
-    _Boost(0x17, 0x30, 0xFF, 4.7, "AMD Ryzen 9 3950X"),  # other Zen 2
-    _Boost(0x19, 0x00, 0x01, 4.1, "AMD EPYC 72F3"),  # Milan
-    _Boost(0x19, 0x10, 0x17, 4.4, "AMD EPYC 9174F"),  # Genoa
-    _Boost(0x19, 0x18, 0x1F, 5.3, "AMD Ryzen Threadripper 7970X"),  # Storm Peak
-    _Boost(0x19, 0xA0, 0xAF, 3.1, "AMD EPYC 9754"),  # Bergamo, Siena
-    _Boost(0x19, 0x60, 0x7F, 5.7, "AMD Ryzen 9 7950X"),  # other Zen 4
-    _Boost(0x19, 0x02, 0x5F, 5.0, "AMD Ryzen 9 6980HX"),  # Chagall, other Zen 3 and 3+
-    _Boost(0x1A, 0x00, 0x07, 5.0, "AMD EPYC 9575F"),  # Turin
-    _Boost(0x1A, 0x08, 0x0F, 5.4, "AMD Ryzen Threadripper 9980X"),  # Shimada Peak
-    _Boost(0x1A, 0x10, 0x1F, 3.7, "AMD EPYC 9965"),  # Turin Dense
-    _Boost(0x1A, 0x20, 0x7F, 5.7, "AMD Ryzen 9 9950X"),  # other Zen 5
-)
-_INTEL = (
-    _Boost(6, 0x55, 0x55, 5.1, "Intel Core i9-9990XE"),  # Skylake-SP and -X, Cascade, Cooper Lake
-    _Boost(6, 0x6A, 0x6C, 4.0, "Intel Xeon W-3375"),  # Ice Lake-SP and -D
-    _Boost(6, 0x8F, 0x8F, 4.8, "Intel Xeon w9-3495X"),  # Sapphire Rapids
-    _Boost(6, 0xCF, 0xCF, 4.2, "Intel Xeon Gold 6534"),  # Emerald Rapids
-    _Boost(6, 0xAD, 0xAE, 4.9, "Intel Xeon 678X"),  # Granite Rapids
-    _Boost(6, 0x00, 0xFF, 6.2, "Intel Core i9-14900KS"),  # everything else in that family
-)
-_TABLES = {"AuthenticAMD": _AMD, "HygonGenuine": _AMD, "GenuineIntel": _INTEL}
+_BOOSTS = list(csv.DictReader(files(__package__).joinpath("boosts.csv").read_text().splitlines()))
+"""The fastest product of some models of a CPUID family; the first row that fits counts. Hygon's
+processors are AMD's Zen."""
 
 _ARM = {
     0xD0C: (3.3, "Ampere Altra Q80-33"), 0xD49: (3.4, "Microsoft Cobalt 100"),
@@ -199,7 +166,9 @@ def bounding_clock(facts: CpuFacts) -> float | None:
 def _boost(facts: CpuFacts) -> tuple[float, str] | None:
     if facts.arm_part is not None:
         return _ARM.get(facts.arm_part)
-    for row in _TABLES.get(facts.vendor, ()):
-        if row.family == facts.family and row.first <= facts.model <= row.last:
-            return row.ghz, row.product
+    for row in _BOOSTS:
+        first, last = int(row["first_model"], 16), int(row["last_model"], 16)
+        is_family = (row["vendor"], int(row["family"], 16)) == (facts.vendor, facts.family)
+        if is_family and first <= facts.model <= last:
+            return float(row["ghz"]), row["product"]
     return None

@@ -150,7 +150,7 @@ def _numbers(path: Path) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", str(path))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorRow:
     """One capability of this machine."""
 
@@ -162,33 +162,18 @@ class DoctorRow:
     """What to do about it; "" where nothing needs to be done."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    names: tuple[str, ...]
-    purpose: str
-    install: str
-
-
-_TOOLS: tuple[_Tool, ...] = (
-    _Tool(("nvcc",), "compiles CUDA C++ kernels", "install NVIDIA's CUDA Toolkit"),
-    _Tool(("ncu",), "hardware counters on NVIDIA GPUs", "install NVIDIA Nsight Compute"),
-    _Tool(
-        ("compute-sanitizer",),
-        "finds illegal accesses of GPU kernels",
-        "install NVIDIA's CUDA Toolkit",
-    ),
-    _Tool(("rocprofv3",), "hardware counters on AMD GPUs", "install ROCm's rocprofiler-sdk"),
-    _Tool(
-        ("iree-compile",),
-        "the command line that reproduces an IREE dispatch",
-        "pip install 'gemmetry[iree]'",
-    ),
-    _Tool(
-        ("chromium", "chromium-browser", "google-chrome"),
-        "tests of the HTML report",
-        "apt-get install chromium chromium-driver (only the tests need it)",
-    ),
-)
+_TOOLS = (
+    ("nvcc", "compiles CUDA C++ kernels", "install NVIDIA's CUDA Toolkit"),
+    ("ncu", "hardware counters on NVIDIA GPUs", "install NVIDIA Nsight Compute"),
+    ("compute-sanitizer", "finds illegal accesses of GPU kernels",
+     "install NVIDIA's CUDA Toolkit"),
+    ("rocprofv3", "hardware counters on AMD GPUs", "install ROCm's rocprofiler-sdk"),
+    ("iree-compile", "the command line that reproduces an IREE dispatch",
+     "pip install 'gemmetry[iree]'"),
+    ("chromium chromium-browser google-chrome", "tests of the HTML report",
+     "apt-get install chromium chromium-driver (only the tests need it)"),
+)  # fmt: skip
+"""Names of a program, its purpose, and how to install it."""
 
 
 def doctor_rows(
@@ -206,7 +191,7 @@ def doctor_rows(
         _memory_row(total_memory_bytes()),
         *_gpu_rows("NVIDIA", nvidia),
         *_gpu_rows("AMD", amd),
-        *(_tool_row(tool, which, root) for tool in _TOOLS),
+        *(_tool_row(*tool, which, root) for tool in _TOOLS),
         *_counter_rows(nvidia, amd, which, root),
     ]
 
@@ -215,63 +200,42 @@ def _cpu_row(facts: CpuFacts) -> DoctorRow:
     peak, clock = core_peak(facts), highest_clock(facts)
     cores = f"{facts.name}, {facts.usable_cores} usable processors"
     if peak is None or clock is None:
-        return DoctorRow(
-            capability="CPU",
-            available=True,
-            detail=f"{cores}; peak unknown, so no share of the roofline",
-            next_step="add its family to gemmetry/hardware/cpu.py",
-        )
+        what = f"{cores}; peak unknown, so no share of the roofline"
+        return DoctorRow("CPU", True, what, "add its family to gemmetry/hardware/cpu.py")
     rates = ", ".join(
         f"{name} {peak.per_cycle[name]}" for name in ("f32", "bf16", "s8") if name in peak.per_cycle
     )
     text = f"{clock[0] / 1e9:.2f} GHz ({clock[1]})"
-    return DoctorRow(
-        capability="CPU", available=True, detail=f"{cores}, {text}; per cycle and core: {rates}"
-    )
+    return DoctorRow("CPU", True, f"{cores}, {text}; per cycle and core: {rates}")
 
 
 def _memory_row(memory_bytes: int) -> DoctorRow:
-    if memory_bytes == 0:
-        return DoctorRow(capability="memory", available=True, detail="size unknown on this system")
-    return DoctorRow(capability="memory", available=True, detail=format_bytes(memory_bytes))
+    size = format_bytes(memory_bytes) if memory_bytes else "size unknown on this system"
+    return DoctorRow("memory", True, size)
 
 
 def _gpu_rows(vendor: str, found: GpuList) -> list[DoctorRow]:
     if not found.gpus:
-        return [
-            DoctorRow(
-                capability=f"{vendor} GPU",
-                available=False,
-                detail=found.reason,
-                next_step=found.next_step,
-            )
-        ]
+        return [DoctorRow(f"{vendor} GPU", False, found.reason, found.next_step)]
     rows = []
     for gpu in found.gpus:
         memory = "" if gpu.memory_bytes is None else f", {format_bytes(gpu.memory_bytes)}"
         known = find_device(gpu.name) is not None
         unknown = "" if known else "; not in the table of devices, so no share of the roofline"
-        rows.append(
-            DoctorRow(
-                capability=f"{vendor} GPU {gpu.index}",
-                available=True,
-                detail=f"{gpu.name}, {gpu.architecture}{memory}, driver {gpu.driver}{unknown}",
-                next_step="" if known else "add it to gemmetry/hardware/devices.py",
-            )
-        )
+        what = f"{gpu.name}, {gpu.architecture}{memory}, driver {gpu.driver}{unknown}"
+        step = "" if known else "add it to gemmetry/hardware/devices.csv"
+        rows.append(DoctorRow(f"{vendor} GPU {gpu.index}", True, what, step))
     return rows
 
 
-def _tool_row(tool: _Tool, which: Callable[[str], str | None], root: Path) -> DoctorRow:
-    path = next((found for name in tool.names if (found := tool_path(name, which, root))), None)
-    if path is None:
-        return DoctorRow(
-            capability=tool.names[0],
-            available=False,
-            detail=f"not on PATH; {tool.purpose}",
-            next_step=tool.install,
-        )
-    return DoctorRow(capability=tool.names[0], available=True, detail=f"{path}: {tool.purpose}")
+def _tool_row(
+    names: str, purpose: str, install: str, which: Callable[[str], str | None], root: Path
+) -> DoctorRow:
+    first, *others = names.split()
+    path = next((found for name in (first, *others) if (found := tool_path(name, which, root))), "")
+    if not path:
+        return DoctorRow(first, False, f"not on PATH; {purpose}", install)
+    return DoctorRow(first, True, f"{path}: {purpose}")
 
 
 def _counter_rows(
@@ -285,16 +249,12 @@ def _counter_rows(
         rows.append(_amd_counters(which, root))
     if rows:
         return rows
-    can_read = find_spec("ncu_report") is not None or tool_path("ncu", which, root) is not None
-    return [
-        _counters(
-            False,
-            "there is no GPU here; reports of other machines can be read"
-            + ("" if can_read else ", but .ncu-rep files only as CSV"),
-            "collect where there is one: gemmetry counters collect"
-            + ("" if can_read else "; for .ncu-rep files: pip install 'gemmetry[counters]'"),
-        )
-    ]
+    what = "there is no GPU here; reports of other machines can be read"
+    step = "collect where there is one: gemmetry counters collect"
+    if find_spec("ncu_report") is None and tool_path("ncu", which, root) is None:
+        what += ", but .ncu-rep files only as CSV"
+        step += "; for .ncu-rep files: pip install 'gemmetry[counters]'"
+    return [_counters(False, what, step)]
 
 
 def _nvidia_counters(
@@ -334,6 +294,4 @@ def _amd_counters(which: Callable[[str], str | None], root: Path) -> DoctorRow:
 
 
 def _counters(available: bool, detail: str, next_step: str = "") -> DoctorRow:
-    return DoctorRow(
-        capability="hardware counters", available=available, detail=detail, next_step=next_step
-    )
+    return DoctorRow("hardware counters", available, detail, next_step)

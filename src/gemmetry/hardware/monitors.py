@@ -61,11 +61,24 @@ class Readings:
         return found
 
 
+class ReadingObserver:
+    """Collects readings from :meth:`start` to :meth:`stop`, which returns their medians."""
+
+    def __init__(self) -> None:
+        self._readings = Readings()
+
+    def start(self) -> None:
+        self._readings.clear()
+
+    def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
+        return self._readings.medians()
+
+
 _POWER_FIELDS = ("current_socket_power", "average_socket_power")
 """MI300 reports the first, MI200 the second; the other one is "N/A" (amdsmi's documentation)."""
 
 
-class AmdSmiObserver:
+class AmdSmiObserver(ReadingObserver):
     """Observes one GPU; reports nothing where amdsmi or the GPU cannot be found.
 
     Args:
@@ -74,7 +87,7 @@ class AmdSmiObserver:
     """
 
     def __init__(self, index: int, amdsmi: Any | None = None) -> None:
-        self._readings = Readings()
+        super().__init__()
         self._amdsmi: Any = amdsmi
         self._handle: Any = None
         if amdsmi is None:
@@ -91,9 +104,6 @@ class AmdSmiObserver:
         if physical is not None and physical < len(handles):
             self._handle = handles[physical]
 
-    def start(self) -> None:
-        self._readings.clear()
-
     def sample(self) -> None:
         if self._handle is None:
             return
@@ -108,9 +118,6 @@ class AmdSmiObserver:
                 continue
             self._readings.add(name, None if clock is None else clock * 1e6)
         self._sample_power_and_temperature()
-
-    def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        return self._readings.medians()
 
     def _sample_power_and_temperature(self) -> None:
         smi, handle = self._amdsmi, self._handle
@@ -160,7 +167,7 @@ _REASONS = {
 idle" is left out: it only states that nothing ran at the moment of the query."""
 
 
-class NvmlObserver:
+class NvmlObserver(ReadingObserver):
     """Observes one GPU; reports nothing where NVML or the GPU cannot be found.
 
     Args:
@@ -171,7 +178,7 @@ class NvmlObserver:
     """
 
     def __init__(self, index: int, product: str = "", nvml: Any | None = None) -> None:
-        self._readings = Readings()
+        super().__init__()
         self._nvml: Any = nvml
         self._handle: Any = None
         self._bits: dict[int, str] = {}
@@ -191,22 +198,21 @@ class NvmlObserver:
             if hasattr(self._nvml, bit)
         }
 
-    def start(self) -> None:
-        self._readings.clear()
-
     def sample(self) -> None:
         if self._handle is None:
             return
         nvml, handle, readings = self._nvml, self._handle, self._readings
-        readings.add("sm_clock_hz", self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM, 1e6))
-        readings.add(
-            "memory_clock_hz", self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM, 1e6)
-        )
-        readings.add("power_w", self._ask(nvml.nvmlDeviceGetPowerUsage, None, 1e-3))
-        readings.add(
-            "temperature_c",
-            self._ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU, 1.0),
-        )
+        clock, temperature = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetTemperature
+        for name, factor, question, *which in (
+            ("sm_clock_hz", 1e6, clock, nvml.NVML_CLOCK_SM),
+            ("memory_clock_hz", 1e6, clock, nvml.NVML_CLOCK_MEM),
+            ("power_w", 1e-3, nvml.nvmlDeviceGetPowerUsage),
+            ("temperature_c", 1.0, temperature, nvml.NVML_TEMPERATURE_GPU),
+        ):
+            try:  # NVML reports MHz and mW.
+                readings.add(name, float(question(handle, *which)) * factor)
+            except nvml.NVMLError:
+                continue
         try:
             mask = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         except nvml.NVMLError:
@@ -226,18 +232,6 @@ class NvmlObserver:
             return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
         except self._nvml.NVMLError as error:
             raise EnergyUnavailableError(f"the GPU has no counter of its energy: {error}") from None
-
-    def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        return self._readings.medians()
-
-    def _ask(self, question: Callable[..., Any], argument: Any, factor: float) -> float | None:
-        """One reading in SI units (NVML reports MHz and mW); None where the GPU does not report
-        it."""
-        arguments = (self._handle,) if argument is None else (self._handle, argument)
-        try:
-            return float(question(*arguments)) * factor
-        except self._nvml.NVMLError:
-            return None
 
     def _find(self, index: int, product: str) -> Any:
         """The GPU's handle, or None if it cannot be identified with certainty."""
@@ -370,7 +364,7 @@ _BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
 """user, nice, system, irq, softirq and steal of a line of /proc/stat (proc_stat(5))."""
 
 
-class CpuObserver:
+class CpuObserver(ReadingObserver):
     """Reads the load average per usable core, the processor share of other programs, how long this
     process's threads wait for a processor, and the clock where cpufreq shows it.
 
@@ -385,14 +379,14 @@ class CpuObserver:
         self._names = {f"cpu{core}" for core in cores}
         self._clock = sysfs / f"cpu{cores[0]}" / "cpufreq" / "scaling_cur_freq"
         self._has_clock = self._clock.exists()
+        super().__init__()
         self._stat = stat
-        self._readings = Readings()
         self._began: tuple[float, float, float] | None = None
         self._run_delay = RunDelay() if tasks is None else RunDelay(tasks)
         self._window: deque[tuple[float, float]] = deque()
 
     def start(self) -> None:
-        self._readings.clear()
+        super().start()
         self.sample()
         self._began = self._times()
         self._run_delay.start()
@@ -408,7 +402,7 @@ class CpuObserver:
             self._readings.add("load_average", os.getloadavg()[0] / len(self._cores))
         except OSError:
             pass
-        return {**self._readings.medians(), "processors": format_processors(self._cores)}
+        return {**super().stop(), "processors": format_processors(self._cores)}
 
     def _others_share(self) -> float | None:
         """None until enough has been sampled, or where the kernel does not count."""

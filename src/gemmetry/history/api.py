@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
+from gemmetry.domain.rows import table
 from gemmetry.engine.store.experiment import Experiment
-from gemmetry.history.changes import HistoryChanges
 from gemmetry.history.checking import FAIL_ON, LATEST, THRESHOLD, HistoryCheck, check_history
 from gemmetry.history.collecting import added_before, runs_of
 from gemmetry.history.folder import HistoryRun, StoredHistory, read_history, writing
+from gemmetry.history.rows import (
+    Chosen,
+    PointRow,
+    SeriesRow,
+    check_document,
+    check_result,
+    point_rows,
+    series_row,
+)
 from gemmetry.history.series import measured_again
 from gemmetry.results.tables import frame
 
 if TYPE_CHECKING:
     import polars
-
-
-Chosen = list[tuple[HistoryChanges, int]]
-"""Series: of which device class, and their numbers there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,8 @@ class History:
         Raises:
             EmptySelectionError: no dispatch matches. RequestError: polars is missing.
         """
-        from gemmetry.history.rows import series_table
-
-        return frame(series_table(self.check, self.chosen(pattern)))
+        rows = [series_row(self.check, *one) for one in self.chosen(pattern)]
+        return frame(table("series", SeriesRow, rows))
 
     def points(self, pattern: str = "*") -> polars.DataFrame:
         """A row for each run of each series, in the order of time: median and interval in ns, the
@@ -89,9 +93,7 @@ class History:
         Raises:
             EmptySelectionError: no dispatch matches. RequestError: polars is missing.
         """
-        from gemmetry.history.rows import point_table
-
-        return frame(point_table(self.chosen(pattern)))
+        return frame(table("points", PointRow, point_rows(self.chosen(pattern))))
 
     def changes(self) -> polars.DataFrame:
         """A row for each change, with its cause, and for each dispatch that is no longer ok; alarms
@@ -100,9 +102,7 @@ class History:
         Raises:
             RequestError: polars is missing.
         """
-        from gemmetry.history.rows import change_table
-
-        return frame(change_table(self.check))
+        return check_result(self.check).frame("changes")
 
     def chosen(self, pattern: str = "*") -> Chosen:
         """The series that `pattern` stands for.
@@ -125,8 +125,6 @@ class History:
 
     def document(self) -> dict[str, Any]:
         """What ``gemmetry history check --json`` prints."""
-        from gemmetry.history.rows import check_document
-
         return check_document(self.check)
 
     def write(self, path: str | PathLike[str]) -> None:
@@ -136,9 +134,7 @@ class History:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.history.rows import write_check
-
-        write_check(self.check, Path(path))
+        check_result(self.check).write(path)
 
     def write_site(self, folder: str | PathLike[str], title: str = "GEMM history") -> None:
         """Write the static site; its first page is ``index.html``.

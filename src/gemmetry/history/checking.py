@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError, UnknownNameError, listed
 from gemmetry.history.changes import ChangeCause, HistoryChanges, SeriesChange, history_changes
@@ -91,37 +91,17 @@ THRESHOLD = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedChange:
-    """A change, and whether it is an alarm."""
-
-    found: HistoryChanges
-    change: SeriesChange
-    is_new: bool
-    """Its first run is among the latest ones."""
-    remarks: tuple[Annotation, ...]
-    is_alarm: bool
-
-    @property
-    def name(self) -> str:
-        return self.found.history.short_names[self.change.series]
-
-    @property
-    def run(self) -> HistoryRun:
-        """The first run after it."""
-        return self.found.history.runs[self.change.run]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostDispatch:
-    """A dispatch that was ok and is no longer."""
+class ChangeEvent:
+    """A change, or a dispatch that was ok and is no longer, and whether that is an alarm."""
 
     found: HistoryChanges
     series: int
     place: int
-    """The first run in which it was no longer ok."""
-    outcome: str
-    """Its latest one."""
+    """Number of the first run after it."""
+    change: SeriesChange | None
+    """None: the dispatch is no longer ok."""
     is_new: bool
+    """Its first run is among the latest ones."""
     remarks: tuple[Annotation, ...]
     is_alarm: bool
 
@@ -131,7 +111,25 @@ class LostDispatch:
 
     @property
     def run(self) -> HistoryRun:
+        """The first run after it."""
         return self.found.history.runs[self.place]
+
+    @property
+    def cause(self) -> str:
+        return LOST if self.change is None else self.change.cause.value
+
+    @property
+    def is_noise(self) -> bool:
+        return self.cause == ChangeCause.NOISE
+
+    @property
+    def loss(self) -> str:
+        """How a dispatch was lost; "" of a change."""
+        if self.change is not None:
+            return ""
+        history = self.found.history
+        outcomes = (history.outcome(self.series, run) for run in reversed(range(len(history.runs))))
+        return f"it was ok and is {next(filter(None, outcomes))} now"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +137,10 @@ class HistoryCheck:
     """All that a history shows, one entry of `devices` for each device class."""
 
     devices: Sequence[HistoryChanges]
-    changes: Sequence[JudgedChange]
+    changes: Sequence[ChangeEvent]
     """The latest first."""
-    lost: Sequence[LostDispatch]
+    lost: Sequence[ChangeEvent]
+    """Dispatches that are no longer ok."""
     latest: int
     fail_on: tuple[str, ...]
     problems: Sequence[str]
@@ -151,10 +150,10 @@ class HistoryCheck:
     enough, which then differ too much."""
 
     @property
-    def new(self) -> list[JudgedChange | LostDispatch]:
+    def new(self) -> list[ChangeEvent]:
         """What happened within the latest runs, alarms first."""
-        every: list[JudgedChange | LostDispatch] = [*self.lost, *self.changes]
-        return sorted((one for one in every if one.is_new), key=lambda one: not one.is_alarm)
+        new = (one for one in (*self.lost, *self.changes) if one.is_new)
+        return sorted(new, key=lambda one: not one.is_alarm)
 
     @property
     def has_alarm(self) -> bool:
@@ -223,14 +222,11 @@ def check_history(
         devices.append(history_changes(history, threshold=threshold))
     if len(unknown) == len(devices):
         raise unknown[0]
-    changes = [
-        _judged(found, change, stored.annotations, latest, fail_on)
-        for found in devices
-        for change in found.changes
-    ]
+    event = partial(_event, annotations=stored.annotations, latest=latest, fail_on=fail_on)
+    changes = [event(found, one.series, one.run, one) for found in devices for one in found.changes]
     changes.sort(key=lambda one: one.run.time, reverse=True)
     lost = [
-        _lost(found, series, stored.annotations, latest, fail_on)
+        event(found, series, found.history.lost_at(series), None)
         for found in devices
         for series in found.history.lost
     ]
@@ -240,35 +236,20 @@ def check_history(
     )  # fmt: skip
 
 
-def _judged(
-    found: HistoryChanges, change: SeriesChange, annotations: Iterable[Annotation], latest: int,
-    fail_on: Collection[str],
-) -> JudgedChange:  # fmt: skip
-    remarks = annotations_on(found.history, change.series, change.run, annotations)
-    is_new = change.run >= found.history.first_new(latest)
-    is_slower = change.direction is Difference.SLOWER or (
-        change.cause is ChangeCause.UNDECIDED and change.direction is Difference.UNDECIDED
+def _event(
+    found: HistoryChanges, series: int, place: int, change: SeriesChange | None, *,
+    annotations: Iterable[Annotation], latest: int, fail_on: Collection[str],
+) -> ChangeEvent:  # fmt: skip
+    remarks = annotations_on(found.history, series, place, annotations)
+    is_new = place >= found.history.first_new(latest)
+    cause = LOST if change is None else change.cause
+    is_slower = (
+        change is None
+        or change.direction is Difference.SLOWER
+        or (cause is ChangeCause.UNDECIDED and change.direction is Difference.UNDECIDED)
     )
-    is_alarm = is_new and is_slower and change.cause in fail_on
-    is_alarm = is_alarm and not any(one.acknowledged for one in remarks)
-    return JudgedChange(
-        found=found, change=change, is_new=is_new, remarks=remarks, is_alarm=is_alarm
-    )
-
-
-def _lost(
-    found: HistoryChanges, series: int, annotations: Iterable[Annotation], latest: int,
-    fail_on: Collection[str],
-) -> LostDispatch:  # fmt: skip
-    history = found.history
-    place = history.lost_at(series)
-    remarks = annotations_on(history, series, place, annotations)
-    is_new = place >= history.first_new(latest)
-    is_alarm = is_new and LOST in fail_on and not any(one.acknowledged for one in remarks)
-    outcome = next(
-        o for run in reversed(range(len(history.runs))) if (o := history.outcome(series, run))
-    )
-    return LostDispatch(
-        found=found, series=series, place=place, outcome=outcome, is_new=is_new, remarks=remarks,
-        is_alarm=is_alarm,
+    is_acknowledged = any(one.acknowledged for one in remarks)
+    return ChangeEvent(
+        found=found, series=series, place=place, change=change, is_new=is_new, remarks=remarks,
+        is_alarm=is_new and is_slower and cause in fail_on and not is_acknowledged,
     )  # fmt: skip

@@ -1,34 +1,29 @@
-"""What happened, as rows for people: changes that many dispatches share are one row.
+"""What a history shows, as rows, documents and files: series, points, changes, and the check as
+JUnit XML and as Markdown for a pull request.
 
-The history as tables and JSON documents.
-
-The check of a history as files: JUnit XML, Markdown for a pull request, JSON, and tables.
+Changes that many dispatches share are one group for people.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from gemmetry.dispatches.writers import set_counts, xml_document, xml_text
-from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import listed
-from gemmetry.domain.tables import Column, ColumnType, Direction, Table
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
 from gemmetry.domain.units import counted, format_ns, format_percent
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
-from gemmetry.history.checking import LOST, HistoryCheck, JudgedChange, LostDispatch
+from gemmetry.history.checking import ChangeEvent, HistoryCheck
 from gemmetry.history.folder import HistoryRun
-from gemmetry.results.emit import FORMATS, check_suffix, write_atomically, write_tables
+from gemmetry.results.emit import Result
 from gemmetry.results.json_text import json_file
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import table_lines
 from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import median
-
-Happening = JudgedChange | LostDispatch
 
 _LARGE = 5
 """How many times as large the second change is whose chance of being found is printed."""
@@ -41,13 +36,13 @@ _NEAR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class HappeningRow:
+class EventGroup:
     """One change, or one that several dispatches share."""
 
-    members: tuple[Happening, ...]
+    members: tuple[ChangeEvent, ...]
 
     @property
-    def first(self) -> Happening:
+    def first(self) -> ChangeEvent:
         return self.members[0]
 
     @property
@@ -71,19 +66,19 @@ class HappeningRow:
 
     @property
     def is_noise(self) -> bool:
-        return self.cause == ChangeCause.NOISE
+        return self.first.is_noise
 
     @property
     def cause(self) -> str:
-        return str(self.first.change.cause) if isinstance(self.first, JudgedChange) else LOST
+        return self.first.cause
 
     @property
     def text(self) -> str:
         """``1.083 times as long (1.061–1.104)``, or how it was lost."""
-        if isinstance(self.first, LostDispatch):
-            return f"it was ok and is {self.first.outcome} now"
-        changes = [one.change for one in self.members if isinstance(one, JudgedChange)]
-        shifts = [change.shift for change in changes if change.shift is not None]
+        first = self.first.change
+        if first is None:
+            return self.first.loss
+        shifts = [one.change.shift for one in self.members if one.change and one.change.shift]
         if not shifts:
             return ""
         if len(shifts) > 1:
@@ -93,39 +88,39 @@ class HappeningRow:
             return f"{median(ratios):.3f} times as long, {spread} over {every}"
         ends = shifts[0].interval
         interval = "n/a" if ends is None else f"{ends[0]:.3f}–{ends[1]:.3f}"
-        what = " relative to its reference" if changes[0].is_of_ratio else ""
+        what = " relative to its reference" if first.is_of_ratio else ""
         return f"{shifts[0].ratio:.3f} times as long{what} ({interval})"
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return self.first.change.reasons if isinstance(self.first, JudgedChange) else ()
+        return self.first.change.reasons if self.first.change is not None else ()
 
     @property
     def remarks(self) -> list[str]:
         return [remark.text for remark in self.first.remarks]
 
 
-def happening_rows(happenings: Iterable[Happening]) -> list[HappeningRow]:
-    """A row for each of `happenings` in their order; those of a shared cause at the same place, in
-    one direction and with the same remarks, are one row."""
-    groups: list[list[Happening]] = []
-    for one in happenings:
+def event_groups(events: Iterable[ChangeEvent]) -> list[EventGroup]:
+    """A group for each of `events` in their order; those of a shared cause at the same place, in
+    one direction and with the same remarks, are one group."""
+    groups: list[list[ChangeEvent]] = []
+    for one in events:
         fitting = next((group for group in groups if _belongs(one, group[0])), None)
         if fitting is None:
             groups.append([one])
         else:
             fitting.append(one)
-    return [HappeningRow(tuple(group)) for group in groups]
+    return [EventGroup(tuple(group)) for group in groups]
 
 
-def _belongs(one: Happening, first: Happening) -> bool:
-    if not isinstance(one, JudgedChange) or not isinstance(first, JudgedChange):
+def _belongs(one: ChangeEvent, first: ChangeEvent) -> bool:
+    if one.change is None or first.change is None:
         return False
     return (
         one.change.cause in _SHARED
-        and one.change.cause is first.change.cause
+        and one.cause == first.cause
         and one.found is first.found
-        and abs(one.change.run - first.change.run) <= _NEAR
+        and abs(one.place - first.place) <= _NEAR
         and one.change.direction is first.change.direction
         and one.remarks == first.remarks
         and one.is_alarm == first.is_alarm
@@ -164,89 +159,97 @@ def again_text(found: HistoryChanges) -> str:
     return f"left out, as {what} measured before: {counted(len(runs), 'run')}, {names}"
 
 
-TEXT, TEXTS, NUMBER = ColumnType.TEXT, ColumnType.TEXTS, ColumnType.NUMBER
-INTEGER, BOOLEAN = ColumnType.INTEGER, ColumnType.BOOLEAN
+_ratio = "{:.3f}".format
 
-_CHANGES = (
-    Column("device", TEXT, "", "Device class."),
-    Column("dispatch", TEXT, "", "Provider and name of the dispatch."),
-    Column("run", TEXT, "", "Id of the first run after the change."),
-    Column("time", TEXT, "", "Time of that run."),
-    Column("commit", TEXT, "", "Commit that was measured in it."),
-    Column("label", TEXT, "", "Label of the run."),
-    Column("cause", TEXT, "", "What changed.", choices=(*CAUSES, LOST)),
-    Column("verdict", TEXT, "", "Read from the interval.", choices=tuple(Difference)),
-    Column("of", TEXT, "", "What changed: the time, or its ratio to the reference."),
-    Column("ratio", NUMBER, "", "Level after the change over that before it.",
-           Direction.LOWER_IS_BETTER, lambda v: f"{v:.3f}"),
-    Column("ratio_low", NUMBER, "", "Lower end of its interval.", Direction.LOWER_IS_BETTER,
-           lambda v: f"{v:.3f}"),
-    Column("ratio_high", NUMBER, "", "Upper end of its interval.", Direction.LOWER_IS_BETTER,
-           lambda v: f"{v:.3f}"),
-    Column("confidence", NUMBER, "", "Of the interval.", Direction.NONE, lambda v: f"{v:.6g}"),
-    Column("p_value", NUMBER, "", "For any change in the series.", Direction.NONE,
-           lambda v: f"{v:.2g}"),
-    Column("new", BOOLEAN, "", "Its first run is among the latest ones."),
-    Column("acknowledged", BOOLEAN, "", "A remark acknowledges it."),
-    Column("alarm", BOOLEAN, "", "history check fails on it."),
-    Column("reasons", TEXTS, "", "Why this is the cause."),
-    Column("remarks", TEXTS, "", "What was remarked on it."),
-)  # fmt: skip
 
-_SERIES = (
-    Column("device", TEXT, "", "Device class."),
-    Column("dispatch", TEXT, "", "Provider and name of the dispatch."),
-    Column("provider", TEXT, "", "Provider."),
-    Column("operation", TEXT, "", "Operation."),
-    Column("distribution", TEXT, "", "Distribution of the inputs."),
-    Column("regime", TEXT, "", "burst or sustained."),
-    Column("reference", TEXT, "", "The dispatch that it is compared with."),
-    Column("runs", INTEGER, "", "Runs that measured it."),
-    Column("outcome", TEXT, "", "Its latest outcome."),
-    Column("median_ns", NUMBER, "ns", "Its latest median.", Direction.LOWER_IS_BETTER, format_ns),
-    Column("low_ns", NUMBER, "ns", "Lower end of the interval of that median.",
-           Direction.LOWER_IS_BETTER, format_ns),
-    Column("high_ns", NUMBER, "ns", "Upper end of the interval of that median.",
-           Direction.LOWER_IS_BETTER, format_ns),
-    Column("level_ns", NUMBER, "ns", "Median of the medians since its last change.",
-           Direction.LOWER_IS_BETTER, format_ns),
-    Column("power", NUMBER, "", "Share of cases in which a change of five times the threshold would"
-           " be found; below 0.8 that none was is undecided.", Direction.NONE, format_percent),
-    Column("changes", INTEGER, "", "Changes that are not noise."),
-    Column("last_change", TEXT, "", "Time of the last of them."),
-    Column("last_cause", TEXT, "", "ChangeCause of the last of them."),
-    Column("last_ratio", NUMBER, "", "Ratio of the last of them.", Direction.LOWER_IS_BETTER,
-           lambda v: f"{v:.3f}"),
-)  # fmt: skip
+class RunRow(Row):
+    """A dispatch in a run."""
 
-_POINTS = (
-    Column("device", TEXT, "", "Device class."),
-    Column("dispatch", TEXT, "", "Provider and name of the dispatch."),
-    Column("run", TEXT, "", "Id of the run."),
-    Column("time", TEXT, "", "Time of the run."),
-    Column("commit", TEXT, "", "Commit that was measured in it."),
-    Column("label", TEXT, "", "Label of the run."),
-    Column("outcome", TEXT, "", "Outcome in that run."),
-    Column("median_ns", NUMBER, "ns", "Its median.", Direction.LOWER_IS_BETTER, format_ns),
-    Column("low_ns", NUMBER, "ns", "Lower end of the interval of that median.",
-           Direction.LOWER_IS_BETTER, format_ns),
-    Column("high_ns", NUMBER, "ns", "Upper end of the interval of that median.",
-           Direction.LOWER_IS_BETTER, format_ns),
-    Column("reference", TEXT, "", "The dispatch that it is compared with."),
-    Column("reference_ns", NUMBER, "ns", "Median of the reference in the same run.",
-           Direction.LOWER_IS_BETTER, format_ns),
-    Column("ratio", NUMBER, "", "Median over that of the reference.", Direction.LOWER_IS_BETTER,
-           lambda v: f"{v:.3f}"),
-)  # fmt: skip
+    device: str = fact("Device class.")
+    dispatch: str = fact("Provider and name of the dispatch.")
+    run: str = fact("Id of the run: of a change, the first one after it.")
+    time: str = fact("Time of the run.")
+    commit: str = fact("Commit that was measured in it.")
+    label: str = fact("Label of the run.")
+
+
+class ChangeRow(RunRow):
+    """A change, or a dispatch that is no longer ok."""
+
+    cause: str = fact("What changed.")
+    verdict: str = fact("Read from the interval.")
+    what: str = fact("What changed: the time, or its ratio to the reference.", key="of")
+    ratio: float | None = fact("Level after the change over that before it.", format=_ratio)
+    ratio_low: float | None = fact("Lower end of its interval.", format=_ratio)
+    ratio_high: float | None = fact("Upper end of its interval.", format=_ratio)
+    confidence: float | None = fact("Of the interval.", format="{:.6g}".format)
+    p_value: float | None = fact("For any change in the series.", format="{:.2g}".format)
+    new: bool = fact("Its first run is among the latest ones.")
+    acknowledged: bool = fact("A remark acknowledges it.")
+    alarm: bool = fact("history check fails on it.")
+    reasons: Sequence[str] = fact("Why this is the cause.")
+    remarks: Sequence[str] = fact("What was remarked on it.")
+
+
+class SeriesRow(Row):
+    """A series."""
+
+    device: str = fact("Device class.")
+    dispatch: str = fact("Provider and name of the dispatch.")
+    provider: str = fact("Provider.")
+    operation: str = fact("Operation.")
+    distribution: str = fact("Distribution of the inputs.")
+    regime: str = fact("burst or sustained.")
+    reference: str | None = fact("The dispatch that it is compared with.")
+    runs: int = fact("Runs that measured it.")
+    outcome: str = fact("Its latest outcome.")
+    median_ns: float | None = fact("Its latest median.", "ns", format=format_ns)
+    low_ns: float | None = fact("Lower end of the interval of that median.", "ns", format=format_ns)
+    high_ns: float | None = fact(
+        "Upper end of the interval of that median.", "ns", format=format_ns
+    )
+    level_ns: float | None = fact(
+        "Median of the medians since its last change.", "ns", format=format_ns
+    )
+    power: float | None = fact(
+        "Share of cases in which a change of five times the threshold would be found; below 0.8 "
+        "that none was is undecided.",
+        format=format_percent,
+    )
+    changes: int = fact("Changes that are not noise.")
+    last_change: str | None = fact("Time of the last of them.")
+    last_cause: str | None = fact("Cause of the last of them.")
+    last_ratio: float | None = fact("Ratio of the last of them.", format=_ratio)
+
+
+class PointRow(RunRow):
+    """A run of a series."""
+
+    outcome: str = fact("Outcome in that run.")
+    median_ns: float | None = fact("Its median.", "ns", format=format_ns)
+    low_ns: float | None = fact("Lower end of the interval of that median.", "ns", format=format_ns)
+    high_ns: float | None = fact(
+        "Upper end of the interval of that median.", "ns", format=format_ns
+    )
+    reference: str = fact("The dispatch that it is compared with.")
+    reference_ns: float | None = fact(
+        "Median of the reference in the same run.", "ns", format=format_ns
+    )
+    ratio: float | None = fact("Median over that of the reference.", format=_ratio)
+
 
 POINTS = ("run", "time", "median_ns", "low_ns", "high_ns", "outcome")
+"""Facts of a point in the document of a history."""
+
+Chosen = Sequence[tuple[HistoryChanges, int]]
+"""Series: of which device class, and their numbers there."""
 
 
-def change_table(check: HistoryCheck) -> Table:
-    """A row for each change and for each dispatch that is no longer ok, the latest first."""
-    rows = [_change_row(one) for one in check.changes] + [_lost_row(one) for one in check.lost]
-    rows.sort(key=lambda row: (not row["alarm"], not row["new"]))
-    return Table.from_records("changes", _CHANGES, rows)
+def change_rows(check: HistoryCheck) -> list[ChangeRow]:
+    """A row for each change and for each dispatch that is no longer ok, alarms and new ones
+    first."""
+    rows = [_change_row(one) for one in (*check.changes, *check.lost)]
+    return sorted(rows, key=lambda row: (not row.alarm, not row.new))
 
 
 def check_document(check: HistoryCheck) -> dict[str, Any]:
@@ -258,63 +261,51 @@ def check_document(check: HistoryCheck) -> dict[str, Any]:
         "latest": check.latest,
         "fail_on": list(check.fail_on),
         "devices": [_device(found) for found in check.devices],
-        "changes": change_table(check).records(),
+        "changes": [row.record() for row in change_rows(check)],
         "problems": list(check.problems),
     }
 
 
-def series_table(check: HistoryCheck, chosen: list[tuple[HistoryChanges, int]]) -> Table:
-    """A row for each of the `chosen` series."""
-    rows = [_series_row(check, found, series) for found, series in chosen]
-    return Table.from_records("series", _SERIES, rows)
-
-
-def point_table(chosen: list[tuple[HistoryChanges, int]]) -> Table:
+def point_rows(chosen: Chosen) -> Iterator[PointRow]:
     """A row for each run of each of the `chosen` series."""
-    rows = []
     for found, series in chosen:
         history, reference = found.history, found.history.references[series]
-        for place, run in enumerate(history.runs):
-            point = _point(found, series, place)
+        compared = history.points[series if reference is None else reference]
+        for run, point, other in zip(history.runs, history.points[series], compared, strict=True):
             if point is None:
                 continue
-            base = None if reference is None else _point(found, reference, place)
-            base_ns = base and base["median_ns"]
-            rows.append({
-                **point,
-                "device": history.device,
-                "dispatch": history.short_names[series],
-                "commit": run.commit,
-                "label": run.label,
-                "reference": "" if reference is None else history.short_names[reference],
-                "reference_ns": base_ns,
-                "ratio": point["median_ns"] / base_ns if base_ns and point["median_ns"] else None,
-            })  # fmt: skip
-    return Table.from_records("points", _POINTS, rows)
+            base = None if reference is None or other is None else other.median_ns
+            yield PointRow(
+                **_place(found, series, run), outcome=point.outcome, median_ns=point.median_ns,
+                low_ns=point.low_ns, high_ns=point.high_ns,
+                reference="" if reference is None else history.short_names[reference],
+                reference_ns=base,
+                ratio=point.median_ns / base if base and point.median_ns else None,
+            )  # fmt: skip
 
 
-def history_document(
-    check: HistoryCheck, chosen: list[tuple[HistoryChanges, int]]
-) -> dict[str, Any]:
+def history_document(check: HistoryCheck, chosen: Chosen) -> dict[str, Any]:
     """What ``history show --json`` prints: the series with all of their points and changes."""
-    series = []
-    for (found, number), row in zip(chosen, series_table(check, chosen).records(), strict=True):
-        points = [_point(found, number, run) for run in range(len(found.history.runs))]
-        changes = [_change_row(one) for one in changes_of(check, found, number)]
-        series.append({**row, "points": [p for p in points if p is not None],
-                       "found_changes": changes})  # fmt: skip
     return {
         "schema_version": SCHEMA_VERSION,
         "devices": [_device(found) for found in check.devices],
-        "series": series,
+        "series": [
+            {
+                **series_row(check, *one).record(),
+                "points": [{name: getattr(row, name) for name in POINTS}
+                           for row in point_rows([one])],
+                "found_changes": [_change_row(event).record() for event in changes_of(check, *one)],
+            }
+            for one in chosen
+        ],
         "problems": list(check.problems),
-    }
+    }  # fmt: skip
 
 
-def changes_of(check: HistoryCheck, found: HistoryChanges, series: int) -> list[JudgedChange]:
+def changes_of(check: HistoryCheck, found: HistoryChanges, series: int) -> list[ChangeEvent]:
     """The changes of a series, in the order of time."""
-    own = [one for one in check.changes if one.found is found and one.change.series == series]
-    return sorted(own, key=lambda one: one.change.run)
+    own = [one for one in check.changes if one.found is found and one.series == series]
+    return sorted(own, key=lambda one: one.place)
 
 
 def _device(found: HistoryChanges) -> dict[str, Any]:
@@ -334,115 +325,87 @@ def _device(found: HistoryChanges) -> dict[str, Any]:
     }
 
 
-def _point(found: HistoryChanges, series: int, run: int) -> dict[str, Any] | None:
-    point = found.history.points[series][run]
-    if point is None:
-        return None
-    entry = found.history.runs[run]
-    values = (entry.id, entry.time, point.median_ns, point.low_ns, point.high_ns, point.outcome)
-    return dict(zip(POINTS, values, strict=True))
-
-
-def _place(one: JudgedChange | LostDispatch) -> dict[str, Any]:
+def _place(found: HistoryChanges, series: int, run: HistoryRun) -> dict[str, Any]:
+    """The facts of :class:`RunRow`."""
     return {
-        "device": one.found.history.device,
-        "dispatch": one.name,
-        "run": one.run.id,
-        "time": one.run.time,
-        "commit": one.run.commit,
-        "label": one.run.label,
-        "new": one.is_new,
-        "acknowledged": any(remark.acknowledged for remark in one.remarks),
-        "alarm": one.is_alarm,
-        "remarks": [remark.text for remark in one.remarks],
-    }
+        "device": found.history.device, "dispatch": found.history.short_names[series],
+        "run": run.id, "time": run.time, "commit": run.commit, "label": run.label,
+    }  # fmt: skip
 
 
-def _change_row(one: JudgedChange) -> dict[str, Any]:
-    change, shift = one.change, one.change.shift
+def _change_row(one: ChangeEvent) -> ChangeRow:
+    change = one.change
+    shift = None if change is None else change.shift
     low, high = (shift and shift.interval) or (None, None)
-    return {
-        **_place(one),
-        "cause": str(change.cause),
-        "verdict": str(change.direction),
-        "of": "ratio" if change.is_of_ratio else "time",
-        "ratio": shift and shift.ratio,
-        "ratio_low": low,
-        "ratio_high": high,
-        "confidence": one.found.confidence,
-        "p_value": change.p_value,
-        "reasons": list(change.reasons),
-    }
+    what = "outcome" if change is None else "ratio" if change.is_of_ratio else "time"
+    return ChangeRow(
+        **_place(one.found, one.series, one.run),
+        cause=one.cause,
+        verdict=Difference.UNDECIDED if change is None else change.direction,
+        what=what,
+        ratio=None if shift is None else shift.ratio,
+        ratio_low=low,
+        ratio_high=high,
+        confidence=None if change is None else one.found.confidence,
+        p_value=None if change is None else change.p_value,
+        new=one.is_new,
+        acknowledged=any(remark.acknowledged for remark in one.remarks),
+        alarm=one.is_alarm,
+        reasons=[one.loss] if change is None else change.reasons,
+        remarks=[remark.text for remark in one.remarks],
+    )
 
 
-def _lost_row(one: LostDispatch) -> dict[str, Any]:
-    empty = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "confidence", "p_value"))
-    return {
-        **_place(one),
-        **empty,
-        "cause": LOST,
-        "verdict": str(Difference.UNDECIDED),
-        "of": "outcome",
-        "reasons": [f"it was ok and is {one.outcome} now"],
-    }
-
-
-def _series_row(check: HistoryCheck, found: HistoryChanges, series: int) -> dict[str, Any]:
+def series_row(check: HistoryCheck, found: HistoryChanges, series: int) -> SeriesRow:
+    """The row of a series."""
     history = found.history
     points = [point for point in history.points[series] if point is not None]
     measured = [point for point in points if point.median_ns]
-    latest = measured[-1] if measured else None
+    latest = [(one.median_ns, one.low_ns, one.high_ns) for one in measured[-1:]]
+    median_ns, low_ns, high_ns = latest[0] if latest else (None, None, None)
     reference = history.references[series]
-    real = [one for one in changes_of(check, found, series) if one.change.cause != "noise"]
+    real = [one for one in changes_of(check, found, series) if not one.is_noise]
     last = real[-1] if real else None
-    since = history.level_of(series, last.change.run if last else 0)
-    key = history.keys[series]
-    return {
-        "device": history.device,
-        "dispatch": history.short_names[series],
-        "provider": key[0],
-        "operation": history.operations[series],
-        "distribution": key[3],
-        "regime": key[4],
-        "reference": None if reference is None else history.short_names[reference],
-        "runs": len(measured),
-        "outcome": points[-1].outcome,
-        "median_ns": latest and latest.median_ns,
-        "low_ns": latest and latest.low_ns,
-        "high_ns": latest and latest.high_ns,
-        "level_ns": median(since) if since.size else None,
-        "power": found.power(series, found.decisive).share if measured else None,
-        "changes": len(real),
-        "last_change": last and last.run.time,
-        "last_cause": last and str(last.change.cause),
-        "last_ratio": last and last.change.shift and last.change.shift.ratio,
-    }
+    shift = last.change.shift if last and last.change else None
+    since = history.level_of(series, last.place if last else 0)
+    provider, _, _, distribution, regime = history.keys[series]
+    return SeriesRow(
+        device=history.device,
+        dispatch=history.short_names[series],
+        provider=provider,
+        operation=history.operations[series],
+        distribution=distribution,
+        regime=regime,
+        reference=None if reference is None else history.short_names[reference],
+        runs=len(measured),
+        outcome=points[-1].outcome,
+        median_ns=median_ns,
+        low_ns=low_ns,
+        high_ns=high_ns,
+        level_ns=median(since) if since.size else None,
+        power=found.power(series, found.decisive).share if measured else None,
+        changes=len(real),
+        last_change=None if last is None else last.run.time,
+        last_cause=None if last is None else last.cause,
+        last_ratio=None if shift is None else shift.ratio,
+    )
 
 
 _MOST_ROWS = 50
 """Changes in the Markdown of a pull request."""
 
 
-def check_suffixes() -> list[str]:
-    """Suffixes of the files that :func:`write_check` writes."""
-    return [*FORMATS, ".xml"]
-
-
-def write_check(check: HistoryCheck, path: Path) -> None:
-    """Write the check in the format of the suffix.
-
-    Raises:
-        RequestError: another suffix, or a library is missing. StorageError: not writable.
-    """
-    match check_suffix(path, check_suffixes()):
-        case ".xml":
-            write_atomically(path, check_junit(check))
-        case ".md":
-            write_atomically(path, check_markdown(check).encode())
-        case ".json":
-            write_atomically(path, json_file(check_document(check)))
-        case _:
-            write_tables([change_table(check)], path)
+def check_result(check: HistoryCheck) -> Result:
+    """The check with its files: JUnit (.xml), a comment for a pull request (.md), the document, and
+    tables of the changes."""
+    return Result(
+        rows={"changes": Rows(ChangeRow, change_rows(check))},
+        forms={
+            ".xml": lambda: check_junit(check),
+            ".md": lambda: check_markdown(check),
+            ".json": lambda: json_file(check_document(check)),
+        },
+    )
 
 
 def check_junit(check: HistoryCheck) -> bytes:
@@ -454,17 +417,10 @@ def check_junit(check: HistoryCheck) -> bytes:
     for found in check.devices:
         history = found.history
         suite = ElementTree.SubElement(root, "testsuite", name=xml_text(history.device))
-        new: dict[int, list[JudgedChange | LostDispatch]] = {}
-        for change in check.changes:
-            if (
-                change.found is found
-                and change.is_new
-                and change.change.cause is not ChangeCause.NOISE
-            ):
-                new.setdefault(change.change.series, []).append(change)
-        for lost in check.lost:
-            if lost.found is found and lost.is_new:
-                new.setdefault(lost.series, []).append(lost)
+        new: dict[int, list[ChangeEvent]] = {}
+        for one in (*check.changes, *check.lost):
+            if one.found is found and one.is_new and not one.is_noise:
+                new.setdefault(one.series, []).append(one)
         fails = check.fails_on(found)
         counters = [
             _add_case(suite, history.keys[series], history.short_names[series],
@@ -488,7 +444,7 @@ def check_markdown(check: HistoryCheck) -> str:
         f"{counted(check.latest, 'run')}"
     )
     lines = [f"## GEMM history: {headline}", ""]
-    rows = happening_rows(new)
+    rows = event_groups(new)
     shown = [row for row in rows if not row.is_noise]
     if shown:
         heads = ("", "dispatch", "device", "change", "since", "why")
@@ -514,7 +470,7 @@ def check_markdown(check: HistoryCheck) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown_row(row: HappeningRow) -> list[str]:
+def _markdown_row(row: EventGroup) -> list[str]:
     remarks = [f"remark: {remark}" for remark in row.remarks]
     since = " ".join(filter(None, (row.run.time[:10], row.run.commit[:12])))
     return [
@@ -531,7 +487,7 @@ def _add_case(
     suite: ElementTree.Element,
     key: tuple[str, ...],
     name: str,
-    new: Sequence[JudgedChange | LostDispatch],
+    new: Sequence[ChangeEvent],
     undecided: str,
     undecided_fails: bool,
 ) -> str:
@@ -546,7 +502,7 @@ def _add_case(
         return "failures" if undecided_fails else "skipped"
     if not new:
         return ""
-    rows = sorted((HappeningRow((one,)) for one in new), key=lambda row: not row.is_alarm)
+    rows = sorted((EventGroup((one,)) for one in new), key=lambda row: not row.is_alarm)
     fails = rows[0].is_alarm
     element = ElementTree.SubElement(
         case,

@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.hardware.detect import own_version
-from gemmetry.history.changes import CAUSES, ChangeCause, HistoryChanges
-from gemmetry.history.checking import HistoryCheck, JudgedChange, LostDispatch
-from gemmetry.history.rows import HappeningRow, again_text, happening_rows, undecided_text
+from gemmetry.history.changes import CAUSES, HistoryChanges
+from gemmetry.history.checking import ChangeEvent, HistoryCheck
+from gemmetry.history.rows import EventGroup, again_text, event_groups, undecided_text
 from gemmetry.results.emit import write_atomically, written_together
 from gemmetry.results.pages import embed_json, page_templates, template_text
 from gemmetry.results.texts import printable
@@ -62,7 +62,7 @@ def site_page(check: HistoryCheck, title: str) -> str:
     """The page, with everything but the points of the series."""
     templates = page_templates()
     changes = _changes_by_series(check)
-    rows = [row for row in happening_rows([*check.lost, *check.changes]) if not row.is_noise]
+    rows = [row for row in event_groups([*check.lost, *check.changes]) if not row.is_noise]
     data = {
         "devices": [_device_data(found) for found in check.devices],
         "series": [
@@ -82,7 +82,7 @@ def site_page(check: HistoryCheck, title: str) -> str:
         health=[_health(check, found) for found in check.devices],
         problems=check.problems,
         latest=check.latest,
-        new=[row for row in happening_rows(check.new) if not row.is_noise],
+        new=[row for row in event_groups(check.new) if not row.is_noise],
         changes=rows[:_MOST_CHANGES],
         hidden=max(0, len(rows) - _MOST_CHANGES),
         boards=[_board(found, changes) for found in check.devices],
@@ -91,16 +91,12 @@ def site_page(check: HistoryCheck, title: str) -> str:
     )
 
 
-def _changes_by_series(check: HistoryCheck) -> dict[tuple[int, int], list[JudgedChange]]:
+def _changes_by_series(check: HistoryCheck) -> dict[tuple[int, int], list[ChangeEvent]]:
     """(device class, series) -> its changes in the order of time."""
-    found: dict[tuple[int, int], list[JudgedChange]] = {}
-    for one in sorted(check.changes, key=lambda change: change.change.run):
-        found.setdefault((id(one.found), one.change.series), []).append(one)
+    found: dict[tuple[int, int], list[ChangeEvent]] = {}
+    for one in sorted(check.changes, key=lambda one: one.place):
+        found.setdefault((id(one.found), one.series), []).append(one)
     return found
-
-
-def _is_noise(one: JudgedChange | LostDispatch) -> bool:
-    return isinstance(one, JudgedChange) and one.change.cause is ChangeCause.NOISE
 
 
 def _points(found: HistoryChanges, series: int) -> dict[str, Any]:
@@ -136,7 +132,7 @@ def _device_data(found: HistoryChanges) -> dict[str, Any]:
 
 
 def _series_data(
-    found: HistoryChanges, series: int, changes: Sequence[JudgedChange]
+    found: HistoryChanges, series: int, changes: Sequence[ChangeEvent]
 ) -> dict[str, Any]:
     history = found.history
     median = history.median_ns[series]
@@ -152,10 +148,10 @@ def _series_data(
         "trend": _rounded(np.array(trend)),
         "changes": [
             {
-                "run": one.change.run,
-                "cause": str(one.change.cause),
-                "title": f"{one.change.cause} {HappeningRow((one,)).text}",
-                "reasons": [printable(text) for text in one.change.reasons],
+                "run": one.place,
+                "cause": one.cause,
+                "title": f"{one.cause} {EventGroup((one,)).text}",
+                "reasons": [printable(text) for text in EventGroup((one,)).reasons],
                 "remarks": [printable(remark.text) for remark in one.remarks],
             }
             for one in changes
@@ -169,7 +165,7 @@ def _health(check: HistoryCheck, found: HistoryChanges) -> dict[str, Any]:
     run = history.runs[-1]
     last = len(history.runs) - 1
     outcomes = [history.outcome(series, last) for series in range(len(history.keys))]
-    new = [one for one in check.new if one.found is found and not _is_noise(one)]
+    new = [one for one in check.new if one.found is found and not one.is_noise]
     return {
         "device": printable(history.device),
         "runs": counted(len(history.runs), "run"),
@@ -190,15 +186,15 @@ def _health(check: HistoryCheck, found: HistoryChanges) -> dict[str, Any]:
 
 
 def _level(
-    found: HistoryChanges, series: int, changes: Mapping[tuple[int, int], list[JudgedChange]]
+    found: HistoryChanges, series: int, changes: Mapping[tuple[int, int], list[ChangeEvent]]
 ) -> npt.NDArray[np.float64]:
     """The medians since the last change that is not noise."""
-    own = [one for one in changes.get((id(found), series), []) if not _is_noise(one)]
-    return found.history.level_of(series, own[-1].change.run if own else 0)
+    own = [one for one in changes.get((id(found), series), []) if not one.is_noise]
+    return found.history.level_of(series, own[-1].place if own else 0)
 
 
 def _board(
-    found: HistoryChanges, changes: Mapping[tuple[int, int], list[JudgedChange]]
+    found: HistoryChanges, changes: Mapping[tuple[int, int], list[ChangeEvent]]
 ) -> dict[str, Any]:
     """A row for each problem with the level of each provider's fastest dispatch."""
     history = found.history
@@ -227,7 +223,7 @@ def _board(
 
 
 def _latest_run(
-    found: HistoryChanges, changes: Mapping[tuple[int, int], list[JudgedChange]]
+    found: HistoryChanges, changes: Mapping[tuple[int, int], list[ChangeEvent]]
 ) -> dict[str, Any]:
     """The latest run next to the level of the runs before it, the largest differences first."""
     history = found.history

@@ -13,11 +13,11 @@ from gemmetry.domain.units import counted, format_ns
 from gemmetry.history.changes import CAUSES, HistoryChanges
 from gemmetry.history.checking import HistoryCheck
 from gemmetry.history.rows import (
-    HappeningRow,
+    EventGroup,
     again_text,
     changes_of,
-    happening_rows,
-    series_table,
+    event_groups,
+    series_row,
     undecided_text,
 )
 from gemmetry.results.lines import print_line
@@ -80,7 +80,7 @@ def print_check(check: HistoryCheck, console: Console) -> None:
         )
         print_line(Text(text, style="bold"), console)
         _print_limits(found, console)
-    rows = happening_rows(check.new)
+    rows = event_groups(check.new)
     shown = [row for row in rows if not row.is_noise]
     for row in shown:
         _print_change(row, console, row.device if len(check.devices) > 1 else "")
@@ -105,7 +105,7 @@ def _print_limits(found: HistoryChanges, console: Console, series: int | None = 
         print_line(Text(f"  {printable(text)}"), console, indent=4, fold=True)
 
 
-def _print_change(row: HappeningRow, console: Console, device: str = "") -> None:
+def _print_change(row: EventGroup, console: Console, device: str = "") -> None:
     mark, style = (
         ("✗", "red") if row.is_alarm else ("·" if row.is_noise else "!", "dim" * row.is_noise)
     )
@@ -125,12 +125,11 @@ def _print_change(row: HappeningRow, console: Console, device: str = "") -> None
 def _print_rows(
     check: HistoryCheck, found: HistoryChanges, chosen: Sequence[int], console: Console
 ) -> None:
-    rows = series_table(check, [(found, series) for series in chosen]).records()
-    last = [f"{row['last_ratio']:.2f} {row['last_cause']}" if row["last_ratio"] else ""
-            for row in rows]  # fmt: skip
+    rows = [series_row(check, found, series) for series in chosen]
+    last = [f"{row.last_ratio:.2f} {row.last_cause}" if row.last_ratio else "" for row in rows]
     taken = 10 + max(6, *map(len, last)) + 4
     room = console.width - taken
-    widest = max(len(printable(row["dispatch"])) for row in rows)
+    widest = max(len(printable(row.dispatch)) for row in rows)
     name_width = min(widest, max(20, room - 16))
     spark_width = max(8, min(_WIDEST, room - name_width))
     table = RichTable.grid(padding=(0, 1, 0, 0))
@@ -142,9 +141,9 @@ def _print_rows(
     table.add_row(*(Text(text, style="dim") for text in heads))
     for row, series, change in zip(rows, chosen, last, strict=True):
         values = found.history.median_ns[series].tolist()
-        shown = row["outcome"] if row["outcome"] != "ok" else format_ns(row["median_ns"], even=True)
+        shown = row.outcome if row.outcome != "ok" else format_ns(row.median_ns, even=True)
         table.add_row(
-            Text(elide(printable(row["dispatch"]), name_width)), Text(shown),
+            Text(elide(printable(row.dispatch), name_width)), Text(shown),
             Text(sparkline(values, spark_width)), Text(change),
         )  # fmt: skip
     console.print(table)
@@ -158,15 +157,14 @@ def _print_one(check: HistoryCheck, found: HistoryChanges, series: int, console:
         print_line(Text(f"compared with {printable(history.short_names[reference])}"), console,
                    fold=True)  # fmt: skip
     changes = changes_of(check, found, series)
-    for line in _plot(history.median_ns[series].tolist(), [one.change.run for one in changes],
+    for line in _plot(history.median_ns[series].tolist(), [one.place for one in changes],
                       console.width):  # fmt: skip
         console.print(Text(line), soft_wrap=True)
     for one in changes[-_MOST_SHOWN:]:
-        _print_change(HappeningRow((one,)), console)
+        _print_change(EventGroup((one,)), console)
     if not changes:
         console.print("No change was found.")
-    explained = dict.fromkeys(one.change.cause for one in changes)
-    for cause in explained:
+    for cause in dict.fromkeys(one.change.cause for one in changes if one.change):
         print_line(Text(f"{cause}: {CAUSES[cause]}", style="dim"), console, indent=4)
 
 

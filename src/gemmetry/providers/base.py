@@ -12,8 +12,10 @@ from __future__ import annotations
 import fcntl
 import importlib
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,7 +25,7 @@ from typing import Any, ClassVar, cast
 from gemmetry import providers
 from gemmetry.domain.contracts import Compiled, Executable, ProviderTraits, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind, parse_target
-from gemmetry.domain.errors import StorageError
+from gemmetry.domain.errors import DispatchError, StorageError, UnsupportedError
 from gemmetry.domain.files import write_whole
 from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import BuildFacts
@@ -89,6 +91,84 @@ class BaseProvider(ABC):
 
     def doctor_notes(self) -> Sequence[str]:
         return ()
+
+
+class GpuProvider(BaseProvider):
+    """Compiles kernels for GPUs, on machines without one too, and runs them on torch's devices.
+
+    Such a provider also writes ``compile_one``.
+    """
+
+    def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts | None:
+        """Facts from compiling one dispatch; None where nothing has to be compiled.
+
+        Raises:
+            DispatchError: it cannot be compiled.
+        """
+        raise NotImplementedError
+
+    def compiles_ahead(self, target: Target) -> bool:
+        return target.is_gpu
+
+    def prepare(self, target: Target) -> None:
+        from gemmetry.hardware.torch_device import open_device
+
+        open_device(target)
+
+    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
+        def one(dispatch: Dispatch) -> Compiled:
+            try:
+                facts = self.compile_one(dispatch, workspace)
+            except DispatchError as error:
+                return Compiled(dispatch=dispatch, error=error)
+            return Compiled(dispatch=dispatch, facts=facts or BuildFacts())
+
+        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
+            return list(pool.map(one, dispatches))
+
+    def require(self, dispatch: Dispatch) -> None:
+        """
+        Raises:
+            UnsupportedError: the dispatch is not supported, or its device is not on this machine.
+        """
+        if reason := self.supports(dispatch.operation, dispatch.target):
+            raise UnsupportedError(f"{dispatch}: {reason}")
+        if dispatch.target.index is None:
+            raise UnsupportedError(
+                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
+            )
+
+
+SHARED_BYTES = {
+    f"sm_{number}": kib * 1024
+    for kib, numbers in {
+        64: (75,), 163: (80, 87), 99: (86, 89, 120, 121), 227: (90, 100, 103),
+    }.items()
+    for number in numbers
+}  # fmt: skip
+"""Most shared memory of a block in bytes, static and dynamic (CUDA C++ Programming Guide, technical
+specifications per compute capability)."""
+
+
+def compute_capability(architecture: str) -> int:
+    """``sm_90a`` -> 90; 0 for names of another form."""
+    match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
+    return int(match[1]) if match else 0
+
+
+_MATRIX_INSTRUCTIONS = {
+    "tcgen05": "tcgen05.mma",
+    "wgmma": "wgmma.mma_async",
+    "mma.sync": "mma.sync",
+    "mfma": "v_mfma",
+    "wmma": "v_wmma",
+}
+"""Reported name -> text found in PTX or AMD assembly where the instruction is used."""
+
+
+def matrix_instruction(assembly: str) -> str:
+    """The matrix instruction in PTX or AMD assembly, ``none`` if there is none."""
+    return next((name for name, text in _MATRIX_INSTRUCTIONS.items() if text in assembly), "none")
 
 
 _SUFFIX = "_provider"
@@ -173,7 +253,7 @@ def write_atomically(path: Path, data: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     return path
 
 
@@ -188,14 +268,16 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _unwritable(path: Path, error: OSError) -> StorageError:
+def unwritable(path: Path, error: OSError) -> StorageError:
+    """The error of a folder of generated files that cannot be written."""
     return StorageError(
         f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space or choose another folder with --generated-dir.",
+        hint="Free some space or choose another folder with --generated-dir; the same command "
+        "continues from there.",
     )

@@ -80,7 +80,7 @@ def _ask(
         return otherwise, f"its {name}() raised {type(error).__name__}: {error}"
 
 
-ENTRY_POINT_GROUP = "gemmetry.providers.iree_provider"
+ENTRY_POINT_GROUP = "gemmetry.providers"
 
 
 class ProviderNames(Collection[str]):

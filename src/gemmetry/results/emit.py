@@ -1,32 +1,39 @@
-"""Writes files so that an old file stays whole until the new one is complete.
+"""Writes what a command found; the suffix of a file picks its format.
 
-Tables as files; the suffix picks the format.
+An old file stays whole until the new one is complete.
 """
 
 from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import completed, sync, write_whole
+from gemmetry.domain.rows import SCHEMA_VERSION, Rows
+from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Table
 from gemmetry.results.json_text import json_file
 from gemmetry.results.tables import (
+    append_csv,
     check_installed,
     csv_text,
+    frame,
     html_page,
     markdown_text,
     parquet,
     workbook,
 )
+
+if TYPE_CHECKING:
+    import polars
 
 _HINTS = {
     errno.ENOSPC: "The disk is full; free some space and write it again.",
@@ -237,3 +244,76 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
             write_atomically(path / f"{table.name}.csv", csv_text(table).encode())
         return
     write_atomically(path, FORMATS[check_suffix(path)].content(tables))
+
+
+_ALIASES = {".htm": ".html"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a command found: rows under their names, further facts, and its own file formats."""
+
+    kind: str = ""
+    """Name of the result; its tables are called ``<kind>_<name of the rows>``."""
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the document."""
+    forms: Mapping[str, Callable[[], str | bytes]] = field(default_factory=dict)
+    """Suffix -> the whole content, which a call makes: a page, a JUnit form, a picture, a document
+    that is more than rows."""
+
+    def document(self) -> dict[str, Any]:
+        """The content of its JSON file: the notes, and each list of rows under its name."""
+        records = {name: [row.record() for row in found.rows] for name, found in self.rows.items()}
+        return {"schema_version": SCHEMA_VERSION, **self.notes, **records}
+
+    def table(self, name: str) -> Table:
+        """The rows called `name` as a table."""
+        found = self.rows[name]
+        return table_of(f"{self.kind}_{name}" if self.kind else name, found.kind, found.rows)
+
+    def frame(self, name: str) -> polars.DataFrame:
+        """The rows called `name` as a data frame.
+
+        Raises:
+            RequestError: polars is not installed (extra ``analysis``).
+        """
+        return frame(self.table(name))
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write it to `path`; see :func:`emit`."""
+        emit(self, Path(path))
+
+
+def emit(result: Result, path: Path, *, append: bool = False) -> None:
+    """Write a result to `path`, whole or not at all, in the format of its suffix: one of its own
+    forms, its document (.json), or its tables (see :func:`write_tables`).
+
+    Args:
+        append: add the rows to a CSV file, which has to have the same columns.
+
+    Raises:
+        RequestError: unknown suffix, a library is missing, the format holds one table and there are
+            several, or a file to append to is not CSV or has other columns.
+        StorageError: the file cannot be written; an older one is unchanged.
+    """
+    if is_folder(path):
+        write_tables([result.table(name) for name in result.rows], path)
+        return
+    suffix = _ALIASES.get(path.suffix.lower(), path.suffix.lower())
+    own = result.forms.get(suffix)
+    if append and (suffix != ".csv" or own is not None):
+        raise RequestError(f"cannot append to {path}", hint="Only csv files can be appended to.")
+    if own is not None:
+        content = own()
+        write_atomically(path, content.encode() if isinstance(content, str) else content)
+        return
+    check_suffix(path, dict.fromkeys((*FORMATS, *result.forms)))
+    if suffix == ".json":
+        write_atomically(path, json_file(result.document()))
+        return
+    tables = [result.table(name) for name in result.rows]
+    if append:
+        write_atomically(path, append_csv(_only(tables), path).encode())
+    else:
+        write_tables(tables, path)

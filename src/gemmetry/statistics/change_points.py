@@ -435,8 +435,7 @@ class Slope:
 
 
 def theil_sen(x: Samples, y: Samples, confidence: float = 0.95) -> Slope | None:
-    """The median of the slopes of all pairs of points with different x; None if there is no such
-    pair.
+    """Median slope over all pairs of points with different x; None without such a pair.
 
     The interval lies between two of these slopes and is the inverse of Kendall's test, with the
     variance for ties in x (Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau",

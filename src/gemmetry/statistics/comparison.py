@@ -618,8 +618,7 @@ def _checked(samples: Samples, name: str) -> npt.NDArray[np.float64]:
 def _ratios_of_medians(
     left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The ratios of resampled medians of `right` to those of `left`, ascending, with their
-    probabilities."""
+    """Ratios of resampled medians, `right` to `left`, ascending, with their probabilities."""
     sides = []
     for samples in (left, right):
         first, chances = _median_chances(samples.size)
@@ -685,7 +684,7 @@ series are trusted little."""
 
 @dataclass(frozen=True, slots=True)
 class RunSpread:
-    """The spread of logarithms of durations between runs of one setting."""
+    """Spread of log durations between runs of one setting."""
 
     deviation: float
     """Standard deviation, pooled over all settings."""
@@ -879,7 +878,7 @@ class RunNoise:
         return max(common * self.variance + (1 - common) * variance, _SMALLEST), total
 
     def interval(self, before: Values, after: Values, confidence: float) -> Interval | None:
-        """The interval of the mean of `after` less that of `before`; None where nothing is known of
+        """Interval for the mean of `after` less that of `before`; None where nothing is known of
         the spread, or fewer than :data:`LEAST_BEFORE` runs are before."""
         own = before.size + after.size - 2
         if before.size < LEAST_BEFORE or not after.size:
@@ -969,7 +968,7 @@ def _noise_of(
     blocks: Mapping[int, Values], members: Mapping[int, Sequence[int]],
     inflations: Sequence[float], after: int,
 ) -> tuple[RunNoise, dict[int, Values]]:  # fmt: skip
-    """The noise of all `blocks` of series of one length, and the scores of their latest runs."""
+    """Noise over all `blocks`, each the series of one length, and scores of their latest runs."""
     sides = {size: _latest_sides(rows, after) for size, rows in blocks.items()}
     variances = [(shown[1], size - 2.0) for size, shown in sides.items()]
     common = _common_variance(variances)

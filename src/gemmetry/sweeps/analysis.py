@@ -14,27 +14,23 @@ from typing import TypeAlias
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.sweeps.folder import read_sweep
-from gemmetry.sweeps.inspector import RecordedCollective, read_records, recorded_collectives
+from gemmetry.sweeps.inspector import read_records, recorded_collectives
 from gemmetry.sweeps.model import (
     Point,
-    PointStraggler,
     RankFacts,
     RankFile,
-    SettingVerdict,
     Sweep,
     SweepConfiguration,
 )
-from gemmetry.sweeps.nccl_settings import SweepSetting, setting_verdicts, sweep_verdicts
+from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
 from gemmetry.sweeps.parallel import Progress, analyse_ranks, read_rocprofs
 from gemmetry.sweeps.points import (
     Best,
-    PooledGemm,
     Runs,
-    SettingEffect,
-    StepSummary,
     StepTime,
     find_best,
     matched_job,
+    point_collectives,
     pooled_gemms,
     setting_effects,
     step_times,
@@ -42,6 +38,17 @@ from gemmetry.sweeps.points import (
 )
 from gemmetry.sweeps.rank_worker import RankAnalysis, RankFailure, RankTask, RocprofTask
 from gemmetry.sweeps.rocprof import PointRocprof
+from gemmetry.sweeps.rows import (
+    PointCollective,
+    PointStraggler,
+    PooledGemm,
+    RecordedCollective,
+    RocprofKernel,
+    SettingEffect,
+    SettingVerdict,
+    StepSummary,
+    SweepSetting,
+)
 from gemmetry.sweeps.stragglers import stragglers
 from gemmetry.traces.collectives.matching import JobCollectives
 
@@ -245,6 +252,16 @@ class PointAnalysis:
     gaps: TraceGaps = ()
     left_out: str = ""
     """Why its steps are not compared with those of other points; "" where they are."""
+
+    @property
+    def collectives(self) -> tuple[PointCollective, ...]:
+        """Its collectives by operation and size."""
+        return point_collectives(self.job)
+
+    @property
+    def rocprof_kernels(self) -> tuple[RocprofKernel, ...]:
+        """The kernels that rocprofv3 recorded."""
+        return self.rocprof.kernels
 
     @property
     def is_complete(self) -> bool:

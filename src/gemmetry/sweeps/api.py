@@ -5,7 +5,7 @@ A sweep's analysis as tables: the columns are the keys of ``analysis.json``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -13,15 +13,12 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
-from gemmetry.hardware.amd_counters import METRICS
-from gemmetry.results.emit import written_together
-from gemmetry.results.tables import frame
+from gemmetry.results.emit import Result, written_together
 from gemmetry.sweeps.analysis import PointSelection, SweepAnalysis, analyse_sweep
 from gemmetry.sweeps.comparison import DOCUMENT, fresh_document, read_document
 from gemmetry.sweeps.folder import analysis_folder, sweep_of
-from gemmetry.sweeps.rows import gemm_entry, point_entry, pooled_entry, rocprof_entry
+from gemmetry.sweeps.rows import sweep_result
 
 if TYPE_CHECKING:
     import polars
@@ -69,52 +66,28 @@ class AnalyzedSweep:
         """Whether every point that was run ended well, and all of its traces could be read."""
         return all(one.is_complete for one in self.analysis.points)
 
+    @cached_property
+    def result(self) -> Result:
+        """Its rows: points, gemms, pooled_gemms, settings, collectives, rocprof, effects."""
+        return sweep_result(self.analysis)
+
     def document(self) -> dict[str, Any]:
         """The content of ``analysis.json``."""
         return self._document
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        from gemmetry.sweeps.rows import sweep_document
+        return self.result.document()
 
-        return sweep_document(self.analysis)
-
-    def points(self) -> polars.DataFrame:
-        """One row per point: the median step and its parts.
-
-        Raises:
-            RequestError: polars is not installed (extra ``analysis``).
-        """
-
-        return frame(points_table(self.analysis))
-
-    def gemms(self) -> polars.DataFrame:
-        """One row per kernel and shape of each rank of each point.
+    def frame(self, name: str) -> polars.DataFrame:
+        """Some of its rows as a data frame: ``points``, the median steps and their parts; ``gemms``
+        of each rank; ``pooled_gemms`` over the ranks of a point; ``rocprof``, what rocprofv3
+        recorded; ``settings``, ``collectives`` or ``effects``.
 
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-
-        return frame(gemms_table(self.analysis))
-
-    def pooled_gemms(self) -> polars.DataFrame:
-        """One row per kernel and shape of each point, over its ranks.
-
-        Raises:
-            RequestError: polars is not installed (extra ``analysis``).
-        """
-
-        return frame(pooled_table(self.analysis))
-
-    def rocprof(self) -> polars.DataFrame:
-        """One row per kernel and grid of each rank of each point, as rocprofv3 recorded them:
-        counters, busy compute and matrix units, registers.
-
-        Raises:
-            RequestError: polars is not installed (extra ``analysis``).
-        """
-
-        return frame(rocprof_table(self.analysis))
+        return self.result.frame(name)
 
     @written_together()
     def write(
@@ -156,7 +129,7 @@ class AnalyzedSweep:
             from gemmetry.results.emit import write_tables
 
             path = self.folder / COUNTERS
-            write_tables([rocprof_table(self.analysis)], path)
+            write_tables([self.result.table("rocprof")], path)
             found.paths.insert(0, path)
         if not only:
             path = self.folder / DOCUMENT
@@ -221,10 +194,6 @@ class SweepWorkbooks:
         return write_products(
             self.sweep, self.folder, only, top_k=top_k, geometric=geometric, plots=plots
         )
-
-    def products(self) -> ProductSweep:
-        """What its files are made from."""
-        return self.sweep
 
     def document(self) -> dict[str, Any]:
         """What :func:`compare` uses of it, with the keys of ``analysis.json``."""
@@ -346,12 +315,20 @@ def run_sweep(
 
 
 class ComparedSweeps:
-    """What a comparison of sweeps shows: as objects (:attr:`comparison`), as a data frame, as a
-    document, and as files."""
+    """What a comparison of sweeps shows: as objects (:attr:`comparison`), and as a data frame, a
+    document and files (:attr:`result`)."""
 
     def __init__(self, comparison: SweepComparison, sweeps: Sequence[LabelledSweep]) -> None:
+        from gemmetry.sweeps.comparison import comparison_result
+
         self.comparison = comparison
         self.sweeps = tuple(sweeps)
+        self.result = comparison_result(comparison, self._page)
+
+    def _page(self) -> str:
+        from gemmetry.sweeps.page import comparison_page
+
+        return comparison_page(self.comparison, self.sweeps)
 
     def document(self) -> dict[str, Any]:
         """The content of ``gemmetry sweep compare --json``."""
@@ -365,9 +342,7 @@ class ComparedSweeps:
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.sweeps.comparison import comparison_table
-
-        return frame(comparison_table(self.comparison))
+        return self.result.frame("comparison")
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write a page (.html), the document (.json), or the rows as a table (.csv, .xlsx ...).
@@ -375,9 +350,7 @@ class ComparedSweeps:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.sweeps.page import write_sweep_comparison
-
-        write_sweep_comparison(self.comparison, self.sweeps, Path(path))
+        self.result.write(path)
 
     def __repr__(self) -> str:
         return f"<ComparedSweeps: {', '.join(one.label for one in self.sweeps)}>"
@@ -446,7 +419,7 @@ def _documents(places: Sequence[Path], progress: Progress | None) -> list[_Docum
     for place in known:
         workbooks = left[place]
         if workbooks is not None:
-            documents[place] = workbooks.document(), workbooks.products
+            documents[place] = workbooks.document(), partial(getattr, workbooks, "sweep")
         else:
             documents[place] = _traced_document(
                 place, known[place], progress, as_workbooks=any(left.values())
@@ -467,163 +440,3 @@ def _traced_document(
     if not as_workbooks:
         return analyzed.document(), products
     return SweepWorkbooks(products(), place).document(), products
-
-
-_INTEGER, _NUMBER, _TEXT = ColumnType.INTEGER, ColumnType.NUMBER, ColumnType.TEXT
-
-
-def _whole(name: str, description: str) -> Column:
-    return Column(name, _INTEGER, description=description)
-
-
-def _text(name: str, description: str) -> Column:
-    return Column(name, _TEXT, description=description)
-
-
-def _number(name: str, description: str) -> Column:
-    unit = "µs" if name.endswith("_us") else "ms" if "_ms" in name else ""
-    return Column(name, _NUMBER, unit, description)
-
-
-_POINT = (
-    _whole("threads", "NCCL threads per block, as requested"),
-    _whole("channels", "NCCL channels, as requested"),
-    Column("axes", ColumnType.MAPPING, description="further axes with their values"),
-    _whole("repeat", "number of the repeat"),
-)
-_KIND = (
-    _text("kernel", "name of the kernel"),
-    _whole("m", "rows of the result"),
-    _whole("n", "columns of the result"),
-    _whole("k", "length of the sums"),
-    _whole("batch", "number of products"),
-    _text("dtype", "format of A and B"),
-    _text("layout", "of A and B: t row-major, n column-major"),
-)
-_CAUSE = (
-    _whole("overlapped_count", "instances during which communication ran"),
-    _whole("alone_count", "instances without"),
-    _number("overlapped_median_us", "median of the former"),
-    _number("alone_median_us", "median of the latter"),
-    _number("slowdown", "ratio of the two; over several ranks, the median over the pairs of "
-            "instances of one rank"),
-    _number("slowdown_ci_low", "lower end of its interval"),
-    _number("slowdown_ci_high", "upper end of its interval"),
-    _text("verdict", "slower, faster, no difference shown, undecided, no control group or not "
-          "overlapped"),
-    _number("cost_ms_per_step", "time that overlapped instances took longer, per step"),
-    _number("full_overlap_slowdown", "factor from no overlap to full overlap"),
-    _number("full_overlap_ci_low", "lower end of its interval"),
-    _number("full_overlap_ci_high", "upper end of its interval"),
-    _text("full_overlap_note", "why there is no such factor, though enough instances overlap"),
-    _number("highest_overlap_share", "highest overlapped share of an instance, 0 to 1"),
-    _text("note", "why there is no verdict"),
-)  # fmt: skip
-_STATISTICS = (
-    _whole("count", "instances"),
-    _number("sum_us", "total time"),
-    _number("median_us", "median time"),
-    _number("p5_us", "5th percentile"),
-    _number("p95_us", "95th percentile"),
-    _number("mad_us", "median absolute deviation from the median"),
-    _number("cv", "standard deviation over mean"),
-    _number("min_us", "shortest time"),
-    _number("max_us", "longest time"),
-    _number("max_minus_min_us", "longest less shortest time"),
-    _number("first_step_median_us", "median in the first recorded step"),
-    _number("later_steps_median_us", "median in later steps"),
-    _number("first_step_ratio", "ratio of the two"),
-)
-_POINTS = (
-    *_POINT,
-    _whole("world_size", "ranks of the run"),
-    _text("outcome", "ok, failed, no_traces or not_run"),
-    _text("reason", "why it is not ok"),
-    _text("left_out", "why its steps are not compared with those of other points"),
-    _number("step_ms", "median step: the longest window of any rank"),
-    _number("step_ms_ci_low", "lower end of its interval"),
-    _number("step_ms_ci_high", "upper end of its interval"),
-    _whole("steps", "steps that all ranks recorded"),
-    _number("compute_ms", "computing, as if nothing were slowed"),
-    _number("slowed_compute_ms", "by how much communication lengthened GEMMs"),
-    _number("exposed_comm_ms", "communication while nothing is computed"),
-    _number("exposed_copy_ms", "copies while nothing else runs"),
-    _number("idle_ms", "nothing runs"),
-)
-
-
-_ROCPROF = (
-    *_POINT,
-    _whole("rank", "rank; empty where the files do not state it"),
-    _text("rank_source", "file name, environment, command line, trace or gpu"),
-    Column("pids", ColumnType.TEXTS, description="its process in each pass"),
-    _text("host", "name of the node"),
-    _whole("device", "number of the GPU"),
-    _text("chip", "such as gfx942"),
-    _text("kernel", "name of the kernel"),
-    _whole("workgroups", "of the grid"),
-    _whole("workgroup_size", "work-items of a workgroup"),
-    _whole("count", "dispatches"),
-    _whole("passes", "passes that have the kernel"),
-    _number("median_us", "median time"),
-    Column("is_serialised", ColumnType.BOOLEAN, description="counters were collected: the time is "
-           "not comparable with a trace"),
-)  # fmt: skip
-_RESOURCES = (
-    Column("matrix_gflop", _NUMBER, "10⁹ FLOP", "work of the matrix units per dispatch"),
-    _whole("vgprs", "vector registers of a work-item"),
-    _whole("accum_vgprs", "its accumulation registers"),
-    _whole("sgprs", "scalar registers of a wave"),
-    _whole("lds_bytes", "LDS of a workgroup"),
-    _whole("scratch_bytes", "scratch memory of a work-item"),
-    Column("counters", ColumnType.MAPPING, description="medians of all counters, each a sum over "
-           "its instances"),
-)  # fmt: skip
-
-
-def points_table(analysis: SweepAnalysis) -> Table:
-    """``sweep_points``: one row per point."""
-    records = []
-    for one in analysis.points:
-        entry = point_entry(one)
-        step = entry["step_ms"]
-        flat = {"step_ms": step["median"], "step_ms_ci_low": step["ci_low"],
-                "step_ms_ci_high": step["ci_high"], "steps": step["n"]}  # fmt: skip
-        records.append({**entry, **flat})
-    return _table("sweep_points", _POINTS, records)
-
-
-def gemms_table(analysis: SweepAnalysis) -> Table:
-    """``sweep_gemms``: one row per kernel and shape of each rank of each point."""
-    columns = (*_POINT, _whole("rank", "rank"), *_KIND, *_STATISTICS, *_CAUSE)
-    entries = (
-        gemm_entry(one.point, rank.facts.rank, gemm)
-        for one in analysis.points
-        for rank in one.ranks
-        for gemm in rank.gemms
-    )
-    return _table("sweep_gemms", columns, entries)
-
-
-def pooled_table(analysis: SweepAnalysis) -> Table:
-    """``sweep_pooled_gemms``: one row per kernel and shape of each point, over its ranks."""
-    columns = (*_POINT, *_KIND, _whole("count", "instances"), _number("sum_us", "total time"),
-               *_CAUSE)  # fmt: skip
-    entries = (pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled)
-    return _table("sweep_pooled_gemms", columns, entries)
-
-
-def rocprof_table(analysis: SweepAnalysis) -> Table:
-    """``sweep_rocprof``: one row per kernel and grid of each rank of each point, as rocprofv3
-    recorded them."""
-    metrics = (Column(one.name, _NUMBER, one.unit, one.description) for one in METRICS)
-    entries = (
-        {**rocprof_entry(one.point, kernel), "pids": list(map(str, kernel.pids))}
-        for one in analysis.points
-        for kernel in one.rocprof.kernels
-    )
-    return _table("sweep_rocprof", (*_ROCPROF, *metrics, *_RESOURCES), entries)
-
-
-def _table(name: str, columns: Sequence[Column], records: Iterable[Mapping[str, Any]]) -> Table:
-    return Table.from_records(name, columns, records)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +21,8 @@ from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.change_points import theil_sen
 from gemmetry.statistics.comparison import Comparison, Difference, can_shift, compare_groups
 from gemmetry.statistics.intervals import median, minimum_samples
-from gemmetry.sweeps.model import GemmKind, RankFacts
+from gemmetry.sweeps.model import RankFacts
+from gemmetry.sweeps.rows import Cause, CollectiveEffect, DoseResponse, GemmKind
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -54,68 +54,6 @@ NO_SHAPE = (
     "record_shapes=True"
 )
 """Why a kernel without a shape is not judged."""
-
-
-class DoseResponse(msgspec.Struct, frozen=True):
-    """How the duration depends on the overlapped share of an instance."""
-
-    full_overlap_slowdown: float | None
-    """Factor of the duration from no overlap to full overlap, by the Theil-Sen slope of the
-    logarithm of the duration over the share; None where `note` gives the reason."""
-    low: float | None
-    """Lower end of its 95 % interval; None without a factor, or where there are too few
-    instances."""
-    high: float | None
-    """Upper end, like `low`."""
-    count: int
-    highest_share: float
-    """Highest overlapped share (0 to 1) of an instance."""
-    note: str
-    """Why there is no factor; "" otherwise."""
-
-
-class CollectiveEffect(msgspec.Struct, frozen=True):
-    """The instances that ran mostly next to one kind of collective, compared with those alone."""
-
-    op: str
-    """As :attr:`~gemmetry.traces.collectives.summary.Collective.op`; ``unknown`` without one."""
-    count: int
-    median_us: float
-    slowdown: float | None
-    low: float | None
-    high: float | None
-    verdict: str
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of communication on one GEMM of a rank."""
-
-    overlapped_count: int
-    alone_count: int
-    overlapped_median_us: float | None
-    alone_median_us: float | None
-    slowdown: float | None
-    """Ratio of the two medians; None where either group is empty."""
-    low: float | None
-    """Lower end of the interval of the ratio; None where too little was measured. The intervals of
-    all GEMMs of the rank hold together with 95 %."""
-    high: float | None
-    verdict: str
-    """One of :class:`~gemmetry.statistics.comparison.Difference`, :data:`NO_CONTROL` and
-    :data:`NOT_OVERLAPPED`."""
-    note: str
-    """Why there is no verdict, and what to do; "" otherwise."""
-    cost_ms_per_step: float | None
-    """How much longer overlapped instances took than the median one alone, per step; None without
-    steps or control group."""
-    dose: DoseResponse | None
-    by_collective: tuple[CollectiveEffect, ...]
-    """By count; empty where nothing overlaps."""
-
-    @property
-    def is_slowed(self) -> bool:
-        """Whether a slowdown is shown."""
-        return self.verdict == Difference.SLOWER
 
 
 def family_size(facts: RankFacts, members: Sequence[Int64]) -> int:
@@ -250,14 +188,14 @@ def dose_response(kind: GemmKind, duration: Floats, overlap: Floats) -> DoseResp
     elif steepest * span > np.ptp(logs) * (1 + 1e-9):
         note = "most shares are almost equal, so that a slope would be extrapolated"
     if note:
-        return DoseResponse(None, None, None, len(logs), highest, note)
+        return DoseResponse(full_overlap_slowdown=None, low=None, high=None, count=len(logs),
+                            highest_share=highest, note=note)  # fmt: skip
     return DoseResponse(
-        math.exp(found.estimate),
-        None if low is None else math.exp(low),
-        None if high is None else math.exp(high),
-        found.points,
-        highest,
-        note,
+        full_overlap_slowdown=math.exp(found.estimate),
+        low=None if low is None else math.exp(low),
+        high=None if high is None else math.exp(high),
+        count=found.points,
+        highest_share=highest,
     )
 
 

@@ -18,13 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.opening import read_json
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact, inline
+from gemmetry.results.emit import Result
+from gemmetry.results.json_text import json_file
 from gemmetry.statistics.comparison import (
     Comparison,
     Difference,
@@ -36,8 +39,7 @@ from gemmetry.statistics.comparison import (
 from gemmetry.sweeps.cause import RELEVANT
 from gemmetry.sweeps.folder import analysis_folder, has_traces, read_sweep, sweep_of
 from gemmetry.sweeps.model import SweepConfiguration
-from gemmetry.sweeps.rows import SCHEMA_VERSION as DOCUMENT_VERSION
-from gemmetry.sweeps.rows import configuration_entry
+from gemmetry.sweeps.rows import Configuration, Ratio, configuration_entry
 
 if TYPE_CHECKING:
     from gemmetry.documents.sweep_files import ProductSweep
@@ -75,30 +77,47 @@ class LabelledSweep:
         return str(self.document.get("sweep", ""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRow:
+class ComparedKeys(Row):
+    """What is compared: a GEMM or a collective; nothing of a step."""
+
+    kernel: str | None = fact("of a GEMM", default=None)
+    m: int | None = fact("of a GEMM", default=None)
+    n: int | None = fact("of a GEMM", default=None)
+    k: int | None = fact("of a GEMM", default=None)
+    batch: int | None = fact("of a GEMM", default=None)
+    dtype: str | None = fact("of a GEMM or collective", default=None)
+    layout: str | None = fact("of a GEMM", default=None)
+    op: str | None = fact("of a collective", default=None)
+    bytes: int | None = fact("size of a collective's message", "B", default=None)
+    group_size: int | None = fact("ranks of a collective", default=None)
+
+
+class SweepRow(Row):
     """One figure of a candidate compared with the same figure of the first sweep."""
 
-    group: RowGroup
+    candidate: str = fact("label of the sweep that is compared with the first one")
+    group: RowGroup = fact("whole, step, parts, gemms or collectives")
     configuration: SweepConfiguration | None
     """None of the whole sweep."""
-    other_configuration: SweepConfiguration | None = None
+    other_configuration: SweepConfiguration | None
     """That of the candidate, where it is another one."""
+    point: Configuration = inline()
+    other_point: Configuration | None = fact("point of the candidate, if another", column="")
     what: Mapping[str, Any]
-    """What is compared: the keys of a GEMM or a collective in ``analysis.json``; {} otherwise."""
-    measure: str
-    """The key of the figure: ``step_ms``, ``exposed_comm_ms``, ``alone_median_us`` ..."""
-    unit: str
-    before: float
-    """Geometric mean over the runs of the first sweep; arithmetic mean of parts of a step, which
-    may be 0."""
-    after: float
-    runs: tuple[int, int]
-    """Runs of both sides."""
+    """The keys of a GEMM or a collective in ``analysis.json``; {} otherwise."""
+    keys: ComparedKeys = inline()
+    measure: str = fact("the compared figure")
+    """``step_ms``, ``exposed_comm_ms``, ``alone_median_us`` ..."""
+    unit: str = fact("of before and after")
+    before: float = fact("in the first sweep, mean over its runs")
+    """Geometric; arithmetic of parts of a step, which may be 0."""
+    after: float = fact("in the candidate")
     comparison: Comparison
     """Of a part of the step: the step with only this part changed, over the first sweep's."""
-    note: str = ""
-    """What weakens the comparison, or why it is undecided."""
+    evidence: Ratio = inline()
+    runs_before: int = fact("runs of the first sweep")
+    runs_after: int = fact("runs of the candidate")
+    note: str | None = fact("why it is undecided, or what weakens it")
 
     @property
     def verdict(self) -> Difference:
@@ -479,8 +498,8 @@ class _Pair:
             bests[0], self._name("best_step_ms"), "ms", self.steps[0][bests[0]],
             self.steps[1][bests[1]], _spread(self.steps),
         )  # fmt: skip
-        row = self._row(RowGroup.WHOLE, best, self._of_runs(best, 1))
-        yield replace(row, other_configuration=bests[1] if bests[1] != bests[0] else None)
+        other = bests[1] if bests[1] != bests[0] else None
+        yield self._row(RowGroup.WHOLE, best, self._of_runs(best, 1), other)
         if len(self.shared) < 2:
             return
         means = [[geometric_mean(values[one]) for one in self.shared] for values in self.steps]
@@ -566,7 +585,13 @@ class _Pair:
             a, b, one.spread, confidence=CONFIDENCE, relevant=self.relevant, family=family
         )
 
-    def _row(self, group: RowGroup, one: _Figure, comparison: Comparison) -> SweepRow:
+    def _row(
+        self,
+        group: RowGroup,
+        one: _Figure,
+        comparison: Comparison,
+        other: SweepConfiguration | None = None,
+    ) -> SweepRow:
         if self.is_same:
             comparison = replace(
                 comparison, ratio=1.0, interval=(1.0, 1.0), verdict=Difference.NONE_SHOWN, note=""
@@ -574,15 +599,22 @@ class _Pair:
         mean: Callable[[Sequence[float]], float] = _mean if one.base else geometric_mean
         notes = [one.note, SHOWN_SAME if self.is_same else comparison.note]
         return SweepRow(
+            candidate=self.candidate.label,
             group=group,
             configuration=one.configuration,
+            other_configuration=other,
+            point=Configuration(**configuration_entry(one.configuration or SweepConfiguration())),
+            other_point=None if other is None else Configuration(**configuration_entry(other)),
             what=one.what,
+            keys=ComparedKeys(**one.what),
             measure=one.measure,
             unit=one.unit,
             before=mean(one.a),
             after=mean(one.b),
-            runs=(len(one.a), len(one.b)),
+            runs_before=len(one.a),
+            runs_after=len(one.b),
             comparison=comparison,
+            evidence=Ratio.of_comparison(comparison),
             note="; ".join(filter(None, notes)),
         )
 
@@ -620,44 +652,15 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-SCHEMA_VERSION = 1
-
-_NUMBER, _WHOLE = ColumnType.NUMBER, ColumnType.INTEGER
-
-_COLUMNS = (
-    Column("candidate", description="label of the sweep that is compared with the first one"),
-    Column("group", description="whole, step, parts, gemms or collectives"),
-    Column("threads", _WHOLE, description="threads of the point; empty: all points"),
-    Column("channels", _WHOLE, description="channels of the point"),
-    Column("axes", ColumnType.MAPPING, description="further axes of the point"),
-    Column("kernel", description="of a GEMM"),
-    *(Column(name, _WHOLE, description="of a GEMM") for name in ("m", "n", "k", "batch")),
-    Column("dtype", description="of a GEMM or collective"),
-    Column("layout", description="of a GEMM"),
-    Column("op", description="of a collective"),
-    Column("bytes", _WHOLE, "B", "size of a collective's message"),
-    Column("group_size", _WHOLE, description="ranks of a collective"),
-    Column("measure", description="the compared figure"),
-    Column("unit", description="of before and after"),
-    Column("before", _NUMBER, description="in the first sweep, mean over its runs"),
-    Column("after", _NUMBER, description="in the candidate"),
-    Column("ratio", _NUMBER, description="after over before; of a part of the step: the step with "
-           "only this part changed, over the first sweep's"),
-    Column("ratio_ci_low", _NUMBER, description="lower end of its interval"),
-    Column("ratio_ci_high", _NUMBER, description="upper end of its interval"),
-    Column("verdict", description="slower, faster, no difference shown or undecided"),
-    Column("runs_before", _WHOLE, description="runs of the first sweep"),
-    Column("runs_after", _WHOLE, description="runs of the candidate"),
-    Column("note", description="why it is undecided, or what weakens it"),
-)  # fmt: skip
-
-
-def comparison_table(comparison: SweepComparison) -> Table:
-    """``sweep_comparison``: one row per compared figure of each candidate."""
-    records = [
-        {"candidate": one.label, **_row(row)} for one in comparison.candidates for row in one.rows
-    ]
-    return Table.from_records("sweep_comparison", _COLUMNS, records)
+def comparison_result(comparison: SweepComparison, page: Callable[[], str]) -> Result:
+    """The compared figures of each candidate; its document is that of ``--json``."""
+    rows = [row for one in comparison.candidates for row in one.rows]
+    document = partial(sweep_comparison_document, comparison)
+    return Result(
+        kind="sweep",
+        rows={"comparison": Rows(SweepRow, rows)},
+        forms={".html": page, ".json": lambda: json_file(document())},
+    )
 
 
 def sweep_comparison_document(comparison: SweepComparison) -> dict[str, Any]:
@@ -683,29 +686,7 @@ def _candidate(one: ComparedSweep) -> dict[str, Any]:
         "only_candidate": [configuration_entry(found) for found in one.only_candidate],
         "lost": [configuration_entry(found) for found in one.lost],
         "left_out": [{"sweep": label, **point} for label, point in one.left_out],
-        "rows": [_row(row) for row in one.rows],
-    }
-
-
-def _row(row: SweepRow) -> dict[str, Any]:
-    found, other = row.comparison, row.other_configuration
-    what = {name: row.what.get(name) for name in dict.fromkeys((*KIND, *COLLECTIVE))}
-    return {
-        "group": str(row.group),
-        **configuration_entry(row.configuration or SweepConfiguration()),
-        "other_point": configuration_entry(other) if other else None,
-        **what,
-        "measure": row.measure,
-        "unit": row.unit,
-        "before": row.before,
-        "after": row.after,
-        "ratio": found.ratio,
-        "ratio_ci_low": found.ratio_low,
-        "ratio_ci_high": found.ratio_high,
-        "verdict": str(row.verdict),
-        "runs_before": row.runs[0],
-        "runs_after": row.runs[1],
-        "note": row.note or None,
+        "rows": [row.record() for row in one.rows],
     }
 
 
@@ -724,9 +705,9 @@ def read_document(path: Path) -> dict[str, Any]:
     found = read_json(path, hint=again)
     if not isinstance(found, dict) or not all(name in found for name in _KEYS):
         raise RequestError(f"{path} is not the analysis of a sweep", hint=again)
-    if found.get("schema_version") != DOCUMENT_VERSION:
+    if found.get("schema_version") != SCHEMA_VERSION:
         raise RequestError(
-            f"{path} has schema version {found.get('schema_version')}, not {DOCUMENT_VERSION}",
+            f"{path} has schema version {found.get('schema_version')}, not {SCHEMA_VERSION}",
             hint=again,
         )
     return found

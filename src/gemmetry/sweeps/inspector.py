@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.nccl import (
@@ -15,50 +14,12 @@ from gemmetry.formats.nccl import (
 )
 from gemmetry.statistics.intervals import median, median_interval
 from gemmetry.sweeps.model import Point
+from gemmetry.sweeps.rows import RecordedCollective
 from gemmetry.traces.call_arguments import bus_factor
 from gemmetry.traces.collectives.matching import JobCollectives
 
 CollectiveKey = tuple[str | None, int | None, int | None]
 """Operation, bytes of the whole message, number of ranks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCollective:
-    """The collectives of a point with the same operation, size and number of ranks, as NCCL
-    recorded them over the whole run, and as the traces show those of the profiled steps."""
-
-    operation: str
-    bytes: int
-    """Of the whole message."""
-    ranks: int
-    nodes: int | None
-    count: int
-    """Collectives, each recorded by several ranks."""
-    is_complete: bool
-    """Whether every rank recorded each of them; otherwise latencies are upper bounds."""
-    timing: str
-    """The clock of most records: ``kernel_gpu``, ``kernel_cpu``, ``collective_cpu``, or ""."""
-    channels: int | None
-    latencies_us: tuple[float, ...]
-    """Of each collective: the shortest duration on any rank, which did not wait for others."""
-    interval_us: tuple[float, float] | None
-    """95 % interval of the median latency; None for fewer than 6 collectives."""
-    busbw_gbps: float | None
-    """Bus bandwidth at the median latency, in 10⁹ B/s."""
-    traced_count: int
-    """Collectives in the traces; 0 without any."""
-    traced_latency_us: float | None
-    traced_busbw_gbps: float | None
-
-    @property
-    def latency_us(self) -> float:
-        """Median latency."""
-        return median(self.latencies_us)
-
-    @property
-    def key(self) -> CollectiveKey:
-        """What identifies it in traces as well."""
-        return self.operation, self.bytes, self.ranks
 
 
 def read_records(point: Point, problems: list[str]) -> Iterator[InspectorRecord]:
@@ -120,7 +81,8 @@ class _Kind:
 
     def result(self, traced: Sequence[float]) -> RecordedCollective:
         first, latencies = self.first, tuple(self.shortest.values())
-        traced_us = median(traced) if traced else None
+        traced_us, middle = median(traced) if traced else None, median(latencies)
+        low, high = median_interval(latencies, 0.95) or (None, None)
         return RecordedCollective(
             operation=first.operation,
             bytes=first.bytes,
@@ -131,8 +93,10 @@ class _Kind:
             timing=self.timing.most_common(1)[0][0],
             channels=self.channels.most_common(1)[0][0] if self.channels else None,
             latencies_us=latencies,
-            interval_us=median_interval(latencies, 0.95),
-            busbw_gbps=_bandwidth(first, median(latencies)),
+            latency_us=middle,
+            low=low,
+            high=high,
+            busbw_gbps=_bandwidth(first, middle),
             traced_count=len(traced),
             traced_latency_us=traced_us,
             traced_busbw_gbps=_bandwidth(first, traced_us),

@@ -19,12 +19,10 @@ import numpy as np
 
 from gemmetry.domain.units import counted
 from gemmetry.formats.events import Int64
+from gemmetry.sweeps.rows import GemmKind
 from gemmetry.traces.collectives.summary import Collective
 
 Axes = tuple[tuple[str, str], ...]
-
-DELAYS, NO_DELAY_SHOWN, UNDECIDED = "delays the others", "no delay shown", "undecided"
-"""Verdicts on a rank of a point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,34 +115,6 @@ class Sweep:
     def repeats(self) -> int:
         """The largest number of a repeat."""
         return max((point.repeat for point in self.points), default=1)
-
-
-class GemmKind(msgspec.Struct, frozen=True):
-    """A kernel with a shape; None: the trace does not record it."""
-
-    kernel: str
-    """Full name; the operator's name in a trace without work on a GPU."""
-    short: str
-    """A readable form of the name."""
-    m: int | None = None
-    n: int | None = None
-    k: int | None = None
-    batch: int | None = None
-    dtype: str | None = None
-    layout: str | None = None
-    """Layouts of A and B: t row-major, n column-major."""
-    is_helper: bool = False
-    """A helper pass, such as the sum over the slices of split-k."""
-
-    @property
-    def shape(self) -> str:
-        """``4096x4096x16384``, with the batch in front where it is not 1; "" if not known."""
-        if self.m is None:
-            return ""
-        sizes = (self.m, self.n, self.k) if self.batch in (None, 1) else (
-            self.batch, self.m, self.n, self.k
-        )  # fmt: skip
-        return "x".join(map(str, sizes))
 
 
 class GemmInstances(msgspec.Struct, frozen=True, dict=True):
@@ -305,75 +275,3 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     communication: tuple[CommunicationKernel, ...]
     """By start."""
     kernel_times: KernelTimes = KernelTimes()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveVerdict:
-    """Whether a setting took effect on one kind of collective."""
-
-    operation: str | None
-    algorithm: str | None
-    """None where the kernel's name leaves it open, like `protocol`."""
-    protocol: str | None
-    bytes: int | None
-    """The largest message, on which the setting is judged."""
-    launches: int
-    """Over all ranks."""
-    channels: int | None
-    """grid.x of those launches."""
-    block: int | None
-    """block.x of those launches."""
-    seen: str | None
-    verdict: str
-    """Like :attr:`SettingVerdict.verdict`."""
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SettingVerdict:
-    """Whether one requested setting took effect at a point."""
-
-    name: str
-    """``channels``, ``threads``, or the name of an axis."""
-    requested: str | None
-    """The value in the request; None where the sweep does not record it."""
-    seen: str | None
-    """The value in the trace; None where it cannot be seen there."""
-    verdict: str
-    """``in effect``, ``clamped to N``, ``not applicable``, ``not in effect``, ``unknown``."""
-    reason: str = ""
-    """Why, in a sentence."""
-    collectives: tuple[CollectiveVerdict, ...] = ()
-    """The verdict on each kind of collective, those with the most time first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointStraggler:
-    """How much one rank of a point delays the others."""
-
-    rank: int
-    collectives: int
-    """Number of its matched collectives."""
-    last_share: float
-    """Share of them that the rank entered last, 0 to 1."""
-    waited_us: float
-    """How long the rank itself waited for others, over all matched collectives."""
-    verdict: str = UNDECIDED
-    """:data:`DELAYS`, :data:`NO_DELAY_SHOWN` where a relevant delay is excluded, or
-    :data:`UNDECIDED`."""
-    delayed_us: float = 0.0
-    """How long all others waited for this rank alone, in the median step: the time between the
-    second to last start and its own, over the collectives of a step that it entered last."""
-    lost_in: str | None = None
-    """The kernel in which it lost time compared with the other ranks; :data:`~gemmetry.sweeps.
-    sweeps.collectives.lost_time.IDLE` or :data:`~gemmetry.sweeps.stragglers.
-    EVERYWHERE`; None if nothing is shown."""
-    lost_us: float | None = None
-    """Time lost there per step: the median over the steps."""
-    since_step: int | None = None
-    """The step from which on it delays the others; None if it does not."""
-
-    @property
-    def is_straggler(self) -> bool:
-        """Whether it is shown to delay the others."""
-        return self.verdict == DELAYS

@@ -28,13 +28,12 @@ from typing import NamedTuple, TypeAlias
 
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.sweeps.model import (
-    CollectiveVerdict,
     CommunicationKernel,
     Point,
     RankFacts,
-    SettingVerdict,
     natural,
 )
+from gemmetry.sweeps.rows import CollectiveVerdict, SettingVerdict, SweepSetting
 from gemmetry.traces.names import classify
 
 WARP = 32
@@ -287,7 +286,7 @@ SYMMETRIC_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 """Collectives for which NCCL has kernels for symmetric memory (``src/device/symmetric/
 generate.py`` of 2.28.9)."""
 
-_OF_NCCL = ("nccl", "rccl", "symmetric")
+_LIBRARIES = ("nccl", "rccl", "symmetric")
 
 
 class Judgement(NamedTuple):
@@ -318,21 +317,6 @@ def clamped(value: int) -> str:
     return f"{CLAMPED}{value}"
 
 
-def judge_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """The number of channels: grid.x of a launch."""
-    return _other_library(kind) or _channels(kind, int(value), run, is_most=True, is_least=True)
-
-
-def judge_most_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """An upper limit of the number of channels."""
-    return _other_library(kind) or _channels(kind, int(value), run, is_most=True, is_least=False)
-
-
-def judge_least_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
-    """A lower limit of the number of channels."""
-    return _other_library(kind) or _channels(kind, int(value), run, is_most=False, is_least=True)
-
-
 def _other_library(kind: CollectiveKind) -> Judgement | None:
     """The judgement of kinds that no setting of NCCL concerns."""
     if kind.library == HOST:
@@ -341,14 +325,37 @@ def _other_library(kind: CollectiveKind) -> Judgement | None:
         )
     if kind.library == COPY:
         return Judgement(NOT_APPLICABLE, None, "copy engines communicate, without a kernel")
-    if kind.library not in _OF_NCCL:
+    if kind.library not in _LIBRARIES:
         owner = kind.library or "another library"
         return Judgement(NOT_APPLICABLE, None, f"these kernels are of {owner}")
     return None
 
 
+def _of_nccl(judge: Judge) -> Judge:
+    """`judge` for kinds that settings of NCCL concern."""
+    return lambda kind, value, run: _other_library(kind) or judge(kind, value, run)
+
+
+@_of_nccl
+def judge_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """The number of channels: grid.x of a launch."""
+    return _channels(kind, int(value), run)
+
+
+@_of_nccl
+def judge_most_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """An upper limit of the number of channels."""
+    return _channels(kind, int(value), run, is_least=False)
+
+
+@_of_nccl
+def judge_least_channels(kind: CollectiveKind, value: str, run: Run) -> Judgement:
+    """A lower limit of the number of channels."""
+    return _channels(kind, int(value), run, is_most=False)
+
+
 def _channels(
-    kind: CollectiveKind, requested: int, run: Run, *, is_most: bool, is_least: bool
+    kind: CollectiveKind, requested: int, run: Run, *, is_most: bool = True, is_least: bool = True
 ) -> Judgement:
     seen = kind.channels
     if kind.is_point_to_point:
@@ -386,11 +393,9 @@ def _nvls(kind: CollectiveKind) -> str:
     return "; NVLS uses NCCL_NVLS_NCHANNELS, within NCCL_MIN_CTAS and NCCL_MAX_CTAS"
 
 
+@_of_nccl
 def judge_threads(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     """The number of threads of a block: NCCL_NTHREADS, RCCL_THREADS_PER_BLOCK."""
-    other = _other_library(kind)
-    if other is not None:
-        return other
     requested, block = int(value), kind.block
     if block is None:
         return Judgement(UNKNOWN, None, "the trace records no block")
@@ -448,11 +453,13 @@ def _fixed(block: int, ways: Sequence[Execution]) -> str:
     return f"{block} threads, as {_ways(ways)} has whatever NCCL_NTHREADS is"
 
 
+@_of_nccl
 def judge_algorithm(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     """NCCL_ALGO with the name of one algorithm."""
     return _judge_way(kind, value, run, 0)
 
 
+@_of_nccl
 def judge_protocol(kind: CollectiveKind, value: str, run: Run) -> Judgement:
     """NCCL_PROTO with the name of one protocol."""
     return _judge_way(kind, value, run, 1)
@@ -467,9 +474,6 @@ _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain"
 
 
 def _judge_way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgement:
-    other = _other_library(kind)
-    if other is not None:
-        return other
     wanted = _SPELLINGS.get(value.lower(), value.lower())
     if kind.is_point_to_point:
         return Judgement(NOT_APPLICABLE, None, "sends and receives have no algorithm to choose")
@@ -481,7 +485,7 @@ def _judge_way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgem
     if named is not None:
         verdict = IN_EFFECT if named == wanted else NOT_IN_EFFECT
         return Judgement(verdict, named, "its kernel's name")
-    if not any(one[place] == wanted for one in _ways_of_operation(kind, run)):
+    if not any(one[place] == wanted for one in executions(kind.operation, None, None, run.threads)):
         return Judgement(NOT_APPLICABLE, None, "the collective has no such implementation")
     if kind.block is None or kind.library != "nccl":
         return Judgement(UNKNOWN, None, "neither name nor block distinguishes it")
@@ -493,10 +497,6 @@ def _judge_way(kind: CollectiveKind, value: str, run: Run, place: int) -> Judgem
     if found and wanted not in found:
         return Judgement(NOT_IN_EFFECT, " or ".join(found), reason)
     return Judgement(UNKNOWN, " or ".join(found) or None, f"{reason}, which leaves it open")
-
-
-def _ways_of_operation(kind: CollectiveKind, run: Run) -> list[Execution]:
-    return executions(kind.operation, None, None, run.threads)
 
 
 def judge_path(kind: CollectiveKind, value: str, run: Run) -> Judgement:
@@ -629,14 +629,15 @@ def run_of_point(point: Point, ranks: Sequence[RankFacts]) -> Run:
 def _verdict(
     name: str, value: str, kinds: Sequence[CollectiveKind], run: Run, *, has_traces: bool
 ) -> SettingVerdict:
-    judge = _JUDGES.get(name)
+    judge, why = _JUDGES.get(name), ""
     if judge is None:
-        return SettingVerdict(name, value, None, UNKNOWN, "a single trace does not show it")
-    if judge in _NUMERIC and not value.isdigit():
-        return SettingVerdict(name, value, None, UNKNOWN, "its value is not a whole number")
-    if not kinds:
-        reason = "the traces contain no communication" if has_traces else "there are no traces"
-        return SettingVerdict(name, value, None, UNKNOWN, reason)
+        why = "a single trace does not show it"
+    elif judge in _NUMERIC and not value.isdigit():
+        why = "its value is not a whole number"
+    elif not kinds:
+        why = "the traces contain no communication" if has_traces else "there are no traces"
+    if judge is None or why:
+        return SettingVerdict(name=name, requested=value, seen=None, verdict=UNKNOWN, reason=why)
     judged = [(kind, judge(kind, value, run)) for kind in kinds]
     collectives = tuple(_of_kind(kind, one) for kind, one in judged)
     rank = min(_place(one.verdict) for _, one in judged)
@@ -649,8 +650,10 @@ def _verdict(
     for kind, one in deciding:
         reasons.setdefault(one.reason, []).append(kind.label)
     texts = [f"{_joined(labels)}: {reason}" for reason, labels in reasons.items()]
-    return SettingVerdict(name, value, _seen(deciding), first.verdict, "; ".join(texts[:3]),
-                          collectives)  # fmt: skip
+    return SettingVerdict(
+        name=name, requested=value, seen=_seen(deciding), verdict=first.verdict,
+        reason="; ".join(texts[:3]), collectives=collectives,
+    )  # fmt: skip
 
 
 def _place(verdict: str) -> int:
@@ -681,19 +684,6 @@ def _of_kind(kind: CollectiveKind, one: Judgement) -> CollectiveVerdict:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SweepSetting:
-    """What the points of a whole sweep show of one setting with several values."""
-
-    name: str
-    values: tuple[str, ...]
-    """The requested values."""
-    verdict: str
-    """``in effect``, ``partly in effect``, ``no effect`` or ``unknown``."""
-    reason: str
-    """A sentence for the top of a report."""
-
-
 def sweep_verdicts(
     points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
 ) -> list[SweepSetting]:
@@ -711,37 +701,37 @@ def sweep_verdicts(
     for name, ones in found.items():
         values = tuple(sorted({one.requested or "" for one in ones}, key=natural))
         if len(values) > 1:
-            result.append(_sweep_setting(name, values, ones, points))
+            verdict, reason = _of_sweep(name, values, ones, points)
+            result.append(SweepSetting(name=name, values=values, verdict=verdict, reason=reason))
     return result
 
 
-def _sweep_setting(
+def _of_sweep(
     name: str,
     values: tuple[str, ...],
     ones: Sequence[SettingVerdict],
     points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
-) -> SweepSetting:
+) -> tuple[str, str]:
+    """The verdict on a setting, and the sentence."""
     verdicts = {one.verdict for one in ones}
-    reason = next((one.reason for one in ones if one.verdict == ones[0].verdict), "")
+    reason = next((one.reason for one in ones if one.verdict == ones[0].verdict), None) or ""
     is_effective = any(one == IN_EFFECT or one.startswith(CLAMPED) for one in verdicts)
     if not is_effective and UNKNOWN in verdicts:
-        return _compared(name, values, points, reason)
+        return _compared(name, points, reason)
     if not is_effective:
-        sentence = f"{name} had no effect in the whole sweep ({reason})."
-        return SweepSetting(name, values, "no effect", sentence)
+        return "no effect", f"{name} had no effect in the whole sweep ({reason})."
     if len({_as_run(one) for one in ones}) == 1:
-        sentence = f"{name} had no effect in the whole sweep: every value ran alike ({reason})."
-        return SweepSetting(name, values, "no effect", sentence)
+        why = f"every value ran alike ({reason})"
+        return "no effect", f"{name} had no effect in the whole sweep: {why}."
     if verdicts == {IN_EFFECT}:
-        return SweepSetting(name, values, IN_EFFECT, f"{name} took effect in every point.")
+        return IN_EFFECT, f"{name} took effect in every point."
     counts = [f"{_count(ones, values, verdict)}: {verdict}" for verdict in sorted(verdicts)]
     limited = {one.requested: one.verdict for one in ones if one.verdict.startswith(CLAMPED)}
     note = "".join(
         f" {name}={value} ran with {verdict.removeprefix(CLAMPED)}."
         for value, verdict in limited.items()
     )
-    sentence = f"{name} took effect in part ({'; '.join(counts)}).{note}"
-    return SweepSetting(name, values, "partly in effect", sentence)
+    return "partly in effect", f"{name} took effect in part ({'; '.join(counts)}).{note}"
 
 
 def _as_run(one: SettingVerdict) -> object:
@@ -765,10 +755,9 @@ def _count(ones: Sequence[SettingVerdict], values: Sequence[str], verdict: str) 
 
 def _compared(
     name: str,
-    values: tuple[str, ...],
     points: Sequence[tuple[Point, Sequence[SettingVerdict], Sequence[RankFacts]]],
     reason: str,
-) -> SweepSetting:
+) -> tuple[str, str]:
     """The verdict from points that differ only in this setting."""
     groups: dict[object, list[tuple[str, frozenset[tuple[object, ...]]]]] = {}
     for point, _, ranks in points:
@@ -784,11 +773,9 @@ def _compared(
                 compared += value != other
                 differing += value != other and seen != also
     if compared and differing == compared:
-        sentence = f"{name} took effect: points with other values communicate otherwise."
-        return SweepSetting(name, values, IN_EFFECT, sentence)
+        return IN_EFFECT, f"{name} took effect: points with other values communicate otherwise."
     why = "points with other values communicate alike" if compared and not differing else reason
-    sentence = f"Whether {name} took effect is not known: {why}."
-    return SweepSetting(name, values, UNKNOWN, sentence)
+    return UNKNOWN, f"Whether {name} took effect is not known: {why}."
 
 
 def _communication(ranks: Sequence[RankFacts]) -> frozenset[tuple[object, ...]]:

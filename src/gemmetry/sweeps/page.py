@@ -2,8 +2,6 @@
 
 The first screen answers in sentences; figures and tables follow. Names come from traces and folders
 of any origin: the template escapes them, and plotly's texts are escaped where they are made.
-
-Writes comparisons of sweeps to files.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.domain.units import counted
 from gemmetry.hardware.detect import own_version
-from gemmetry.results.emit import check_suffix, files_in, write_atomically, write_tables
-from gemmetry.results.json_text import json_file
+from gemmetry.results.emit import files_in
 from gemmetry.results.pages import embed_json, page_templates, template_text
 from gemmetry.results.palette import COLOURS, DARK_COLOURS
 from gemmetry.results.tables import require
@@ -31,8 +28,6 @@ from gemmetry.sweeps.comparison import (
     LabelledSweep,
     RowGroup,
     SweepComparison,
-    comparison_table,
-    sweep_comparison_document,
 )
 from gemmetry.sweeps.figures import (
     Figure,
@@ -308,20 +303,3 @@ def rendered_page(
         plotly=Markup(plotly.get_plotlyjs()),
         data=Markup(embed_json(data)),
     )
-
-
-def write_sweep_comparison(
-    comparison: SweepComparison, sweeps: Sequence[LabelledSweep], path: Path
-) -> None:
-    """Write a page (.html), the document (.json), or the rows as a table (other suffixes).
-
-    Raises:
-        RequestError: unknown suffix, or a library is missing. StorageError: not writable.
-    """
-    suffix = check_suffix(path)
-    if suffix == ".html":
-        write_atomically(path, comparison_page(comparison, sweeps).encode())
-    elif suffix == ".json":
-        write_atomically(path, json_file(sweep_comparison_document(comparison)))
-    else:
-        write_tables([comparison_table(comparison)], path)

@@ -37,7 +37,6 @@ from gemmetry.statistics.comparison import (
 from gemmetry.statistics.intervals import median, median_interval
 from gemmetry.sweeps.cause import (
     RELEVANT,
-    DoseResponse,
     Floats,
     bounds,
     compared,
@@ -46,62 +45,24 @@ from gemmetry.sweeps.cause import (
     family_of,
     verdict_and_note,
 )
-from gemmetry.sweeps.model import GemmKind, RankFacts, StepFacts, SweepConfiguration
+from gemmetry.sweeps.model import RankFacts, StepFacts, SweepConfiguration
 from gemmetry.sweeps.rank_worker import RankAnalysis
-from gemmetry.sweeps.ranks import GemmStatistics, members_of
+from gemmetry.sweeps.ranks import members_of
+from gemmetry.sweeps.rows import (
+    GemmKind,
+    GemmStatistics,
+    PointCollective,
+    PooledGemm,
+    SettingEffect,
+    ShareOfOverlap,
+    StepMedian,
+    StepSummary,
+)
 from gemmetry.traces.collectives.matching import JobCollectives, JobKind, analyse_job
 from gemmetry.traces.jobs import RankTrace, TraceJob, group_jobs
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Bounds of the overlapped shares in :attr:`PooledGemm.by_share`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShareOfOverlap:
-    """The instances whose overlapped share of the time is in a range (low excluded)."""
-
-    low: float
-    high: float
-    count: int
-    slowdown: float
-    """Median duration, as a multiple of the median alone on the same rank."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledGemm:
-    """One GEMM on all ranks of a point."""
-
-    kind: GemmKind
-    ranks: tuple[int | None, ...]
-    """Those that run it."""
-    count: int
-    sum_us: float
-    """Over all ranks."""
-    overlapped_count: int
-    alone_count: int
-    overlapped_median_us: float | None
-    alone_median_us: float | None
-    slowdown: float | None
-    """Median of the ratios of all pairs of an instance next to communication and one alone of the
-    same rank; the ratio of the medians where only one rank has both."""
-    low: float | None
-    """Of the interval of the ratio; the intervals of all GEMMs of all points hold together with
-    95 %."""
-    high: float | None
-    verdict: str
-    """Like :attr:`~gemmetry.sweeps.cause.Cause.verdict`."""
-    note: str
-    cost_ms_per_step: float | None
-    """Mean over the ranks whose cost is known."""
-    dose: DoseResponse | None
-    by_share: tuple[ShareOfOverlap, ...]
-    """The dose-response as medians: one entry per range of overlapped shares that has instances;
-    empty without a control group."""
-
-    @property
-    def is_slowed(self) -> bool:
-        """Whether a slowdown is shown."""
-        return self.verdict == Difference.SLOWER
 
 
 class _PooledGroup(NamedTuple):
@@ -194,7 +155,9 @@ def _by_share(group: _PooledGroup) -> tuple[ShareOfOverlap, ...]:
     for low, high in pairwise(SHARES):
         chosen = group.multiples[(group.shares > low) & (group.shares <= high)]
         if len(chosen):
-            found.append(ShareOfOverlap(low, high, len(chosen), median(chosen)))
+            found.append(
+                ShareOfOverlap(low=low, high=high, count=len(chosen), slowdown=median(chosen))
+            )
     return tuple(found)
 
 
@@ -224,28 +187,6 @@ class StepTime:
     exposed_comm_ns: int
     exposed_copy_ns: int
     idle_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSummary:
-    """The steps of a point in ms: the median step, and what it consists of.
-
-    The parts are those of the median step, or the mean of the two middle ones, and so add up to the
-    median.
-    """
-
-    median_ms: float
-    low_ms: float | None
-    """95 % interval of the median; None of fewer than 6 steps."""
-    high_ms: float | None
-    count: int
-    compute_ms: float
-    slowed_compute_ms: float | None
-    exposed_comm_ms: float
-    exposed_copy_ms: float
-    idle_ms: float
-    slowest_ranks: dict[int, int]
-    """Rank -> number of steps in which it was the slowest, those with the most first."""
 
 
 def step_times(ranks: Sequence[RankAnalysis], pooled: Sequence[PooledGemm]) -> tuple[StepTime, ...]:
@@ -314,22 +255,17 @@ def summarize_point(steps: Sequence[StepTime]) -> StepSummary | None:
         return sum(values) / len(values) / 1e6
 
     slowed = [step.slowed_ns for step in middle if step.slowed_ns is not None]
-    counts: dict[int, int] = {}
-    for step in steps:
-        if step.rank is not None:
-            counts[step.rank] = counts.get(step.rank, 0) + 1
     return StepSummary(
-        median_ms=mean([step.window_ns for step in middle]),
-        low_ms=low,
-        high_ms=high,
-        count=len(steps),
+        step_ms=StepMedian(
+            median=mean([step.window_ns for step in middle]), ci_low=low, ci_high=high,
+            n=len(steps),
+        ),
         compute_ms=mean([step.compute_ns for step in middle]),
         slowed_compute_ms=mean(slowed) if slowed else None,
         exposed_comm_ms=mean([step.exposed_comm_ns for step in middle]),
         exposed_copy_ms=mean([step.exposed_copy_ns for step in middle]),
         idle_ms=mean([step.idle_ns for step in middle]),
-        slowest_ranks=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-    )
+    )  # fmt: skip
 
 
 Runs = Mapping[SweepConfiguration, Sequence[Sequence[float]]]
@@ -417,20 +353,6 @@ def find_best(runs: Runs) -> Best | None:
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class SettingEffect:
-    """The time of a step with one value of a setting, compared with another value."""
-
-    name: str
-    """``threads``, ``channels``, or the name of an axis."""
-    before: str
-    after: str
-    pairs: int
-    """Pairs of points that differ in nothing else."""
-    comparison: Comparison
-    """Over the pairs; the intervals of all effects of the sweep hold together with 95 %."""
-
-
 def setting_effects(
     runs: Mapping[SweepConfiguration, Sequence[Sequence[float]]],
 ) -> tuple[SettingEffect, ...]:
@@ -455,12 +377,15 @@ def setting_effects(
     }
     each = 1 - (1 - CONFIDENCE) / max(1, len(pairs))
     return tuple(
-        SettingEffect(
-            name, before, after, len(found),
+        SettingEffect.of_comparison(
             compare_pairs(*zip(*found, strict=True), confidence=each, relevant=RELEVANT),
+            name=name,
+            before=before,
+            after=after,
+            pairs=len(found),
         )
         for (name, before, after), found in pairs.items()
-    )  # fmt: skip
+    )
 
 
 def _settings(one: SweepConfiguration) -> dict[str, str]:
@@ -488,28 +413,6 @@ def _pairs(
         if (name, before) in settings
         and (other := settings - {(name, before)} | {(name, after)}) in by_settings
     ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointCollective:
-    """The collectives of one point with the same operation, type, size and group size."""
-
-    op: str | None
-    dtype: str | None
-    bytes: int | None
-    """Size of the whole message."""
-    group_size: int | None
-    count: int
-    latency_us: float | None
-    """Median time from the last rank's start to the last end; None where no collective could be
-    matched between ranks."""
-    busbw_gbps: float | None
-    """Median bus bandwidth in 10⁹ B/s."""
-    duration_us: float
-    """Median duration of their kernels, waits for other ranks included."""
-    is_complete: bool
-    """Whether every rank of the groups has a trace. Otherwise latencies are upper bounds and
-    bandwidths lower bounds."""
 
 
 def communication_trace(facts: RankFacts) -> RankTrace:

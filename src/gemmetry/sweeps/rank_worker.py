@@ -25,14 +25,14 @@ from gemmetry.formats.events import Int64
 from gemmetry.sweeps.model import (
     CommunicationKernel,
     GemmInstances,
-    GemmKind,
     KernelTimes,
     RankFacts,
     RankFile,
     StepFacts,
     TraceTimes,
 )
-from gemmetry.sweeps.ranks import GemmStatistics, gemm_statistics, packed_sheet, read_facts
+from gemmetry.sweeps.ranks import gemm_statistics, packed_sheet, read_facts
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.model import Trace
 from gemmetry.traces.tracelens.tables import gemm_sheet

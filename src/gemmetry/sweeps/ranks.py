@@ -26,17 +26,17 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.cause import Cause, cause_of, family_size
+from gemmetry.sweeps.cause import cause_of, family_size
 from gemmetry.sweeps.model import (
     CommunicationKernel,
     GemmInstances,
-    GemmKind,
     KernelTimes,
     RankFacts,
     RankFile,
     StepFacts,
     TraceTimes,
 )
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
 from gemmetry.traces.gemms import gemm_dtype, gemm_layout, quantile_of_sorted
 from gemmetry.traces.intervals import Intervals, covered, subtract, union, within
@@ -334,8 +334,9 @@ def _kind(
     *,
     is_helper: bool = False,
 ) -> GemmKind:
-    m, n, k, batch = shape[:4] if shape is not None else (None,) * 4
-    return GemmKind(kernel, short, m, n, k, batch, dtype, layout, is_helper)
+    sizes = {} if shape is None else dict(zip(("m", "n", "k", "batch"), shape[:4], strict=True))
+    return GemmKind(kernel=kernel, short=short, dtype=dtype, layout=layout, is_helper=is_helper,
+                    **sizes)  # fmt: skip
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
@@ -510,43 +511,6 @@ def _in_marks(moments: Int64, marks: Sequence[tuple[int, int, int]]) -> Int64:
     return result
 
 
-class GemmStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """All instances of one GEMM in the trace of one rank; times in µs."""
-
-    kind: GemmKind
-    index: int
-    """Of the kind in :attr:`~gemmetry.sweeps.model.RankFacts.gemm_kinds`."""
-    count: int
-    sum_us: float
-    min_us: float
-    max_us: float
-    median_us: float
-    p5_us: float
-    p95_us: float
-    mad_us: float
-    """Median absolute deviation from the median, not scaled."""
-    cv: float | None
-    """Standard deviation (n - 1) over the mean; None of a single instance."""
-    first_step_median_us: float | None
-    """Median of the instances in the first recorded step, which may have run on cold caches, at
-    another clock or during autotuning; None without steps."""
-    later_steps_median_us: float | None
-    """Median of those in later steps."""
-    cause: Cause
-
-    @property
-    def max_minus_min_us(self) -> float:
-        """What the scripts of the sweep analysis document call "time variance"."""
-        return self.max_us - self.min_us
-
-    @property
-    def first_step_ratio(self) -> float | None:
-        """How many times as long the median instance of the first step takes as later ones."""
-        if self.first_step_median_us is None or not self.later_steps_median_us:
-            return None
-        return self.first_step_median_us / self.later_steps_median_us
-
-
 def gemm_statistics(facts: RankFacts) -> tuple[GemmStatistics, ...]:
     """Of every GEMM of a trace, those with the most time first."""
     members = members_of(facts)
@@ -571,6 +535,8 @@ def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> Gem
     in_first, later = duration[step == first] if first is not None else [], duration[:0]
     if first is not None:
         later = duration[step > first]
+    early = median(in_first) / 1000 if len(in_first) else None
+    late = median(later) / 1000 if len(later) else None
     return GemmStatistics(
         kind=facts.gemm_kinds[index],
         index=index,
@@ -583,8 +549,10 @@ def _statistics(facts: RankFacts, index: int, chosen: Int64, family: int) -> Gem
         p95_us=quantile_of_sorted(ordered, 0.95),
         mad_us=quantile_of_sorted(np.sort(np.abs(ordered - middle)), 0.5),
         cv=float(ordered.std(ddof=1) / ordered.mean()) if len(ordered) > 1 else None,
-        first_step_median_us=median(in_first) / 1000 if len(in_first) else None,
-        later_steps_median_us=median(later) / 1000 if len(later) else None,
+        max_minus_min_us=float(ordered[-1] - ordered[0]),
+        first_step_median_us=early,
+        later_steps_median_us=late,
+        first_step_ratio=early / late if early is not None and late else None,
         cause=cause_of(facts, facts.gemm_kinds[index], chosen, family),
     )
 

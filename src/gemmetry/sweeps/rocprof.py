@@ -17,6 +17,7 @@ from gemmetry.formats.rocm.rocprofv3_counters import PassOfProcess, read_counter
 from gemmetry.formats.rocm.rows import CountedDispatch, CountedGpu, CountedProcess
 from gemmetry.hardware.amd_counters import METRICS, AmdMetric, matrix_flop
 from gemmetry.statistics.intervals import median
+from gemmetry.sweeps.rows import RocprofKernel, RocprofMetrics
 
 _MOST_PERCENT = 110
 """A share of time above this is not rounding of the counters, but counters that do not fit the
@@ -40,43 +41,6 @@ class TraceProcess:
     host: str
     """"" where the trace does not name it."""
     rank: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RocprofKernel:
-    """What rocprofv3 shows of a kernel with one grid, on one rank. Figures of a dispatch are
-    medians; None where the files do not show them."""
-
-    rank: int | None
-    rank_source: str
-    """``file name``, ``environment``, ``command line``, ``trace`` (torch's profiler recorded the
-    same process), ``gpu`` (the process that used the same GPU in another pass), or ""."""
-    pids: tuple[int, ...]
-    """Its process in each pass."""
-    host: str
-    device: int | None
-    chip: str
-    kernel: str
-    workgroups: int | None
-    workgroup_size: int | None
-    count: int
-    """Dispatches of the pass with the fewest."""
-    passes: int
-    median_us: float | None
-    is_serialised: bool
-    """Whether counters were collected: kernels then run one after the other, and `median_us` is not
-    comparable with a trace of the training."""
-    lds_bytes: int | None
-    scratch_bytes: int | None
-    vgprs: int | None
-    accum_vgprs: int | None
-    sgprs: int | None
-    metrics: Mapping[str, float | None]
-    """By the names of :data:`~gemmetry.hardware.amd_counters.METRICS`."""
-    matrix_gflop: float | None
-    """Work of the matrix units per dispatch, in 10^9 operations."""
-    counters: Mapping[str, float]
-    """Sums over all instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +84,7 @@ def read_point_rocprof(
 
 def _order(one: RocprofKernel) -> tuple[bool, int, str, int, float]:
     time = one.count * (one.median_us or 0)
-    return one.rank is None, one.rank or 0, one.host, one.device or 0, -time
+    return one.rank is None, one.rank or 0, one.host or "", one.device or 0, -time
 
 
 def _groups(
@@ -259,8 +223,10 @@ def _row(
         vgprs=_known(max(one.vgprs for one in dispatches)),
         accum_vgprs=_known(max(one.accum_vgprs for one in dispatches)),
         sgprs=_known(max(one.sgprs for one in dispatches)),
-        metrics={one.name: _metric(one, per_pass, joined, gpu, _owner(group), problems)
-                 for one in METRICS},
+        metrics=RocprofMetrics(**{
+            one.name: _metric(one, per_pass, joined, gpu, _owner(group), problems)
+            for one in METRICS
+        }),
         matrix_gflop=median(flop) / 1e9 if flop else None,
         counters={name: median(_values(name, per_pass)) for name in counters},
     )  # fmt: skip

@@ -1,352 +1,631 @@
-"""``analysis.json``: every figure of a sweep's analysis; None where the traces do not show it."""
+"""The rows of a sweep's analysis: ``analysis.json``, tables, data frames and pages are made from
+these declarations. None: the traces do not show it. Times are in µs or ms, as names state.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
-from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
-from gemmetry.sweeps.cause import DoseResponse
-from gemmetry.sweeps.inspector import RecordedCollective
-from gemmetry.sweeps.model import GemmKind, Point, SettingVerdict, SweepConfiguration
-from gemmetry.sweeps.points import (
-    Best,
-    PointCollective,
-    PooledGemm,
-    Ranked,
-    SettingEffect,
-    point_collectives,
-)
-from gemmetry.sweeps.ranks import GemmStatistics
-from gemmetry.sweeps.rocprof import RocprofKernel
+from gemmetry.domain.rows import Row, Rows, fact, inline
+from gemmetry.domain.units import format_change, format_memory, format_percent
+from gemmetry.hardware.amd_counters import METRICS
+from gemmetry.results.emit import Result
+from gemmetry.statistics.comparison import Comparison, Difference
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
+    from gemmetry.sweeps.model import Point, SweepConfiguration
+    from gemmetry.sweeps.points import Best, Ranked
 
-Entry = dict[str, Any]
+_us, _ms, _whole, _tenth = "{:,.1f}".format, "{:,.2f}".format, "{:,}".format, "{:,.1f}".format
+
+DELAYS, NO_DELAY_SHOWN, UNDECIDED = "delays the others", "no delay shown", "undecided"
+"""Verdicts on a rank of a point."""
 
 
-def sweep_document(analysis: SweepAnalysis) -> Entry:
-    """The document, with the keys of ``docs/sweep-analysis.md``; times are in µs or ms, as the keys
-    state."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "sweep": str(analysis.sweep.folder),
-        "points": [point_entry(one) for one in analysis.points],
-        "gemms": [
-            gemm_entry(one.point, rank.facts.rank, gemm)
-            for one in analysis.points
-            for rank in one.ranks
-            for gemm in rank.gemms
-        ],
-        "pooled_gemms": [
-            pooled_entry(one.point, gemm) for one in analysis.points for gemm in one.pooled
-        ],
-        "settings": [asdict(setting) for setting in analysis.settings],
-        "collectives": [
-            collective_entry(one.point, found)
-            for one in analysis.points
-            for found in point_collectives(one.job)
-        ],
-        "rocprof": [
-            rocprof_entry(one.point, kernel)
-            for one in analysis.points
-            for kernel in one.rocprof.kernels
-        ],
-        "best": {**best_entry(analysis.best), "left_out": [
-            {**point_keys(one.point), "reason": one.left_out}
-            for one in analysis.points if one.left_out
-        ]},
-        "effects": [effect_entry(one) for one in analysis.effects],
-        "environment": environment_entry(analysis.sweep.manifest),
-        "problems": analysis.all_problems,
-    }  # fmt: skip
+class _Row(Row, digits=6):
+    """Without the digits that come from binary fractions: a ns of a µs has three."""
 
 
-def configuration_entry(configuration: SweepConfiguration) -> Entry:
-    """The keys that identify a configuration."""
-    return {
-        "threads": configuration.threads,
-        "channels": configuration.channels,
-        "axes": dict(configuration.axes),
-    }
+class Configuration(_Row):
+    """The settings that distinguish points."""
+
+    threads: int | None = fact("NCCL threads per block, as requested")
+    channels: int | None = fact("NCCL channels, as requested")
+    axes: dict[str, str] = fact("further axes with their values")
 
 
-def point_keys(point: Point) -> Entry:
-    """The keys that identify a point."""
-    return {**configuration_entry(point.configuration), "repeat": point.repeat}
+class PointKeys(Configuration):
+    """What identifies a point."""
+
+    repeat: int = fact("number of the repeat")
+
+    @classmethod
+    def of_point(cls, point: Point) -> PointKeys:
+        """The keys of a point."""
+        return cls(**configuration_entry(point.configuration), repeat=point.repeat)
 
 
-def point_entry(one: PointAnalysis) -> Entry:
-    """One entry of ``points``."""
-    found = one.summary
+class GemmKind(_Row):
+    """A kernel with a shape; None: the trace does not record it."""
+
+    kernel: str = fact("name of the kernel", page="kernel")
+    """Full name; the operator's name in a trace without work on a GPU."""
+    short: str = ""
+    """A readable form of the name."""
+    m: int | None = fact("rows of the result", default=None)
+    n: int | None = fact("columns of the result", default=None)
+    k: int | None = fact("length of the sums", default=None)
+    batch: int | None = fact("number of products", default=None)
+    dtype: str | None = fact("format of A and B", default=None)
+    layout: str | None = fact("of A and B: t row-major, n column-major", default=None)
+    is_helper: bool = False
+    """A helper pass, such as the sum over the slices of split-k."""
+
+    @property
+    def shape(self) -> str:
+        """``4096x4096x16384``, with the batch in front where it is not 1; "" if not known."""
+        if self.m is None:
+            return ""
+        sizes = (self.m, self.n, self.k) if self.batch in (None, 1) else (
+            self.batch, self.m, self.n, self.k
+        )  # fmt: skip
+        return "x".join(map(str, sizes))
+
+
+class DoseResponse(_Row):
+    """How the duration depends on the overlapped share of an instance.
+
+    The factor is the Theil-Sen slope of the logarithm of the duration over the share.
+    """
+
+    full_overlap_slowdown: float | None = fact(
+        "factor from no overlap to full overlap", page="full overlap", show=format_change
+    )
+    low: float | None = fact("lower end of its interval", key="full_overlap_ci_low")
+    high: float | None = fact("upper end of its interval", key="full_overlap_ci_high")
+    count: int
+    note: str = fact(
+        "why there is no such factor, though enough instances overlap",
+        key="full_overlap_note", default="",
+    )  # fmt: skip
+    highest_share: float | None = fact(
+        "highest overlapped share of an instance, 0 to 1", key="highest_overlap_share",
+        page="highest overlap", show=format_percent,
+    )  # fmt: skip
+
+
+class CollectiveEffect(_Row):
+    """The instances that ran mostly next to one kind of collective, compared with those alone."""
+
+    op: str = fact("operation; ``unknown`` without one")
+    count: int = fact("instances")
+    median_us: float = fact("their median", "µs")
+    slowdown: float | None = fact("ratio to the median alone")
+    low: float | None = fact("lower end of its interval", key="slowdown_ci_low")
+    high: float | None = fact("upper end of its interval", key="slowdown_ci_high")
+    verdict: str = fact("as of all instances")
+
+
+class _Effect(_Row):
+    """The effect of communication on one GEMM."""
+
+    overlapped_count: int = fact(
+        "instances during which communication ran", page="n with comm.", show=_whole
+    )
+    alone_count: int = fact("instances without", page="n alone", show=_whole)
+    overlapped_median_us: float | None = fact(
+        "median of the former", "µs", page="with comm. µs", show=_us
+    )
+    alone_median_us: float | None = fact("median of the latter", "µs", page="alone µs", show=_us)
+    slowdown: float | None = fact(
+        "ratio of the two; over several ranks, the median over the pairs of instances of one rank",
+        page="slowdown", show=format_change,
+    )  # fmt: skip
+    low: float | None = fact(
+        "lower end of its interval", key="slowdown_ci_low", page="low", show=format_change
+    )
+    high: float | None = fact(
+        "upper end of its interval", key="slowdown_ci_high", page="high", show=format_change
+    )
+    verdict: str = fact(
+        "slower, faster, no difference shown, undecided, no control group or not overlapped",
+        page="verdict",
+    )
+    cost_ms_per_step: float | None = fact(
+        "time that overlapped instances took longer, per step", "ms", page="ms/step",
+        show="{:,.3f}".format,
+    )  # fmt: skip
+    dose: DoseResponse | None = inline()
+    note: str | None = fact("why there is no verdict", page="note")
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether a slowdown is shown."""
+        return self.verdict == Difference.SLOWER
+
+
+class Cause(_Effect):
+    """The effect of communication on one GEMM of a rank. The intervals of all GEMMs of the rank
+    hold together with 95 %."""
+
+    by_collective: tuple[CollectiveEffect, ...] = fact("by the kind of collective", column="")
+    """By count; empty where nothing overlaps."""
+
+
+class GemmStatistics(_Row):
+    """All instances of one GEMM in the trace of one rank."""
+
+    kind: GemmKind = inline()
+    index: int
+    """Of the kind in :attr:`~gemmetry.sweeps.model.RankFacts.gemm_kinds`."""
+    count: int = fact("instances")
+    sum_us: float = fact("total time", "µs")
+    median_us: float = fact("median time", "µs")
+    p5_us: float = fact("5th percentile", "µs")
+    p95_us: float = fact("95th percentile", "µs")
+    mad_us: float = fact("median absolute deviation from the median", "µs")
+    cv: float | None = fact("standard deviation over mean")
+    """With n - 1; None of a single instance."""
+    min_us: float = fact("shortest time", "µs")
+    max_us: float = fact("longest time", "µs")
+    max_minus_min_us: float = fact("longest less shortest time", "µs")
+    first_step_median_us: float | None = fact("median in the first recorded step", "µs")
+    """That step may have run on cold caches, at another clock or during autotuning."""
+    later_steps_median_us: float | None = fact("median in later steps", "µs")
+    first_step_ratio: float | None = fact("ratio of the two")
+    cause: Cause = inline()
+
+
+class ShareOfOverlap(_Row):
+    """The instances whose overlapped share of the time is in a range (low excluded)."""
+
+    low: float = fact("lower end of the range")
+    high: float = fact("upper end")
+    count: int = fact("instances")
+    slowdown: float = fact("median duration, as a multiple of the median alone on the same rank")
+
+
+class _Instances(_Row):
+    kind: GemmKind = inline()
+    ranks: tuple[int | None, ...] = fact("those that run it", column="")
+    count: int = fact("instances")
+    sum_us: float = fact("total time", "µs")
+
+
+class PooledGemm(_Effect, _Instances):
+    """One GEMM on all ranks of a point. The intervals of all GEMMs of all points hold together with
+    95 %, and costs are means over the ranks whose cost is known."""
+
+    by_share: tuple[ShareOfOverlap, ...] = fact("slowdown by overlapped share", column="")
+    """One entry per range of shares that has instances; empty without a control group."""
+
+
+class CollectiveVerdict(_Row):
+    """Whether a setting took effect on one kind of collective."""
+
+    operation: str | None = fact("operation")
+    algorithm: str | None = fact("algorithm, where the kernel's name states it")
+    protocol: str | None = fact("protocol, where the kernel's name states it")
+    bytes: int | None = fact("largest message, on which the setting is judged", "B")
+    launches: int = fact("launches over all ranks")
+    channels: int | None = fact("grid.x of those launches")
+    block: int | None = fact("block.x of those launches")
+    seen: str | None = fact("value in the traces")
+    verdict: str = fact("as of the setting")
+    reason: str = fact("why, in a sentence")
+
+
+class SettingVerdict(_Row):
+    """Whether one requested setting took effect at a point."""
+
+    name: str = fact("``channels``, ``threads``, or an axis", page="setting")
+    requested: str | None = fact("value in the request", key="asked", page="requested")
+    seen: str | None = fact("value in the traces", page="seen")
+    verdict: str = fact(
+        "in effect, clamped to N, not applicable, not in effect or unknown", page="verdict"
+    )
+    reason: str | None = fact("why, in a sentence", page="reason", default=None)
+    collectives: tuple[CollectiveVerdict, ...] = fact("of each kind of collective", default=())
+
+
+class SweepSetting(_Row):
+    """What the points of a whole sweep show of one setting with several values."""
+
+    name: str = fact("setting")
+    values: tuple[str, ...] = fact("requested values")
+    verdict: str = fact("in effect, partly in effect, no effect or unknown")
+    reason: str = fact("a sentence for the top of a report")
+
+
+class PointStraggler(_Row):
+    """How much one rank of a point delays the others."""
+
+    rank: int = fact("rank", page="rank", show=_whole)
+    collectives: int | None = fact("its matched collectives", page="collectives", show=_whole)
+    last_share: float = fact(
+        "share of them that the rank entered last", page="came last", show=format_percent
+    )
+    waited_us: float = fact(
+        "how long it waited for others, over all collectives", "µs", page="waited µs",
+        show="{:,.0f}".format,
+    )  # fmt: skip
+    delayed_us: float = fact(
+        "how long all others waited for this rank alone, in the median step", "µs", default=0.0
+    )
+    """The time between the second to last start and its own, over the collectives of a step that it
+    entered last."""
+    lost_in: str | None = fact(
+        "kernel in which it lost time against ranks that merely wait", page="lost time in",
+        default=None,
+    )  # fmt: skip
+    """Or :data:`~gemmetry.sweeps.stragglers.IDLE`, :data:`~gemmetry.sweeps.stragglers.EVERYWHERE`;
+    None if nothing is shown."""
+    lost_us: float | None = fact(
+        "time lost there, in the median step", "µs", page="lost µs/step", show="{:,.0f}".format,
+        default=None,
+    )  # fmt: skip
+    since_step: int | None = fact(
+        "step from which on it delays the others", page="since step", show=_whole, default=None
+    )
+    is_straggler: bool = fact("whether it is shown to delay the others", default=False)
+    verdict: str = fact(
+        "delays the others, no delay shown or undecided", page="verdict", default=UNDECIDED
+    )
+
+
+class RecordedCollective(_Row):
+    """The collectives of a point with the same operation, size and number of ranks, as NCCL
+    recorded them over the whole run, and as the traces show those of the profiled steps."""
+
+    operation: str = fact("operation", key="op", page="operation")
+    bytes: int = fact("of the whole message", "B", page="size", show=format_memory)
+    ranks: int = fact("ranks", key="group_size", page="ranks", show=_whole)
+    nodes: int | None = fact("nodes")
+    channels: int | None = fact("channels", page="channels", show=_whole)
+    count: int = fact("collectives, each recorded by several ranks", page="count", show=_whole)
+    is_complete: bool = fact("whether every rank recorded each of them")
+    """Otherwise latencies are upper bounds."""
+    timing: str | None = fact("clock of most records")
+    latencies_us: tuple[float, ...]
+    """Of each collective: the shortest duration on any rank, which did not wait for others."""
+    latency_us: float = fact(
+        "median, as NCCL Inspector recorded it", "µs", page="latency µs", show=_us
+    )
+    low: float | None = fact("lower end of its interval", "µs", key="latency_ci_low_us")
+    high: float | None = fact("upper end of its interval", "µs", key="latency_ci_high_us")
+    busbw_gbps: float | None = fact(
+        "bus bandwidth at the median latency, in 10⁹ bytes per second", page="bus GB/s", show=_tenth
+    )
+    traced_count: int = fact("the same collectives in the traces")
+    traced_latency_us: float | None = fact(
+        "median of the same collectives in the traces", "µs", page="latency in traces µs", show=_us
+    )
+    traced_busbw_gbps: float | None = fact("their bus bandwidth, in 10⁹ bytes per second")
+
+    @property
+    def key(self) -> tuple[str | None, int | None, int | None]:
+        """What identifies it in traces as well."""
+        return self.operation, self.bytes, self.ranks
+
+
+class PointCollective(_Row):
+    """The collectives of one point with the same operation, type, size and group size."""
+
+    op: str | None = fact("operation", page="operation")
+    dtype: str | None = fact("type", page="type")
+    bytes: int | None = fact("of the whole message", "B", page="size", show=format_memory)
+    group_size: int | None = fact("ranks", page="ranks", show=_whole)
+    count: int = fact("collectives", page="count", show=_whole)
+    latency_us: float | None = fact(
+        "median, from the last rank's start to the last end", "µs", page="latency µs", show=_us
+    )
+    busbw_gbps: float | None = fact(
+        "median bus bandwidth, in 10⁹ bytes per second", page="bus GB/s", show=_tenth
+    )
+    duration_us: float = fact(
+        "median of the kernels, waits included", "µs", page="duration µs", show=_us
+    )
+    is_complete: bool = fact("whether every rank of the groups has a trace")
+    """Otherwise latencies are upper bounds and bandwidths lower bounds."""
+
+
+_HEADINGS = {"cu_busy_percent": "CU busy %", "mfma_util_percent": "matrix %",
+             "occupancy_percent": "occupancy %", "waves": "waves"}  # fmt: skip
+
+if TYPE_CHECKING:
+
+    class RocprofMetrics(_Row):
+        """Figures of a kernel by the names of :data:`~gemmetry.hardware.amd_counters.METRICS`."""
+
+else:
+    RocprofMetrics = type("RocprofMetrics", (_Row,), {
+        "__annotations__": dict.fromkeys((one.name for one in METRICS), float | None),
+        "__module__": __name__,
+        **{one.name: fact(one.description, one.unit, page=_HEADINGS.get(one.name, ""),
+                          show=_whole if one.name == "waves" else _tenth) for one in METRICS},
+    })  # fmt: skip
+
+
+class RocprofKernel(_Row):
+    """What rocprofv3 shows of a kernel with one grid, on one rank. Figures of a dispatch are
+    medians; None where the files do not show them."""
+
+    rank: int | None = fact("rank; empty where the files do not state it", page="rank", show=_whole)
+    rank_source: str | None = fact("file name, environment, command line, trace or gpu")
+    """``trace``: torch's profiler recorded the same process; ``gpu``: the process used the same GPU
+    in another pass."""
+    pids: tuple[int, ...] = fact("its process in each pass")
+    host: str | None = fact("name of the node")
+    device: int | None = fact("number of the GPU")
+    chip: str | None = fact("such as gfx942")
+    kernel: str = fact("name of the kernel", page="kernel")
+    workgroups: int | None = fact("of the grid", page="workgroups", show=_whole)
+    workgroup_size: int | None = fact("work-items of a workgroup")
+    count: int = fact("dispatches", page="count", show=_whole)
+    """Of the pass with the fewest."""
+    passes: int = fact("passes that have the kernel")
+    median_us: float | None = fact("median time", "µs", page="µs", show=_us)
+    is_serialised: bool = fact(
+        "counters were collected: the time is not comparable with a trace", page="serialised"
+    )
+    """Kernels then run one after the other."""
+    metrics: RocprofMetrics = inline()
+    matrix_gflop: float | None = fact("work of the matrix units per dispatch", "10⁹ FLOP")
+    vgprs: int | None = fact("vector registers of a work-item", page="VGPR", show=_whole)
+    accum_vgprs: int | None = fact("its accumulation registers", page="AGPR", show=_whole)
+    sgprs: int | None = fact("scalar registers of a wave", page="SGPR", show=_whole)
+    lds_bytes: int | None = fact("LDS of a workgroup", page="LDS", show=format_memory)
+    scratch_bytes: int | None = fact("scratch memory of a work-item")
+    counters: dict[str, float] = fact("medians of all counters, each a sum over its instances")
+
+
+class Ratio(Row):
+    """A ratio of times and what it shows."""
+
+    ratio: float | None = fact("after over before")
+    ratio_ci_low: float | None = fact("lower end of its interval")
+    ratio_ci_high: float | None = fact("upper end of its interval")
+    verdict: str | None = fact("slower, faster, no difference shown or undecided")
+
+    comparison: Comparison | None = None
+
+    @classmethod
+    def of_comparison(cls, found: Comparison | None, **more: Any) -> Self:
+        """The row of a comparison, with `more` fields; without one, it has no ratio."""
+        if found is None:
+            return cls(ratio=None, ratio_ci_low=None, ratio_ci_high=None, verdict=None, **more)
+        return cls(
+            ratio=found.ratio, ratio_ci_low=found.ratio_low, ratio_ci_high=found.ratio_high,
+            verdict=found.verdict, comparison=found, **more,
+        )  # fmt: skip
+
+
+class SettingEffect(_Row, Ratio):
+    """The time of a step with one value of a setting, compared with another value. The intervals of
+    all effects of the sweep hold together with 95 %."""
+
+    name: str = fact("``threads``, ``channels``, or the name of an axis")
+    before: str = fact("value before")
+    after: str = fact("value after")
+    pairs: int = fact("pairs of points that differ in nothing else")
+
+
+class RankedRow(Configuration, Ratio):
+    """A configuration compared with the best one."""
+
+    step_ms: float = fact("mean step over its runs", "ms")
+    runs: int = fact("runs")
+    note: str | None = fact("why it is undecided")
+
+    @classmethod
+    def of_ranked(cls, one: Ranked) -> RankedRow:
+        """The row of a configuration."""
+        return cls.of_comparison(
+            one.comparison, **configuration_entry(one.configuration), step_ms=one.mean_ms,
+            runs=one.runs, note=one.comparison.note if one.comparison else None,
+        )  # fmt: skip
+
+
+class StepMedian(_Row):
+    """The median step of a point."""
+
+    median: float | None = fact(
+        "median step: the longest window of any rank", "ms", column="step_ms", page="step ms",
+        show=_ms,
+    )  # fmt: skip
+    ci_low: float | None = fact(
+        "lower end of its 95 % interval", "ms", column="step_ms_ci_low", page="low", show=_ms
+    )
+    """None of fewer than 6 steps."""
+    ci_high: float | None = fact(
+        "upper end of its 95 % interval", "ms", column="step_ms_ci_high", page="high", show=_ms
+    )
+    n: int = fact("steps that all ranks recorded", column="steps", page="steps", show=_whole)
+
+
+class StepSummary(_Row):
+    """What the median step consists of. The parts add up to it: they are those of that step, or
+    means of the two middle ones."""
+
+    step_ms: StepMedian = fact("median step", "ms")
+    compute_ms: float | None = fact(
+        "computing, as if nothing were slowed", "ms", page="compute ms", show=_ms
+    )
+    slowed_compute_ms: float | None = fact(
+        "by how much communication lengthened GEMMs", "ms", page="slowed ms", show=_ms
+    )
+    exposed_comm_ms: float | None = fact(
+        "communication while nothing is computed", "ms", page="exposed comm. ms", show=_ms
+    )
+    exposed_copy_ms: float | None = fact(
+        "copies while nothing else runs", "ms", page="exposed copies ms", show=_ms
+    )
+    idle_ms: float | None = fact("nothing runs", "ms", page="idle ms", show=_ms)
+
+
+class StepRow(_Row):
+    """One step of a point: that of its slowest rank."""
+
+    step: int = fact("number")
+    slowest_rank: int | None = fact("the rank with the longest window")
+    window_ms: float = fact("its window", "ms")
+
+
+class PointRow(PointKeys):
+    """A point: how its run ended, its steps, and what was found of its ranks."""
+
+    world_size: int | None = fact("ranks of the run")
+    outcome: str = fact("ok, failed, no_traces or not_run", page="outcome")
+    reason: str | None = fact("why it is not ok")
+    left_out: str | None = fact("why its steps are not compared with those of other points")
+    folder: str = fact("folder", column="")
+    ranks: tuple[int | None, ...] = fact("ranks with a trace", column="")
+    device: str | None = fact("product name of the GPU", column="")
+    versions: dict[str, str] = fact("versions that the traces record", column="")
+    settings: tuple[SettingVerdict, ...] = fact("whether settings took effect")
+    parts: StepSummary = inline()
+    steps: tuple[StepRow, ...] = fact("each step")
+    stragglers: tuple[PointStraggler, ...] = fact("each rank")
+    nccl_records: tuple[RecordedCollective, ...] = fact("what NCCL Inspector recorded")
+    problems: tuple[str, ...] = fact("what is missing or damaged", column="")
+
+
+class GemmRow(PointKeys):
+    """A kernel with a shape on one rank of a point."""
+
+    rank: int | None = fact("rank")
+    gemm: GemmStatistics = inline()
+
+
+class PooledRow(PointKeys):
+    """A kernel with a shape on all ranks of a point."""
+
+    gemm: PooledGemm = inline()
+
+
+class CollectiveRow(PointKeys):
+    """The collectives of a point by operation, type and size."""
+
+    collective: PointCollective = inline()
+
+
+class RocprofRow(PointKeys):
+    """A kernel with one grid on one rank of a point, as rocprofv3 recorded it."""
+
+    kernel: RocprofKernel = inline()
+
+
+def sweep_result(analysis: SweepAnalysis) -> Result:
+    """Everything that a sweep shows; its document is ``analysis.json``."""
+    points = analysis.points
+    keys = {id(one): vars(PointKeys.of_point(one.point)) for one in points}
+
+    def of_points(kind: Any, name: str, found: str) -> Rows:
+        return Rows(kind, [
+            kind(**keys[id(one)], **{name: item}) for one in points for item in getattr(one, found)
+        ])  # fmt: skip
+
+    gemms = [
+        GemmRow(**keys[id(one)], rank=rank.facts.rank, gemm=gemm)
+        for one in points
+        for rank in one.ranks
+        for gemm in rank.gemms
+    ]
+    left_out = [
+        {**PointKeys.of_point(one.point).record(), "reason": one.left_out}
+        for one in points
+        if one.left_out
+    ]
+    return Result(
+        kind="sweep",
+        rows={
+            "points": Rows(PointRow, list(map(_point, points))),
+            "gemms": Rows(GemmRow, gemms),
+            "pooled_gemms": of_points(PooledRow, "gemm", "pooled"),
+            "settings": Rows(SweepSetting, analysis.settings),
+            "collectives": of_points(CollectiveRow, "collective", "collectives"),
+            "rocprof": of_points(RocprofRow, "kernel", "rocprof_kernels"),
+            "effects": Rows(SettingEffect, analysis.effects),
+        },
+        notes={
+            "sweep": str(analysis.sweep.folder),
+            "best": {**_best(analysis.best), "left_out": left_out},
+            "environment": environment_entry(analysis.sweep.manifest),
+            "problems": analysis.all_problems,
+        },
+    )  # fmt: skip
+
+
+def sweep_document(analysis: SweepAnalysis) -> dict[str, Any]:
+    """The content of ``analysis.json``."""
+    return sweep_result(analysis).document()
+
+
+_NO_STEPS = StepSummary(
+    step_ms=StepMedian(median=None, ci_low=None, ci_high=None, n=0), compute_ms=None,
+    slowed_compute_ms=None, exposed_comm_ms=None, exposed_copy_ms=None, idle_ms=None,
+)  # fmt: skip
+
+
+def _point(one: PointAnalysis) -> PointRow:
     first = one.ranks[0].facts if one.ranks else None
-    return {
-        **point_keys(one.point),
-        "world_size": one.world_size,
-        "outcome": one.point.outcome,
-        "reason": one.point.reason or None,
-        "left_out": one.left_out or None,
-        "folder": str(one.point.folder),
-        "ranks": [rank.facts.rank for rank in one.ranks],
-        "device": first.device or None if first else None,
-        "versions": first.versions if first else {},
-        "settings": [setting_entry(setting) for setting in one.settings],
-        "step_ms": {
-            "median": _value(found, "median_ms"),
-            "ci_low": _value(found, "low_ms"),
-            "ci_high": _value(found, "high_ms"),
-            "n": found.count if found else 0,
-        },
-        "compute_ms": _value(found, "compute_ms"),
-        "slowed_compute_ms": _value(found, "slowed_compute_ms"),
-        "exposed_comm_ms": _value(found, "exposed_comm_ms"),
-        "exposed_copy_ms": _value(found, "exposed_copy_ms"),
-        "idle_ms": _value(found, "idle_ms"),
-        "steps": [
-            {"step": step.number, "slowest_rank": step.rank,
-             "window_ms": _rounded(step.window_ns / 1e6)}
+    return PointRow(
+        **vars(PointKeys.of_point(one.point)),
+        world_size=one.world_size,
+        outcome=one.point.outcome,
+        reason=one.point.reason,
+        left_out=one.left_out,
+        folder=str(one.point.folder),
+        ranks=tuple(rank.facts.rank for rank in one.ranks),
+        device=first.device if first else None,
+        versions=first.versions if first else {},
+        settings=one.settings,
+        parts=one.summary or _NO_STEPS,
+        steps=tuple(
+            StepRow(step=step.number, slowest_rank=step.rank, window_ms=step.window_ns / 1e6)
             for step in one.steps
-        ],
-        "stragglers": [
-            {"rank": s.rank, "collectives": s.collectives, "last_share": _rounded(s.last_share),
-             "waited_us": _rounded(s.waited_us), "delayed_us": _rounded(s.delayed_us),
-             "lost_in": s.lost_in, "lost_us": _rounded(s.lost_us), "since_step": s.since_step,
-             "is_straggler": s.is_straggler, "verdict": s.verdict}
-            for s in one.stragglers
-        ],
-        "nccl_records": [recorded_entry(recorded) for recorded in one.recorded],
-        "problems": list(one.problems),
-    }  # fmt: skip
+        ),
+        stragglers=one.stragglers,
+        nccl_records=one.recorded,
+        problems=one.problems,
+    )
 
 
-def setting_entry(setting: SettingVerdict) -> Entry:
-    """One entry of ``points[].settings``: whether a requested value took effect at a point."""
-    return {
-        "name": setting.name,
-        "asked": setting.requested,
-        "seen": setting.seen,
-        "verdict": setting.verdict,
-        "reason": setting.reason or None,
-        "collectives": [asdict(one) for one in setting.collectives],
-    }
-
-
-def gemm_entry(point: Point, rank: int | None, gemm: GemmStatistics) -> Entry:
-    """One entry of ``gemms``: a kernel with a shape on one rank of a point."""
-    cause = gemm.cause
-    return {
-        **point_keys(point),
-        "rank": rank,
-        **kind_entry(gemm.kind),
-        "count": gemm.count,
-        **{
-            name: _rounded(getattr(gemm, name))
-            for name in (
-                "sum_us", "median_us", "p5_us", "p95_us", "mad_us", "cv", "min_us", "max_us",
-                "max_minus_min_us", "first_step_median_us", "later_steps_median_us",
-                "first_step_ratio",
-            )
-        },
-        **_cause_entry(cause),
-        "note": cause.note or None,
-        "by_collective": [
-            {"op": one.op, "count": one.count, "median_us": _rounded(one.median_us),
-             "slowdown": _rounded(one.slowdown), "slowdown_ci_low": _rounded(one.low),
-             "slowdown_ci_high": _rounded(one.high), "verdict": str(one.verdict)}
-            for one in cause.by_collective
-        ],
-    }  # fmt: skip
-
-
-def pooled_entry(point: Point, gemm: PooledGemm) -> Entry:
-    """One entry of ``pooled_gemms``: a kernel with a shape on all ranks of a point."""
-    return {
-        **point_keys(point),
-        "ranks": list(gemm.ranks),
-        **kind_entry(gemm.kind),
-        "count": gemm.count,
-        "sum_us": _rounded(gemm.sum_us),
-        **_cause_entry(gemm),
-        "by_share": [
-            {"low": one.low, "high": one.high, "count": one.count,
-             "slowdown": _rounded(one.slowdown)}
-            for one in gemm.by_share
-        ],
-        "note": gemm.note or None,
-    }  # fmt: skip
-
-
-def collective_entry(point: Point, found: PointCollective) -> Entry:
-    """One entry of ``collectives``: an operation with a size at a point."""
-    return {
-        **point_keys(point),
-        "op": found.op,
-        "dtype": found.dtype,
-        "bytes": found.bytes,
-        "group_size": found.group_size,
-        "count": found.count,
-        "latency_us": _rounded(found.latency_us),
-        "busbw_gbps": _rounded(found.busbw_gbps),
-        "duration_us": _rounded(found.duration_us),
-        "is_complete": found.is_complete,
-    }
-
-
-def recorded_entry(one: RecordedCollective) -> Entry:
-    """One entry of ``nccl_records``: a collective with a size as NCCL Inspector recorded it."""
-    low, high = one.interval_us or (None, None)
-    return {
-        "op": one.operation,
-        "bytes": one.bytes,
-        "group_size": one.ranks,
-        "nodes": one.nodes,
-        "count": one.count,
-        "is_complete": one.is_complete,
-        "timing": one.timing or None,
-        "channels": one.channels,
-        "latency_us": _rounded(one.latency_us),
-        "latency_ci_low_us": _rounded(low),
-        "latency_ci_high_us": _rounded(high),
-        "busbw_gbps": _rounded(one.busbw_gbps),
-        "traced_count": one.traced_count,
-        "traced_latency_us": _rounded(one.traced_latency_us),
-        "traced_busbw_gbps": _rounded(one.traced_busbw_gbps),
-    }
-
-
-def effect_entry(one: SettingEffect) -> Entry:
-    """One entry of ``effects``: one value of a setting compared with its first value."""
-    return {
-        "name": one.name,
-        "before": one.before,
-        "after": one.after,
-        "pairs": one.pairs,
-        "ratio": _rounded(one.comparison.ratio),
-        "ratio_ci_low": _rounded(one.comparison.ratio_low),
-        "ratio_ci_high": _rounded(one.comparison.ratio_high),
-        "verdict": str(one.comparison.verdict),
-    }
-
-
-def environment_entry(manifest: Mapping[str, Any]) -> Entry:
-    """Machine, software and workload as the manifest of the sweep records them, with one entry for
-    each value: ``environment.packages.torch``."""
-    found: Entry = {}
-    for name in ("environment", "identity"):
-        _flatten(name, manifest.get(name), found)
-    return found
-
-
-def _flatten(name: str, value: object, found: Entry) -> None:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            _flatten(f"{name}.{key}", item, found)
-    elif value not in (None, "", [], ()):
-        found[name] = value
-
-
-def rocprof_entry(point: Point, kernel: RocprofKernel) -> Entry:
-    """One entry of ``rocprof``: a kernel with one grid on one rank of a point, as rocprofv3
-    recorded it."""
-    return {
-        **point_keys(point),
-        "rank": kernel.rank,
-        "rank_source": kernel.rank_source or None,
-        "pids": list(kernel.pids),
-        "host": kernel.host or None,
-        "device": kernel.device,
-        "chip": kernel.chip or None,
-        "kernel": kernel.kernel,
-        "workgroups": kernel.workgroups,
-        "workgroup_size": kernel.workgroup_size,
-        "count": kernel.count,
-        "passes": kernel.passes,
-        "median_us": _rounded(kernel.median_us),
-        "is_serialised": kernel.is_serialised,
-        **{name: _rounded(value) for name, value in kernel.metrics.items()},
-        "matrix_gflop": _rounded(kernel.matrix_gflop),
-        "vgprs": kernel.vgprs,
-        "accum_vgprs": kernel.accum_vgprs,
-        "sgprs": kernel.sgprs,
-        "lds_bytes": kernel.lds_bytes,
-        "scratch_bytes": kernel.scratch_bytes,
-        "counters": dict(kernel.counters),
-    }
-
-
-def kind_entry(kind: GemmKind) -> Entry:
-    """The keys that identify a kernel with a shape."""
-    return {
-        "kernel": kind.kernel,
-        "m": kind.m,
-        "n": kind.n,
-        "k": kind.k,
-        "batch": kind.batch,
-        "dtype": kind.dtype,
-        "layout": kind.layout,
-    }
-
-
-def _cause_entry(cause: Any) -> Entry:
-    """Of a :class:`~gemmetry.sweeps.cause.Cause` or a :class:`PooledGemm`."""
-    dose: DoseResponse | None = cause.dose
-    return {
-        "overlapped_count": cause.overlapped_count,
-        "alone_count": cause.alone_count,
-        "overlapped_median_us": _rounded(cause.overlapped_median_us),
-        "alone_median_us": _rounded(cause.alone_median_us),
-        "slowdown": _rounded(cause.slowdown),
-        "slowdown_ci_low": _rounded(cause.low),
-        "slowdown_ci_high": _rounded(cause.high),
-        "verdict": str(cause.verdict),
-        "cost_ms_per_step": _rounded(cause.cost_ms_per_step),
-        "full_overlap_slowdown": _value(dose, "full_overlap_slowdown"),
-        "full_overlap_ci_low": _value(dose, "low"),
-        "full_overlap_ci_high": _value(dose, "high"),
-        "full_overlap_note": dose.note if dose else "",
-        "highest_overlap_share": _value(dose, "highest_share"),
-    }
-
-
-def best_entry(best: Best | None) -> Mapping[str, Any]:
+def _best(best: Best | None) -> Mapping[str, Any]:
     """The entry ``best``; its verdict is ``no steps`` where no point has any."""
     if best is None:
         return {"threads": None, "channels": None, "axes": {}, "step_ms": None, "runs": 0,
                 "verdict": "no steps", "next": None, "as_good": [], "others": []}  # fmt: skip
-    first = best.first
+    first, *others = (RankedRow.of_ranked(one).record() for one in best.ranked)
     return {
-        **configuration_entry(first.configuration),
-        "step_ms": _rounded(first.mean_ms),
-        "runs": first.runs,
+        **{key: first[key] for key in ("threads", "channels", "axes", "step_ms", "runs")},
         "verdict": str(best.verdict),
-        "next": _ranked_entry(best.second) if best.second else None,
+        "next": others[0] if others else None,
         "as_good": [configuration_entry(one.configuration) for one in best.as_good],
-        "others": [_ranked_entry(one) for one in best.ranked[1:]],
+        "others": others,
     }
 
 
-def _ranked_entry(one: Ranked) -> Entry:
-    found = one.comparison
+def configuration_entry(one: SweepConfiguration) -> dict[str, Any]:
+    """The keys that identify a configuration."""
+    return {"threads": one.threads, "channels": one.channels, "axes": dict(one.axes)}
+
+
+def environment_entry(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Machine, software and workload as the manifest of the sweep records them, with one entry for
+    each value: ``environment.packages.torch``."""
     return {
-        **configuration_entry(one.configuration),
-        "step_ms": _rounded(one.mean_ms),
-        "runs": one.runs,
-        "ratio": _value(found, "ratio"),
-        "ratio_ci_low": _value(found, "ratio_low"),
-        "ratio_ci_high": _value(found, "ratio_high"),
-        "verdict": str(found.verdict) if found else None,
-        "note": found.note or None if found else None,
+        name: value
+        for part in ("environment", "identity")
+        for name, value in _flat(part, manifest.get(part))
     }
 
 
-def _value(item: object | None, name: str) -> float | None:
-    """An attribute of `item`; None without one."""
-    return None if item is None else _rounded(getattr(item, name))
-
-
-def _rounded(value: float | None) -> float | None:
-    """Without the digits that come from binary fractions: a ns of a µs has three. JSON lacks NaN
-    and infinities, so they are None."""
-    return None if value is None or not math.isfinite(value) else round(value, 6)
+def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{name}.{key}", item)
+    elif value not in (None, "", [], ()):
+        yield name, value

@@ -28,7 +28,8 @@ from gemmetry.sweeps.comparison import (
     SweepRow,
     configuration_of,
 )
-from gemmetry.sweeps.model import GemmKind, SweepConfiguration
+from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import GemmKind
 from gemmetry.traces.names import KernelKind, classify
 
 PARTS = {
@@ -92,7 +93,7 @@ def gemm_label(entry: Entry, among: Iterable[Entry] = ()) -> str:
     name where the sizes are not known, and after them where `among` has another kernel of them.
     So for the format and the layouts, where `among` has the same sizes with others."""
     kernel = entry["kernel"]
-    shape = GemmKind(kernel, "", *(entry[name] for name in KIND[1:5])).shape
+    shape = GemmKind(kernel=kernel, **{name: entry[name] for name in KIND[1:5]}).shape
     if not shape:
         return str(kernel)
     is_helper = classify(kernel).kind is KernelKind.GEMM_REDUCTION

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from gemmetry.statistics.comparison import student_quantile
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.model import DELAYS, NO_DELAY_SHOWN, UNDECIDED, PointStraggler, RankFacts
+from gemmetry.sweeps.model import RankFacts
+from gemmetry.sweeps.rows import DELAYS, NO_DELAY_SHOWN, UNDECIDED, PointStraggler
 from gemmetry.traces.collectives.matching import JobCollectives
 from gemmetry.traces.intervals import union
 
@@ -296,6 +297,7 @@ def stragglers(ranks: Sequence[RankFacts], job: JobCollectives) -> list[PointStr
                 collectives=one.collectives,
                 last_share=one.last_share,
                 waited_us=one.waited_ns / 1e3,
+                is_straggler=found is not None and found.verdict == DELAYS,
                 **({} if found is None else found._asdict()),
             )
         )

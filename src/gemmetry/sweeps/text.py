@@ -19,7 +19,7 @@ from gemmetry.statistics.comparison import Difference
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.analysis import SweepAnalysis
 from gemmetry.sweeps.comparison import ComparedSweep, RowGroup, SweepComparison, SweepRow
-from gemmetry.sweeps.rocprof import RocprofKernel
+from gemmetry.sweeps.rows import RocprofKernel
 from gemmetry.sweeps.sentences import (
     MEASURES,
     change_sentences,
@@ -232,7 +232,7 @@ def rocprof_gemms(kernels: Iterable[RocprofKernel], *, top: int) -> Table:
     rows = [
         [
             _short(kernel), workgroups, _middle(one.median_us for one in same),
-            *(_middle(one.metrics[name] for one in same) for name in _PERCENT.values()),
+            *(_middle(getattr(one.metrics, name) for one in same) for name in _PERCENT.values()),
             _middle(one.vgprs for one in same), _kib(_middle(one.lds_bytes for one in same)),
         ]
         for (kernel, workgroups), same in found[:top]

@@ -15,7 +15,7 @@ from gemmetry.domain.units import counted, noun_for
 from gemmetry.results.tables import frame
 from gemmetry.traces.missing import problem_texts
 from gemmetry.traces.model import Trace, stage
-from gemmetry.traces.reading import all_failed, read_all, read_any
+from gemmetry.traces.reading import all_failed, read_all
 
 if TYPE_CHECKING:
     import polars
@@ -91,17 +91,22 @@ class Traces(Sequence[Trace]):
 
     def passing(self) -> Iterator[Trace]:
         """The traces, one by one; a workbook is an error."""
-        return self._noted(read_all)
+        for found in self._read(workbooks=False):
+            if isinstance(found, Trace):
+                yield found
 
-    def _with_workbooks(self) -> Iterator[Trace | TraceLensReport]:
-        """The traces and the reports of TraceLens, in the order of the files."""
-        return self._noted(read_any)
-
-    def _noted(self, read: Callable[..., Iterator[T]]) -> Iterator[T]:
+    def _read(self, *, workbooks: bool) -> Iterator[Trace | TraceLensReport]:
+        """The traces and, if wanted, the reports of TraceLens, in the order of the files."""
         if self.traces:
-            yield from self.traces  # type: ignore[misc]
+            yield from self.traces
             return
-        for found in read(self._files, self.errors, use_cache=self._use_cache, timings=self.times):
+        for found in read_all(
+            self._files,
+            self.errors,
+            use_cache=self._use_cache,
+            timings=self.times,
+            workbooks=workbooks,
+        ):
             if isinstance(found, Trace):
                 self._note(found)
             yield found
@@ -143,7 +148,7 @@ class Traces(Sequence[Trace]):
         from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 
         result = Summaries([], [], [])
-        for found in self._with_workbooks():
+        for found in self._read(workbooks=True):
             with self.stage("summary"):
                 if not isinstance(found, Trace):
                     from gemmetry.traces.tracelens.input import workbook_summaries
@@ -166,32 +171,32 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: none of the files can be read.
         """
-        from gemmetry.traces.gemms import above_peak_warning, gemm_table
-        from gemmetry.traces.operators.host import product_table
+        from gemmetry.traces.gemms import Gemms, above_peak_warning
+        from gemmetry.traces.operators.host import HostOperators
 
-        workbooks: list[TraceLensReport] = []
+        kernels, operators = Gemms(), HostOperators()
+        of_workbooks: list[GemmRow] = []
+        has_gpu_times = False
         self._of_convolutions = self._of_convolutions_ns = 0
-
-        def traces() -> Iterator[Trace]:
-            for found in self._with_workbooks():
+        with self.stage("gemms"):
+            for found in self._read(workbooks=True):
                 if not isinstance(found, Trace):
-                    workbooks.append(found)
+                    from gemmetry.traces.tracelens.input import workbook_gemms
+
+                    known = len(self.names)
+                    of_workbooks += self._of_workbook(found, workbook_gemms)
+                    has_gpu_times |= len(self.names) > known
                     continue
+                kernels.add(found)
+                has_gpu_times |= found.has_gpu_work
+                if or_products and not found.has_gpu_work:
+                    operators.add(found)
                 left_out = found.rows.gpu.duration_ns[found.is_gemm_of_convolution]
                 self._of_convolutions += len(left_out)
                 self._of_convolutions_ns += int(left_out.sum())
-                yield found
-
-        with self.stage("gemms"):
-            rows = (product_table if or_products else gemm_table)(traces())
-            if workbooks:
-                from gemmetry.traces.tracelens.input import workbook_gemms
-
-                are_products = or_products and len(self.without_gpu) == len(self.names)
-                more = [row for one in workbooks for row in self._of_workbook(one, workbook_gemms)]
-                if are_products and len(self.names) > len(self.without_gpu):
-                    rows = []  # Otherwise times of the host would be added to times of a GPU.
-                rows = sorted([*rows, *more], key=lambda row: -row.sum_ns)
+            # Times of the host are not added to times of a GPU.
+            rows = kernels.rows() if has_gpu_times else operators.products()
+            rows = sorted([*rows, *of_workbooks], key=lambda row: -row.sum_ns)
         self._check_any()
         self._above_peak = above_peak_warning(rows)
         return rows

@@ -105,13 +105,22 @@ class _GemmGroup:
 _Key = tuple[str, str, GemmShape | None]
 
 
-def gemm_table(traces: Iterable[Trace]) -> list[GemmRow]:
-    """The GEMMs of all `traces` together, those with the most time first."""
-    groups: dict[_Key, _GemmGroup] = {}
-    for trace in traces:
-        _gather(trace, groups)
-    rows = [_row(key, group) for key, group in groups.items()]
-    return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
+class Gemms:
+    """GEMMs of traces, which are added one by one and not kept."""
+
+    def __init__(self, traces: Iterable[Trace] = ()) -> None:
+        self._groups: dict[_Key, _GemmGroup] = {}
+        for trace in traces:
+            self.add(trace)
+
+    def add(self, trace: Trace) -> None:
+        """Add the GEMMs of `trace`."""
+        _gather(trace, self._groups)
+
+    def rows(self) -> list[GemmRow]:
+        """The GEMMs of all traces together, those with the most time first."""
+        rows = [_row(key, group) for key, group in self._groups.items()]
+        return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
 
 
 def _gather(trace: Trace, groups: dict[_Key, _GemmGroup]) -> None:
@@ -321,7 +330,7 @@ class Workload:
 
 
 def workload(rows: Iterable[GemmRow]) -> Workload:
-    """Rows of :func:`gemmetry.traces.gemms.gemm_table`, by product."""
+    """Rows of :class:`Gemms`, by product."""
     rows = sorted(rows, key=lambda row: -row.sum_ns)
     found: dict[_Product, WorkloadGemm] = {}
     by_shape: dict[GemmShape, WorkloadGemm] = {}

@@ -35,7 +35,11 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 
 
 def read_trace(
-    path: Path, *, use_cache: bool = True, timings: dict[str, float] | None = None
+    path: Path,
+    *,
+    use_cache: bool = True,
+    timings: dict[str, float] | None = None,
+    content: TraceFormat | Content | None = None,
 ) -> TraceRows:
     """The rows of one trace.
 
@@ -45,6 +49,7 @@ def read_trace(
         use_cache: read the rows from the cache next to the trace where it is current, and store
             them there where it is not.
         timings: the seconds of each stage are added to it: ``cache``, ``read``, ``save``.
+        content: what the file is, where that is known.
 
     Raises:
         RequestError: the file does not exist or is not a trace; the message names the file and,
@@ -62,7 +67,7 @@ def read_trace(
             let_go(found)
             return found
     with stage(times, "read"):
-        rows = _read(path)
+        rows = _read(path, content)
     if key:
         with stage(times, "save"):
             save(path, key, rows)
@@ -82,21 +87,27 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
     Raises:
         RequestError: a path does not exist, or a folder holds no trace.
     """
-    found: dict[Path, None] = {}
+    return list(_sniffed(paths))
+
+
+def _sniffed(paths: Iterable[Path]) -> dict[Path, TraceFormat | Content | None]:
+    """The traces at `paths`, as in :func:`find_traces`, and what the files in folders are."""
+    found: dict[Path, TraceFormat | Content | None] = {}
     for path in paths:
         try:
-            found.update(dict.fromkeys(_traces_at(path)))
+            for file, content in _traces_at(path):
+                found.setdefault(file, content)
         except OSError as error:
             raise RequestError(
                 f"{path} cannot be read: {error.strerror or error}",
                 hint="Give the path of a trace, or of a folder.",
             ) from error
-    return list(found)
+    return found
 
 
-def _traces_at(path: Path) -> list[Path]:
+def _traces_at(path: Path) -> list[tuple[Path, TraceFormat | Content | None]]:
     if path.is_dir():
-        inside = sorted(_inside(path), key=_natural)
+        inside = sorted(_inside(path), key=lambda found: _natural(found[0]))
         if not inside:
             raise _no_trace_below(path)
         return inside
@@ -105,7 +116,7 @@ def _traces_at(path: Path) -> list[Path]:
             f"{path} does not exist", hint="Give the path of a trace, or of a folder."
         )
     # A shell pattern like rank0* matches caches too.
-    return [] if path.name.endswith(CACHE_SUFFIX) else [path]
+    return [] if path.name.endswith(CACHE_SUFFIX) else [(path, None)]
 
 
 def _no_trace_below(folder: Path) -> RequestError:
@@ -128,35 +139,39 @@ def _no_trace_below(folder: Path) -> RequestError:
     return RequestError(f"no trace below {folder}", hint=supported())
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _inside(folder: Path) -> Iterator[tuple[Path, TraceFormat | Content | None]]:
     """The traces below `folder`, and the folders there that cannot be opened."""
     closed: list[OSError] = []
     for place, _, names in os.walk(folder, onerror=closed.append):
-        yield from filter(_is_trace, (Path(place, name) for name in names))
-    yield from (Path(error.filename) for error in closed if error.filename is not None)
+        for name in names:
+            is_trace, content = _is_trace(Path(place, name))
+            if is_trace:
+                yield Path(place, name), content
+    yield from ((Path(error.filename), None) for error in closed if error.filename is not None)
 
 
-def _is_trace(file: Path) -> bool:
+def _is_trace(file: Path) -> tuple[bool, TraceFormat | Content | None]:
+    """Whether a file of a folder is read as a trace, and what it is, as far as it was opened."""
     name = file.name
     named = [form for form in _named(name) if form.read is not None]
     if not named or name.endswith(CACHE_SUFFIX) or name.startswith("."):
-        return False
+        return False, None
     from gemmetry.formats.sniffing import Content, format_of
 
     try:
         if not file.is_file():
             # The intended target of a broken link is unknown.
-            return file.is_symlink() and not file.exists()
+            return file.is_symlink() and not file.exists(), None
         found = format_of(file)
     except (RequestError, OSError):
-        return any(form.is_missed(name) for form in named)
+        return any(form.is_missed(name) for form in named), None
     if not isinstance(found, Content):
         if found.read is not None:
-            return found.leads(file)
+            return found.leads(file), found
     # A damaged one is not skipped, so that no rank is silently missing.
     elif found is not Content.JSON and ".json" in name:
-        return True
-    return any(form.own_name is not None and form.own_name.search(name) for form in named)
+        return True, found
+    return any(form.own_name is not None and form.own_name.search(name) for form in named), found
 
 
 def _named(name: str) -> list[TraceFormat]:
@@ -182,7 +197,7 @@ def _key(path: Path) -> str | None:
     return cache_key(files or [path])
 
 
-def _read(path: Path) -> TraceRows:
+def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
     if path.is_dir():
         try:
             next(path.iterdir(), None)
@@ -192,9 +207,10 @@ def _read(path: Path) -> TraceRows:
                 hint=f"Allow yourself to list it: chmod u+rx {path.name}",
             ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
-    from gemmetry.formats.sniffing import format_of
+    if found is None:
+        from gemmetry.formats.sniffing import format_of
 
-    found = format_of(path)
+        found = format_of(path)
     rows = _read_as(path, found)
     if rows is None:
         reason, hint = _reason(path, found)
@@ -266,45 +282,39 @@ def read_all(
     *,
     use_cache: bool = True,
     timings: dict[str, float] | None = None,
-) -> Iterator[Trace]:
+    workbooks: bool = False,
+) -> Iterator[Trace | TraceLensReport]:
     """The traces of `paths` one by one, folders searched; those of several processes in one file
-    one after the other. Unreadable ones are listed in `errors`, by file. `timings` receives the
-    seconds of each stage of reading."""
+    one after the other.
+
+    Args:
+        errors: unreadable files are added to it.
+        timings: the seconds of each stage of reading are added to it.
+        workbooks: also read reports of TraceLens, which are no traces.
+    """
     for path in paths:
+        if workbooks and _is_workbook(path):
+            from gemmetry.formats.xlsx import read_tracelens_report
+
+            try:
+                yield read_tracelens_report(path)
+            except RequestError as error:
+                errors[str(path)] = error
+            continue
         try:
-            files = find_traces([path])
+            files = _sniffed([path])
         except RequestError as error:
             errors[str(path)] = error
             continue
-        for file in files:
+        for file, content in files.items():
             try:
-                rows = read_trace(file, use_cache=use_cache, timings=timings)
+                rows = read_trace(file, use_cache=use_cache, timings=timings, content=content)
             except RequestError as error:
                 errors[str(file)] = error
                 continue
             # A part is named as if the file were a folder of them, like a trace of a workbook.
             for name, part in split(rows):
                 yield Trace(Path(f"{file}: {name}"), part, of=file) if name else Trace(file, part)
-
-
-def read_any(
-    paths: Iterable[Path],
-    errors: dict[str, RequestError],
-    *,
-    use_cache: bool = True,
-    timings: dict[str, float] | None = None,
-) -> Iterator[Trace | TraceLensReport]:
-    """Like :func:`read_all`, but also reads TraceLens workbooks."""
-    for path in paths:
-        if not _is_workbook(path):
-            yield from read_all([path], errors, use_cache=use_cache, timings=timings)
-            continue
-        from gemmetry.formats.xlsx import read_tracelens_report
-
-        try:
-            yield read_tracelens_report(path)
-        except RequestError as error:
-            errors[str(path)] = error
 
 
 def _is_workbook(path: Path) -> bool:

@@ -4,16 +4,13 @@ Everything that a report of traces shows, as tables: TraceLens' sheets, and ours
 
 Sums over the traces of a report, and how the window of a trace is divided.
 
-How the steps of traces relate to the whole traces, and to each other.
-
 Which lanes the timeline of a report of traces shows, in which order, and what was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,7 +20,7 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
 from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives, analyse_jobs
-from gemmetry.traces.gemms import GemmRow, Workload, above_peak_warning, gemm_table, workload
+from gemmetry.traces.gemms import GemmRow, Gemms, Workload, above_peak_warning, workload
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.missing import problem_texts
 from gemmetry.traces.model import Trace, stage
@@ -293,6 +290,7 @@ class _Gathered:
     ranks: list[RankTrace] = field(default_factory=list)
     names: dict[Any, CommunicationNames] = field(default_factory=dict)
     lanes: list[TimelineLane] = field(default_factory=list)
+    gemms: Gemms = field(default_factory=Gemms)
     host: HostOperators = field(default_factory=HostOperators)
     host_rows: list[HostOperator] = field(default_factory=list)
     """Operators of each file."""
@@ -318,6 +316,7 @@ class _Gathered:
             if not trace.has_gpu_work:
                 self.without_gpu.append(trace.file)
                 self.host_rows += self.host.add(trace)
+            self.gemms.add(trace)
         if self.with_lanes:
             with stage(self.times, "timeline"):
                 self.lanes += trace_lanes(trace, rank.rank)
@@ -344,13 +343,10 @@ def build_report(
     times = times if times is not None else {}
     gathered = _Gathered(short_kernel_us, with_lanes, times)
 
-    def passing() -> Iterator[Trace]:
+    with stage(times, "tables"):
         for trace in traces:
             gathered.add(trace)
-            yield trace
-
-    with stage(times, "tables"):
-        gemms = gemm_table(passing())
+        gemms = gathered.gemms.rows()
         jobs = analyse_jobs(gathered.ranks)
         failed = {file: error.message for file, error in errors.items()}
         products = gathered.host.products()
@@ -542,54 +538,6 @@ def window_parts(summary: Summary) -> dict[str, int]:
         "copy": max(0, copies),
         "idle": summary.idle_ns,
     }
-
-
-class StepWindows(NamedTuple):
-    """Windows and idle times of steps and of their files, in ns."""
-
-    files: int
-    added_ns: int
-    """Sum of the steps' windows."""
-    spanned_ns: int
-    """Length of their union; less than the sum where they overlap."""
-    idle_ns: int
-    """Sum of the steps' idle times, which count several times where windows overlap."""
-    files_window_ns: int
-    files_idle_ns: int
-
-
-def step_windows(files: Iterable[Summary], steps: Sequence[Summary]) -> StepWindows:
-    """The windows of `steps` next to those of their `files`."""
-    names = {s.file for s in steps}
-    wholes = [one for one in files if one.file in names]
-    return StepWindows(
-        files=len(wholes),
-        added_ns=sum(s.window_ns for s in steps),
-        spanned_ns=sum(_span(s for s in steps if s.file == name) for name in names),
-        idle_ns=sum(s.idle_ns for s in steps),
-        files_window_ns=sum(s.window_ns for s in wholes),
-        files_idle_ns=sum(s.idle_ns for s in wholes),
-    )
-
-
-def _span(steps: Iterable[Summary]) -> int:
-    """The length in ns of the union of the windows of one file's steps."""
-    spanned, reached = 0, 0
-    for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps if s.step):
-        spanned += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return spanned
-
-
-def steps_overlap(steps: Sequence[Summary], least_share: float) -> bool:
-    """Whether work of other steps, or of none, fills at least `least_share` of any step's window,
-    or the windows of a file's steps overlap."""
-    if any(s.others_ns >= least_share * s.window_ns > 0 for s in steps):
-        return True
-    windows = sorted((s.file, s.step.start_ns, s.step.end_ns) for s in steps if s.step)
-    return any(
-        file == after and start < end for (file, _, end), (after, start, _) in pairwise(windows)
-    )
 
 
 class CollectiveMessage(NamedTuple):

@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.results.texts import cut, elide, printable
-from gemmetry.traces.gemms import GemmRow, Workload
 from gemmetry.traces.names import KernelKind, classify
 from gemmetry.traces.operators.gemms import GemmShape
-from gemmetry.traces.report import step_windows, steps_overlap
-from gemmetry.traces.summary import ABOUT_INCOMPLETE, Outside, Summary, bound_of
+from gemmetry.traces.summary import (
+    ABOUT_INCOMPLETE,
+    Outside,
+    Summary,
+    bound_of,
+    step_windows,
+    steps_overlap,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from gemmetry.traces.gemms import GemmRow, Workload
 
 
 _GPU_TIMES = (

@@ -485,9 +485,7 @@ class Context:
     def first(self) -> Launch:
         """The launch on the caller's inputs, with the first sentinel, into its own output."""
         launcher = self.launcher
-        launch = launcher.launch(
-            self.main, sentinel=launcher.sentinels[0], output=launcher.new_output()
-        )
+        launch = launcher.launch(self.main, output=launcher.new_output(), check_inputs=True)
         self._keep(launch, "the first launch")
         return launch
 
@@ -513,6 +511,7 @@ class Context:
             self.main,
             sentinel=launcher.sentinels[1],
             output=launcher.new_output() if output is None else output,
+            check_inputs=True,
         )
         self._keep(launch, "the second launch")
         return launch
@@ -548,6 +547,10 @@ class Context:
         if self._other.arrays is not inputs:
             self.launcher.rewrite(self._other, inputs)
         return self._other
+
+    def launch_on(self, inputs: Sequence[Array]) -> Launch:
+        """A launch on other inputs in the other buffers, over the first sentinel."""
+        return self.launcher.launch(self.put(inputs))
 
     @cached_property
     def first_errors(self) -> ErrorStatistics:
@@ -676,7 +679,6 @@ class Context:
             self.put(case.inputs) if placed is None else placed,
             sentinel=self._sentinel_of(name),
             output=self.launcher.new_output() if name == INTEGERS else None,
-            check_inputs=False,
         )
         return self.judged(case, launch)
 

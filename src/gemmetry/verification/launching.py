@@ -207,14 +207,15 @@ class Launcher:
         self,
         placed: Placed,
         *,
-        sentinel: int,
+        sentinel: int | None = None,
         output: Buffer | None = None,
-        check_inputs: bool = True,
+        check_inputs: bool = False,
         within: AbstractContextManager[object] = _AS_IT_IS,
     ) -> Launch:
         """One launch, with the output filled with the byte `sentinel` first.
 
         Args:
+            sentinel: None: the first of :attr:`sentinels`.
             output: the output buffer; None: that of `placed`, which the next launch on `placed`
                 overwrites.
             check_inputs: whether to check that the inputs are unchanged.
@@ -224,6 +225,7 @@ class Launcher:
             LaunchError, OutOfMemoryError, DeviceLostError: as reported by the device.
         """
         output = self.output_of(placed) if output is None else output
+        sentinel = self.sentinels[0] if sentinel is None else sentinel
         self.device.fill_bytes(output, sentinel)
         self.device.synchronize()
         with within, self._watching(1):

@@ -6,10 +6,9 @@ import pytest
 
 from gemmetry.domain.errors import EnvironmentFailure, RequestError
 from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
-from gemmetry.sweeps.api import points_table
 from gemmetry.sweeps.parallel import analyse_ranks
 from gemmetry.sweeps.rank_worker import RankFailure
-from gemmetry.sweeps.rows import sweep_document
+from gemmetry.sweeps.rows import sweep_document, sweep_result
 
 
 @pytest.fixture
@@ -135,14 +134,18 @@ def test_a_point_whose_traces_are_not_whole_is_never_the_best(analysis_of, small
               *(small(channels=channels, ranks=3, steps=2) for channels in (8, 16))]  # fmt: skip
     found = analysis_of(*points)
     assert [one.left_out for one in found.points] == [reason, "", ""]
-    assert found.points[0].summary.median_ms < found.points[1].summary.median_ms
+    assert found.points[0].summary.step_ms.median < found.points[1].summary.step_ms.median
     assert {one.configuration.channels for one in found.best.ranked} == {8, 16}
     document = sweep_document(found)
     assert [one["left_out"] for one in document["points"]] == [reason, None, None]
     assert document["best"]["left_out"] == [
         {"threads": 256, "channels": 4, "axes": {}, "repeat": 1, "reason": reason}
     ]
-    assert points_table(found).select(["left_out"]).rows == [[reason], [None], [None]]
+    assert sweep_result(found).table("points").select(["left_out"]).rows == [
+        [reason],
+        [None],
+        [None],
+    ]
 
 
 def test_points_that_lack_the_same_ranks_are_compared(analysis_of, small):

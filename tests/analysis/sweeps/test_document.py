@@ -5,21 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from gemmetry.domain.rows import columns, fact, schema, table
+from gemmetry.results.tables import csv_text
 from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.api import gemms_table, points_table, pooled_table
-from gemmetry.sweeps.rows import sweep_document
-
-POINT = {
-    "threads", "channels", "axes", "repeat", "world_size", "outcome", "settings", "step_ms",
-    "compute_ms", "slowed_compute_ms", "exposed_comm_ms", "idle_ms", "stragglers",
-}  # fmt: skip
-GEMM = {
-    "threads", "channels", "axes", "repeat", "rank", "kernel", "m", "n", "k", "batch", "dtype",
-    "count", "median_us", "p5_us", "p95_us", "mad_us", "cv", "max_minus_min_us",
-    "overlapped_count", "alone_count", "overlapped_median_us", "alone_median_us", "slowdown",
-    "slowdown_ci_low", "slowdown_ci_high", "verdict", "cost_ms_per_step",
-}  # fmt: skip
+from gemmetry.sweeps.rows import CollectiveRow, sweep_document, sweep_result
 
 
 @pytest.fixture
@@ -38,20 +29,45 @@ def document(analysis):
     return json.loads(json.dumps(sweep_document(analysis), allow_nan=False))
 
 
-def test_every_key_is_there_in_every_entry(document):
+def test_every_entry_fits_the_schema_of_its_kind(document, analysis):
+    result = sweep_result(analysis)
     assert document["schema_version"] == 1
-    assert {"points", "gemms", "best", "problems"} <= document.keys()
-    assert all(point.keys() >= POINT for point in document["points"])
-    assert all(point["step_ms"].keys() == {"median", "ci_low", "ci_high", "n"}
-               for point in document["points"])  # fmt: skip
-    assert document["gemms"]
-    assert all(gemm.keys() >= GEMM for gemm in document["gemms"])
-    assert {"threads", "channels", "axes", "verdict", "next"} <= document["best"].keys()
+    assert document.keys() == {"schema_version", *result.notes, *result.rows}
+    assert all(document[name] for name in ("points", "gemms", "pooled_gemms", "collectives"))
+    for name, found in result.rows.items():
+        for entry in document[name]:
+            Draft202012Validator(schema(found.kind)).validate(entry)
+            assert found.kind.of(entry).record() == entry
 
 
-def test_entries_of_the_same_kind_have_the_same_keys(document):
-    for name in ("points", "gemms", "pooled_gemms", "collectives"):
-        assert len({frozenset(entry) for entry in document[name]}) == 1
+def test_every_table_opens_in_every_format(analysis, tmp_path):
+    result = sweep_result(analysis)
+    result.write(tmp_path / "tables")
+    result.write(tmp_path / "tables.xlsx")
+    result.write(tmp_path / "tables.md")
+    for name, found in result.rows.items():
+        made = result.table(name)
+        assert all(column.description for column in made.columns)
+        assert all(column.description for column in columns(found.kind, page=True))
+        assert len(result.frame(name)) == len(made.rows) == len(found.rows)
+        lines = (tmp_path / "tables" / f"sweep_{name}.csv").read_text().splitlines()
+        assert lines[0] == ",".join(made.names)
+
+
+class WithSlots(CollectiveRow):
+    """A column is one line."""
+
+    slots: int | None = fact("slots in use", "1", page="slots", show="{:,}".format)
+
+
+def test_a_column_is_declared_in_one_line(analysis):
+    found = sweep_result(analysis).rows["collectives"].rows
+    rows = [WithSlots(**vars(one), slots=4096) for one in found]
+    assert rows[0].record()["slots"] == 4096
+    assert schema(WithSlots)["properties"]["slots"]["description"] == "slots in use (in 1)"
+    assert csv_text(table("all", WithSlots, rows)).splitlines()[0].endswith(",slots")
+    page = table("all", WithSlots, rows, page=True)
+    assert page.columns[-1].text(page.rows[0][-1]) == "4,096"
 
 
 def test_what_is_not_known_is_null(document):
@@ -82,11 +98,9 @@ def test_a_sweep_without_steps_has_no_best_point(tmp_path, sweeps):
     assert (best["verdict"], best["threads"], best["next"]) == ("no steps", None, None)
 
 
-def test_tables_have_a_row_for_each_entry(document, analysis):
-    tables = (points_table(analysis), gemms_table(analysis), pooled_table(analysis))
-    for table, name in zip(tables, ("points", "gemms", "pooled_gemms"), strict=True):
-        assert len(table.rows) == len(document[name])
-        assert all(column.description for column in table.columns)
-    points, gemms, _ = tables
-    assert points.values("step_ms") == [one["step_ms"]["median"] for one in document["points"]]
-    assert gemms.values("slowdown") == [one["slowdown"] for one in document["gemms"]]
+def test_columns_hold_the_values_of_the_entries(document, analysis):
+    result = sweep_result(analysis)
+    steps = [one["step_ms"]["median"] for one in document["points"]]
+    assert result.table("points").values("step_ms") == steps
+    slowdowns = [one["slowdown"] for one in document["gemms"]]
+    assert result.table("gemms").values("slowdown") == slowdowns

@@ -24,10 +24,10 @@ def test_figures_of_one_pass(gemm, rocprofv3, tmp_path):
     assert problems == ()
     assert (row.rank, row.rank_source, row.pids, row.device) == (3, "trace", (12,), 0)
     # GRBM_GUI_ACTIVE is the sum over 8 XCCs: without dividing by them, these were 10 and 7.5.
-    assert row.metrics["cu_busy_percent"] == pytest.approx(80)
-    assert row.metrics["mfma_util_percent"] == pytest.approx(60)
-    assert row.metrics["occupancy_percent"] == pytest.approx(25)
-    assert (row.metrics["waves"], row.metrics["wait_percent"]) == (4096, None)
+    assert row.metrics.cu_busy_percent == pytest.approx(80)
+    assert row.metrics.mfma_util_percent == pytest.approx(60)
+    assert row.metrics.occupancy_percent == pytest.approx(25)
+    assert (row.metrics.waves, row.metrics.wait_percent) == (4096, None)
     assert (row.count, row.passes, row.median_us, row.is_serialised) == (2, 1, 0.5, True)
     # Grids are in work-items: 65536 of them are 256 groups of 256.
     assert (row.workgroups, row.workgroup_size) == (256, 256)
@@ -55,7 +55,7 @@ def test_passes_are_joined_by_rank(gemm, rocprofv3, tmp_path):
         (0, (101, 201), 2), (1, (100, 200), 2),
     ]  # fmt: skip
     # The time of one pass and the waves of the other.
-    assert rows[0].metrics["occupancy_percent"] == pytest.approx(25)
+    assert rows[0].metrics.occupancy_percent == pytest.approx(25)
 
 
 def test_another_pass_of_the_same_gpu_has_the_same_rank(gemm, rocprofv3, tmp_path):
@@ -103,7 +103,7 @@ def test_without_the_gpus_size_there_are_no_percentages(gemm, rocprofv3, tmp_pat
     rocprofv3.write_csv(tmp_path, "rank0_1", 1, [*UTILIZATION, "SQ_WAVES"])
     (tmp_path / "rank0_1_agent_info.csv").unlink()
     [row], [problem] = gemm()
-    assert (row.metrics["cu_busy_percent"], row.metrics["waves"]) == (None, 4096)
+    assert (row.metrics.cu_busy_percent, row.metrics.waves) == (None, 4096)
     assert "agent_info.csv is missing" in problem
 
 
@@ -111,15 +111,15 @@ def test_an_impossible_percentage_is_not_shown(gemm, rocprofv3, tmp_path):
     values = {**rocprofv3.VALUES, "SQ_BUSY_CU_CYCLES": 4 * rocprofv3.VALUES["SQ_BUSY_CU_CYCLES"]}
     rocprofv3.write_csv(tmp_path, "rank0_1", 1, UTILIZATION, values=values)
     [row], [problem] = gemm()
-    assert row.metrics["cu_busy_percent"] is None
-    assert row.metrics["mfma_util_percent"] == pytest.approx(60)
+    assert row.metrics.cu_busy_percent is None
+    assert row.metrics.mfma_util_percent == pytest.approx(60)
     assert "cu_busy_percent would be 320 %" in problem
 
 
 def test_a_derived_counter_is_taken_as_it_is(gemm, rocprofv3, tmp_path):
     rocprofv3.write_csv(tmp_path, "rank0_1", 1, ["MfmaUtil"], values={"MfmaUtil": 42.5})
     [row], _ = gemm()
-    assert row.metrics["mfma_util_percent"] == 42.5
+    assert row.metrics.mfma_util_percent == 42.5
 
 
 def test_a_folder_without_kernels(gemm, tmp_path):
@@ -146,6 +146,6 @@ def test_the_busy_units_of_an_mi300x(gemm, rocprofv3, tmp_path):
     rocprofv3.write_csv(tmp_path, "rank0_1", 1, list(values), values=values)
     [row], _ = gemm()
     cycles = 2572147 / 8
-    assert row.metrics["cu_busy_percent"] == pytest.approx(400 * 5304706 / cycles / 304)
-    assert row.metrics["cu_busy_percent"] == pytest.approx(21.7, abs=0.05)
-    assert row.metrics["occupancy_percent"] == pytest.approx(400 * 37155126 / cycles / 304 / 32)
+    assert row.metrics.cu_busy_percent == pytest.approx(400 * 5304706 / cycles / 304)
+    assert row.metrics.cu_busy_percent == pytest.approx(21.7, abs=0.05)
+    assert row.metrics.occupancy_percent == pytest.approx(400 * 37155126 / cycles / 304 / 32)

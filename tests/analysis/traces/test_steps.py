@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmetry.traces.report import step_windows, steps_overlap
+from gemmetry.traces.summary import step_windows, steps_overlap
 
 RANKS = (
     "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz",

@@ -10,7 +10,7 @@ from gemmetry.results.emit import write_tables
 from gemmetry.traces import rows as collectives
 from gemmetry.traces import rows as tables
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.gemms import gemm_table, workload
+from gemmetry.traces.gemms import Gemms, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import build_report, own_tables
@@ -50,7 +50,7 @@ def check_types(table, exceptions=()):
 
 
 def test_values_have_the_types_of_their_columns(traces):
-    gemms = gemm_table(traces)
+    gemms = Gemms(traces).rows()
     jobs, alone = (analyse_jobs(map(rank_trace, found)) for found in (traces, traces[:1]))
     makers = (
         collectives.matched_table,
@@ -92,7 +92,7 @@ def test_summaries_have_every_time_in_microseconds(traces):
 def test_shares_of_gemms_add_up(traces):
     names = ("v100_resnet50_2021_part.json.gz", "mi350_aorta_misc.json.gz")
     others = read_all([DATA / "traces" / name for name in names], {}, use_cache=False)
-    found = gemm_table([*traces, *others])
+    found = Gemms([*traces, *others]).rows()
     rows = gemms_table(found).records()
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     by_kernel = {row["kernel"]: row for row in rows}
@@ -106,7 +106,7 @@ def test_shares_of_gemms_add_up(traces):
 
 
 def test_shapes(traces):
-    load = workload(gemm_table(traces))
+    load = workload(Gemms(traces).rows())
     table = shapes_table(load)
     assert table.values("operation") == [gemm.operation for gemm in load.gemms]
     assert all(isinstance(kernels, list) for kernels in table.values("kernels"))

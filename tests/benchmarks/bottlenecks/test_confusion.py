@@ -46,7 +46,7 @@ def test_products_on_tensor_cores_are_not_blamed_for_stalls(rows: list[Answered]
 
 
 def test_the_page_has_this_table(rows: list[Answered]) -> None:
-    page = (ROOT / "docs/diagnosis.md").read_text()
+    page = (ROOT / "docs/measured-tables.md").read_text()
     assert f"{provenance(RESULTS)}\n\n{summary(rows)}\n" in page
 
 

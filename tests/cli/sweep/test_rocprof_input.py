@@ -45,7 +45,7 @@ def test_counters_of_ones_own(cli, top, tmp_path):
     ("options", "message"),
     [
         (("--preset", "everything"), "unknown preset of counters 'everything'"),
-        (("--counters", "SQ_WAVE", "--chip", "gfx942"), "Did you mean SQ_WAVES"),
+        (("--counters", "SQ_WAVE", "--chip", "gfx942"), "SQ_WAVES"),
         (("--chip", "gfx94"), "gfx942"),
         (("--from", "none.csv"), "none.csv"),
     ],

@@ -81,7 +81,7 @@ def test_two_by_two_points_from_run_to_compare(cli, forked, rank_variables, monk
     monkeypatch.setattr(sweep_module, "LocalJobExecutor", lambda: ranks)
     ended = cli("sweep", "run", "--threads", "256,512", "--channels", "1,2", *TINY)
     assert ended.status == 0, ended.stderr
-    assert ended.stderr.splitlines()[-6] == "4 points in sweep; 1 from an earlier run kept"
+    assert "4 points in sweep; 1 from an earlier run kept" in ended.stderr.splitlines()
     for threads in (256, 512):
         for channels in (1, 2):
             _check_files(Path(f"sweep/{threads}thread/nccl_{channels}channels"))

@@ -1,4 +1,4 @@
-"""A rule is one file: what is in ``counters/diagnosis/rules`` is found and judged."""
+"""A rule is one function: what is in ``counters/diagnosis/rules`` is found and judged."""
 
 from __future__ import annotations
 
@@ -13,24 +13,20 @@ from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import Gate, all_rules, verdicts
 
 HOT = """
-from gemmetry.counters.diagnosis.model import Claim, Gate
-from gemmetry.counters.diagnosis.model import Rule
+from gemmetry.counters.diagnosis.model import Claim, Gate, rule
 
 
-def _judge(facts):
-    heat = facts.metric("gpu__temperature")
-    if heat is not None and heat.value > 90:
-        yield Claim(id="too_hot", claim="The GPU is hot", evidence=[heat], weight=1.0)
-
-
-RULE = Rule(
+@rule(
     gate=Gate.VALIDITY,
     verdicts={"too_hot": "the GPU is hot"},
     needs=(),
     threshold="90 degrees",
     threshold_source="a test",
-    judge=_judge,
 )
+def hot(facts):
+    heat = facts.metric("gpu__temperature")
+    if heat is not None and heat.value > 90:
+        yield Claim(id="too_hot", claim="The GPU is hot", evidence=[heat], weight=1.0)
 """
 
 
@@ -62,7 +58,7 @@ def test_rules_are_judged_in_the_order_of_the_gates():
     assert set(gates) == set(Gate)
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.judge.__module__.split(".")[-1])
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.judge.__name__)
 def test_a_rule_declares_what_it_needs_and_where_its_threshold_comes_from(rule):
     assert rule.threshold and rule.threshold_source
     for name in rule.needs:

@@ -9,7 +9,7 @@ import pytest
 
 from gemmetry.counters.diagnosis.facts import Facts
 from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.rules.work_mismatch import RULE as WORK_MISMATCH
+from gemmetry.counters.diagnosis.rules.limits import work_mismatch
 from gemmetry.counters.diagnosis.work import GemmWork, gemm_work, work_in_name
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.names import parse_operation
@@ -132,7 +132,7 @@ def test_the_missing_counter_is_that_of_the_works_own_format(
                                      tool="rocprofv3" if is_amd else "ncu")  # fmt: skip
     facts = Facts(launch, work)
     assert concept in facts.work_checks[0].reason
-    asked = [one.collect for one in WORK_MISMATCH.judge(facts)]
+    asked = [one.collect for one in work_mismatch.judge(facts)]
     assert len(asked) == 1 and metric in asked[0]
     assert dtype is BF16 or "BF16" not in asked[0].upper()
 

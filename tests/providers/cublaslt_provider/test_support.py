@@ -4,7 +4,7 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.cublaslt_provider.provider import capability, reason_against
+from gemmetry.providers.cublaslt_provider.provider import reason_against
 
 H200 = Target(TargetKind.CUDA, "sm_90", 0)
 BF16 = "matmul_64x64x64_bf16t_bf16n_bf16t"
@@ -88,9 +88,3 @@ def test_what_the_library_does_not_compute(name: str, reason: str) -> None:
 )
 def test_what_it_computes(name: str) -> None:
     assert _refusal(name) == ""
-
-
-def test_capabilities_are_numbers() -> None:
-    assert capability(H200) == 90
-    assert capability(Target(TargetKind.CUDA, "sm_100a", 0)) == 100
-    assert capability(Target(TargetKind.CUDA, "", 0)) == 0

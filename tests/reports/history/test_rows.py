@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from gemmetry.history.checking import check_history
 from gemmetry.history.folder import StoredHistory
-from gemmetry.history.rows import happening_rows
+from gemmetry.history.rows import event_groups
 
 
 def test_changes_that_dispatches_share_are_one_row(histories):
@@ -13,7 +13,7 @@ def test_changes_that_dispatches_share_are_one_row(histories):
     synthetic.lost = {("iree", 0, 59)}
     stored = StoredHistory(runs={histories.DEVICE: synthetic.entries()})
     check = check_history(stored, latest=15, threshold=0.02)
-    rows = happening_rows([*check.lost, *check.changes])
+    rows = event_groups([*check.lost, *check.changes])
     assert [(row.cause, len(row.members)) for row in rows] == [
         ("lost", 1), ("kernel", 1), ("kernel", 1), ("host", 15),
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.gemms import gemm_table, workload
+from gemmetry.traces.gemms import Gemms, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.reading import read_trace
@@ -54,10 +54,10 @@ def test_every_view_fits_80_columns(traces, shown):
     assert "exposed" in summary
     assert "overlapping GEMMs" in summary
     assert "v100_resnet50_2021_part.j…" in shown(print_summaries, summaries)
-    gemms = shown(print_gemms, gemm_table(traces), top=0)
+    gemms = shown(print_gemms, Gemms(traces).rows(), top=0)
     assert "GEMM kernels" in gemms
     assert gemms.splitlines()[0].endswith("peak overlap")
-    assert "of unknown shape" in shown(print_workload, workload(gemm_table(traces)))
+    assert "of unknown shape" in shown(print_workload, workload(Gemms(traces).rows()))
 
 
 def test_a_summary_of_nothing_says_so(shown):

@@ -7,7 +7,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.specs.loader import load_spec
 from gemmetry.domain.specs.planning import make_plan
 from gemmetry.engine.catalogue import InstalledCatalogue
-from gemmetry.traces.gemms import gemm_table, spec_text, workload
+from gemmetry.traces.gemms import Gemms, spec_text, workload
 
 NVJET = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
 SGEMM = "volta_sgemm_64x64_tn"
@@ -31,7 +31,7 @@ class Made:
         self.recording.launch(kernel, self.number, at=at + 20, lasts=lasts)
 
     def workload(self):
-        return workload(gemm_table([self.recording.trace()]))
+        return workload(Gemms([self.recording.trace()]).rows())
 
 
 @pytest.fixture

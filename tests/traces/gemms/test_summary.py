@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gemmetry.hardware.devices import find_device
 from gemmetry.statistics.intervals import quantile
-from gemmetry.traces.gemms import gemm_table, peak_flops_per_s, quantile_of_sorted, row_major_layout
+from gemmetry.traces.gemms import Gemms, peak_flops_per_s, quantile_of_sorted, row_major_layout
 
 NVJET = "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"
 SGEMM = "volta_sgemm_64x64_tn"
@@ -34,7 +34,7 @@ def test_one_row_per_kernel_and_shape(recording):
         add(made, number, number * 2000, lasts)
     add(made, 90, 90_000, 5000, shapes=[[8, 8], [8, 8]])
     add(made, 91, 95_000, 10, kernel=S1688)
-    first, second, third = gemm_table([made.trace()])
+    first, second, third = Gemms([made.trace()]).rows()
     assert [first.sum_ns, second.sum_ns, third.sum_ns] == [5000, 1500, 10]
     assert second.shape is not None
     assert second.shape[:4] == (64, 16, 32, 1)
@@ -52,7 +52,7 @@ def test_one_row_per_kernel_and_shape(recording):
 def test_speed_and_share_of_the_peak(recording):
     made = recording()
     add(made, 1, 2000, 130)
-    (row,) = gemm_table([made.trace()])
+    (row,) = Gemms([made.trace()]).rows()
     assert row.tflops == pytest.approx(FLOPS / 130e-9 / 1e12)
     peak = find_device("NVIDIA H200").peaks["bf16"]
     assert row.peak_fraction == pytest.approx(FLOPS / 130e-9 / peak)
@@ -62,7 +62,7 @@ def test_speed_and_share_of_the_peak(recording):
 def test_no_share_of_an_unknown_peak(recording, devices):
     made = recording(deviceProperties=devices)
     add(made, 1, 2000, 130)
-    (row,) = gemm_table([made.trace()])
+    (row,) = Gemms([made.trace()]).rows()
     assert row.tflops is not None
     assert row.peak_fraction is None
     assert row.device == (devices[0]["name"] if devices else None)
@@ -71,7 +71,7 @@ def test_no_share_of_an_unknown_peak(recording, devices):
 def test_f32_is_tf32_where_the_kernels_name_says_so(recording):
     made = recording()
     add(made, 1, 2000, 130, kernel=S1688, dtype="float")
-    (row,) = gemm_table([made.trace()])
+    (row,) = Gemms([made.trace()]).rows()
     assert row.dtype == "tf32"
     assert row.peak_fraction == pytest.approx(row.tflops * 1e12 / 494.7e12)
 
@@ -79,7 +79,7 @@ def test_f32_is_tf32_where_the_kernels_name_says_so(recording):
 def test_f32_may_be_tf32_where_the_name_says_nothing(recording):
     made = recording()
     add(made, 1, 2000, 130, kernel="my_gemm_kernel", dtype="float")
-    (row,) = gemm_table([made.trace()])
+    (row,) = Gemms([made.trace()]).rows()
     assert row.dtype == "f32"
     assert row.peak_fraction is None
 
@@ -89,7 +89,7 @@ def test_helper_passes_have_no_speed_of_their_own(recording):
     add(made, 1, 2000, 130)
     made.call(2, 2020)
     made.kernel(SPLIT, 104_000, 40, correlation=2)
-    main, helper = gemm_table([made.trace()])
+    main, helper = Gemms([made.trace()]).rows()
     assert main.tflops is not None
     assert helper.shape == main.shape
     assert helper.tflops is None
@@ -104,7 +104,7 @@ def test_time_that_overlaps_communication(recording):
     # Until 600 ns into the second one; two kernels at once count once.
     made.kernel(NCCL, 101_500, 1100, stream=9)
     made.kernel(NCCL, 102_100, 200, stream=10)
-    (row,) = gemm_table([made.trace()])
+    (row,) = Gemms([made.trace()]).rows()
     assert (row.overlapped, row.overlapped_ns) == (1, 600)
 
 
@@ -113,7 +113,7 @@ def test_unknown_shapes_keep_their_time(recording):
     made.kernel(SGEMM, 100, 7)
     made.kernel(SGEMM, 200, 9)
     add(made, 1, 2000, 130)
-    unknown = gemm_table([made.trace()])[1]
+    unknown = Gemms([made.trace()]).rows()[1]
     assert unknown.shape is None
     assert (unknown.count, unknown.linked, unknown.sum_ns) == (2, 0, 16)
     assert (unknown.dtype, unknown.layout, unknown.tflops) == ("f32", "tn", None)
@@ -128,7 +128,7 @@ def test_several_traces_are_one_table(recording):
         traces.append(made.trace(name))
     other = recording(deviceProperties=[{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}])
     add(other, 1, 2000, 50)
-    both, alone = gemm_table([*traces, other.trace()])
+    both, alone = Gemms([*traces, other.trace()]).rows()
     assert (both.count, both.linked, both.inferred, both.sum_ns) == (4, 2, 2, 600)
     assert (alone.device, alone.sum_ns) == ("NVIDIA A100-SXM4-80GB", 50)
 
@@ -136,17 +136,17 @@ def test_several_traces_are_one_table(recording):
 def test_devices_of_one_product_need_no_number(recording):
     made = recording(deviceProperties=[{"id": i, "name": "NVIDIA H200"} for i in range(2)])
     add(made, 1, 2000, 130, device=9)
-    assert gemm_table([made.trace()])[0].device == "NVIDIA H200"
+    assert Gemms([made.trace()]).rows()[0].device == "NVIDIA H200"
     names = [{"id": 0, "name": "NVIDIA H200"}, {"id": 1, "name": "Tesla T4"}]
     made = recording(deviceProperties=names)
     add(made, 1, 2000, 130, device=9)
-    assert gemm_table([made.trace()])[0].device is None
+    assert Gemms([made.trace()]).rows()[0].device is None
 
 
 def test_no_time_no_speed(recording):
     made = recording()
     add(made, 1, 2000, 0)
-    (row,) = gemm_table([made.trace()])
+    (row,) = Gemms([made.trace()]).rows()
     assert (row.median_ns, row.tflops) == (0, None)
 
 

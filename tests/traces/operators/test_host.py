@@ -7,18 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.traces.gemms import gemm_table
+from gemmetry.traces.api import Traces
+from gemmetry.traces.gemms import Gemms
 from gemmetry.traces.operators.host import (
     HostOperators,
     find_nesting,
     innermost_pieces,
     innermost_products,
-    product_table,
 )
 
 SQUARE = {"shapes": [[64, 64], [64, 64]], "dtypes": ["float", "float"]}
 ROWS = {"strides": [[64, 1], [64, 1]]}
 COLUMNS = {"strides": [[64, 1], [1, 64]]}
+
+
+def products(made):
+    found = HostOperators()
+    found.add(made.trace())
+    return found.products()
 
 
 def _product(made, at, lasts, *, strides=ROWS, **more):
@@ -67,7 +73,7 @@ def test_a_scaled_product_stands_for_the_one_that_it_is_computed_with(recording)
     made.operator("aten::mm", 2000, 500, **wide)
     made.operator("aten::_scaled_mm", 3000, 900)
     made.operator("aten::mm", 3100, 500, **wide)
-    rows = {(row.kernel, row.dtype): row for row in product_table([made.trace()])}
+    rows = {(row.kernel, row.dtype): row for row in products(made)}
     assert set(rows) == {("aten::_scaled_mm", "e4m3"), ("aten::mm", "f32")}
     scaled = rows["aten::_scaled_mm", "e4m3"]
     assert (scaled.count, scaled.sum_ns, scaled.layout) == (1, 900, "tn")
@@ -81,7 +87,7 @@ def test_speed_is_that_of_the_median_call(recording):
         _product(made, at, lasts)
     (mm,) = (row for row in HostOperators().add(made.trace()) if row.product)
     assert mm.tflops == pytest.approx(2 * 64**3 / 2000e-9 / 1e12)
-    (row,) = product_table([made.trace()])
+    (row,) = products(made)
     assert row.tflops == mm.tflops
     assert (row.kernel, row.count, row.sum_ns, row.layout) == ("aten::mm", 3, 12_000, "tt")
 
@@ -139,16 +145,21 @@ def test_operators_without_arguments(recording):
 def test_no_operators_no_rows(recording):
     found = HostOperators()
     assert found.add(recording().trace()) == found.rows() == found.products() == []
-    assert product_table([]) == []
 
 
 def test_kernels_come_before_operators(recording):
     cpu, gpu = recording(), recording()
     _product(cpu, 0, 100)
     gpu.launch("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT", 1, at=100, lasts=50)
-    assert [row.kernel for row in product_table([cpu.trace()])] == ["aten::mm"]
-    assert product_table([gpu.trace(), cpu.trace()]) == gemm_table([gpu.trace()])
-    assert product_table([cpu.trace(), gpu.trace()]) == gemm_table([gpu.trace()])
+
+    def rows(*traces):
+        found = Traces([])
+        found.traces, found.names = traces, ["made up"]
+        return found.gemm_rows(or_products=True)
+
+    assert [row.kernel for row in rows(cpu.trace())] == ["aten::mm"]
+    assert rows(gpu.trace(), cpu.trace()) == Gemms([gpu.trace()]).rows()
+    assert rows(cpu.trace(), gpu.trace()) == Gemms([gpu.trace()]).rows()
 
 
 def test_deep_nesting(recording):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.xlsx import Sheet, TraceLensReport, read_tracelens_report
-from gemmetry.traces.gemms import gemm_table, workload
+from gemmetry.traces.gemms import Gemms, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import KEYS, summarize, summary_entry
@@ -51,7 +51,7 @@ def test_a_workbook_of_tracelens_has_the_same_times_as_the_trace(workbook, trace
 @both
 def test_its_gemms_are_those_of_the_trace_and_no_fill(workbook, trace):
     found = {row.kernel: row for row in workbook_gemms(read_tracelens_report(workbook))}
-    expected = {row.kernel: row for row in gemm_table([trace_of(trace)])}
+    expected = {row.kernel: row for row in Gemms([trace_of(trace)]).rows()}
     assert found.keys() == expected.keys()
     for kernel, row in found.items():
         other = expected[kernel]
@@ -84,7 +84,7 @@ def test_a_workbook_of_ours_of_several_traces(tmp_path):
         assert found.kernels == expected.kernels
         assert found.top_gemms == expected.top_gemms
     gemms = workbook_gemms(report)
-    assert sum(row.sum_ns for row in gemms) == sum(row.sum_ns for row in gemm_table(traces))
+    assert sum(row.sum_ns for row in gemms) == sum(row.sum_ns for row in Gemms(traces).rows())
 
 
 def report(**sheets):

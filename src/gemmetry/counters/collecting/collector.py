@@ -40,6 +40,7 @@ from gemmetry.counters.collecting.tools import (
 from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import EnvironmentFailure, RequestError, StorageError, UnknownNameError
 from gemmetry.domain.files import remove
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.units import counted
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
@@ -91,8 +92,6 @@ def plan_rocprof(request: CollectRequest, *, chip: str | None = None) -> Rocprof
         tuple({**filters, "pmc": one} for one in passes_of(counters, chip, companions=timed))
     )
 
-
-SCHEMA_VERSION = 1
 
 Runner = Callable[[tuple[str, ...], Mapping[str, str], Path], int]
 """Runs a command with additional variables and its output in a file; returns the exit status."""
@@ -244,11 +243,29 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
             remove(files.table, inside=files.table.parent)
             notes += (f"ncu could not print {files.report} as a table; the report is whole.",)
         passes = _passes(table)
-        problem = failure_of(_attempt(collection, status, files.report.exists(), launches))
+        has_result = files.report.exists()
     else:
         launches = _counted_launches(files.stem.parent)
-        problem = failure_of(_attempt(collection, status, launches is not None, launches))
-    description = _description(collection, started, status, launches, passes, notes, problem)
+        has_result = launches is not None
+    problem = failure_of(ProfilerEnd(
+        request=collection.request, files=files, profiler=collection.profiler,
+        architecture=collection.architecture, status=status,
+        has_result=has_result and launches != 0,
+    ))  # fmt: skip
+    description = {
+        "schema_version": SCHEMA_VERSION,
+        "tool": collection.profiler.name,
+        "tool_version": collection.profiler.version,
+        "chip": collection.chip,
+        "argv": collection.argv,
+        **asdict(collection.request),
+        "started": started,
+        "exit_status": status,
+        "launches": launches,
+        "passes": passes,
+        "notes": notes,
+        "problem": None if problem is None else str(problem),
+    }
     _write(files.description, json.dumps(description, indent=1) + "\n")
     if problem is not None and not launches:
         raise problem
@@ -365,44 +382,6 @@ def _counted_launches(folder: Path) -> int | None:
 def _passes(table: LaunchTable | None) -> int | None:
     found = [] if table is None else [one.value(_PASSES) for one in table]
     return int(max((value for value in found if value is not None), default=0)) or None
-
-
-def _attempt(
-    collection: Collection, status: int, has_result: bool, launches: int | None
-) -> ProfilerEnd:
-    return ProfilerEnd(
-        request=collection.request,
-        files=collection.files,
-        profiler=collection.profiler,
-        architecture=collection.architecture,
-        status=status,
-        has_result=has_result and launches != 0,
-    )
-
-
-def _description(
-    collection: Collection,
-    started: str,
-    status: int,
-    launches: int | None,
-    passes: int | None,
-    notes: tuple[str, ...],
-    problem: Exception | None,
-) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tool": collection.profiler.name,
-        "tool_version": collection.profiler.version,
-        "chip": collection.chip,
-        "argv": collection.argv,
-        **asdict(collection.request),
-        "started": started,
-        "exit_status": status,
-        "launches": launches,
-        "passes": passes,
-        "notes": notes,
-        "problem": None if problem is None else str(problem),
-    }
 
 
 def _write(path: Path, text: str) -> None:

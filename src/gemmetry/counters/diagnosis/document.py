@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from gemmetry.counters.diagnosis.facts import Facts, share_of
-from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis
+from gemmetry.counters.diagnosis.model import CounterEvidence, LaunchDiagnosis
 from gemmetry.counters.diagnosis.stalls import warps_waiting
 from gemmetry.counters.diagnosis.work import GemmWork
 from gemmetry.counters.roofline import LaunchRoofline
-from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.rows import Row, fact
 from gemmetry.formats.counters.launches import ProfiledLaunch
 
 _MEMORY_STALLS = ("long_scoreboard", "lg_throttle")
@@ -277,10 +278,9 @@ def _about_rule(rule: str, reasons: dict[str, str]) -> str:
     )
 
 
-SCHEMA_VERSION = 1
-
 BRIEF_FINDINGS = 3
 """Findings of a brief diagnosis."""
+_BRIEF = ("id", "claim", "confidence", "remedy", "collect")
 
 
 def launch_document(
@@ -289,16 +289,7 @@ def launch_document(
     checklists: SideBySide | None = None,
 ) -> dict[str, Any]:
     """One launch, whole."""
-    found: dict[str, Any] = {
-        "kernel": diagnosis.kernel,
-        "device": diagnosis.device,
-        "duration_ns": diagnosis.duration_ns,
-        "work_check": [asdict(one) for one in diagnosis.work_check],
-        "verdict": asdict(diagnosis.verdict),
-        "findings": [_finding(one) for one in diagnosis.findings],
-        "suppressed": [asdict(one) for one in diagnosis.suppressed],
-        "roofline": None,
-    }
+    found = {**asdict(diagnosis), "roofline": None}
     if roofline is not None:
         found["roofline"] = {**asdict(roofline), "attainable": roofline.attainable}
     if checklists is not None:
@@ -313,63 +304,41 @@ def brief_document(diagnosis: LaunchDiagnosis) -> dict[str, Any]:
         "device": diagnosis.device,
         "duration_ns": diagnosis.duration_ns,
         "verdict": asdict(diagnosis.verdict),
-        "findings": [
-            {"id": one.id, "claim": one.claim, "confidence": one.confidence,
-             "remedy": one.remedy, "collect": one.collect}
-            for one in diagnosis.findings[:BRIEF_FINDINGS]
-        ],
+        "findings": [{name: getattr(one, name) for name in _BRIEF}
+                     for one in diagnosis.findings[:BRIEF_FINDINGS]],
     }  # fmt: skip
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {**asdict(finding), "evidence": [asdict(one) for one in finding.evidence]}
+class DiagnosisRow(Row):
+    """A verdict, finding or suppressed finding of a launch."""
+
+    launch: int = fact("position in the report, from 0")
+    kernel: str = fact("its name")
+    device: str = fact()
+    duration_ns: float | None = fact("time on the GPU", "ns")
+    kind: str = fact("verdict, finding or suppressed")
+    id: str = fact("of the verdict or finding")
+    claim: str = fact()
+    confidence: str | None = fact(default=None)
+    evidence: str | None = fact("metrics with their values", default=None)
+    threshold: str | None = fact(default=None)
+    against: str | None = fact("what speaks against it, or why it is suppressed", default=None)
+    remedy: str | None = fact(default=None)
+    ceiling: str | None = fact("what can be gained at most", default=None)
+    collect: str | None = fact("options of the profiler that collect what is missing", default=None)
 
 
-def diagnosis_document(
-    launches: Iterable[dict[str, Any]], problems: Sequence[str]
-) -> dict[str, Any]:
-    """The document of several launches."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "launches": list(launches),
-        "problems": list(problems),
-    }
-
-
-COLUMNS = (
-    Column("launch", ColumnType.INTEGER, description="position in the report, from 0"),
-    Column("kernel", description="its name"),
-    Column("device"),
-    Column("duration_ns", ColumnType.NUMBER, "ns", "time on the GPU"),
-    Column("kind", choices=("verdict", "finding", "suppressed")),
-    Column("id", description="of the verdict or finding"),
-    Column("claim"),
-    Column("confidence"),
-    Column("evidence", description="metrics with their values"),
-    Column("threshold"),
-    Column("against", description="what speaks against it, or why it is suppressed"),
-    Column("remedy"),
-    Column("ceiling", description="what can be gained at most"),
-    Column("collect", description="options of the profiler that collect what is missing"),
-)
-
-
-def diagnosis_table(diagnoses: Sequence[LaunchDiagnosis]) -> Table:
+def diagnosis_rows(diagnoses: Iterable[LaunchDiagnosis]) -> Iterator[DiagnosisRow]:
     """A row for each verdict, finding and suppressed finding."""
-    rows: list[Sequence[Any]] = []
-    for number, one in enumerate(diagnoses):
-        start = (number, one.kernel, one.device, one.duration_ns)
-        verdict = one.verdict
-        rows.append((*start, "verdict", verdict.id, verdict.claim, str(verdict.confidence),
-                     *(None,) * 6))  # fmt: skip
-        for found in one.findings:
-            evidence = "; ".join(f"{e.metric} = {e.value:.6g} {e.unit}" for e in found.evidence)
-            rows.append((*start, "finding", found.id, found.claim, str(found.confidence), evidence,
-                         found.threshold, found.against, found.remedy, found.ceiling,
-                         found.collect))  # fmt: skip
-        rows.extend(
-            (*start, "suppressed", void.id, void.claim, None, None, None, void.reason,
-             None, None, None)
-            for void in one.suppressed
-        )  # fmt: skip
-    return Table("diagnosis", COLUMNS, rows)
+    for number, launch in enumerate(diagnoses):
+        row = partial(DiagnosisRow, launch=number, kernel=launch.kernel, device=launch.device,
+                      duration_ns=launch.duration_ns)  # fmt: skip
+        verdict = launch.verdict
+        yield row(kind="verdict", id=verdict.id, claim=verdict.claim, confidence=verdict.confidence)
+        for one in launch.findings:
+            evidence = "; ".join(f"{e.metric} = {e.value:.6g} {e.unit}" for e in one.evidence)
+            yield row(kind="finding", id=one.id, claim=one.claim, confidence=one.confidence,
+                      evidence=evidence, threshold=one.threshold, against=one.against,
+                      remedy=one.remedy, ceiling=one.ceiling, collect=one.collect)  # fmt: skip
+        for void in launch.suppressed:
+            yield row(kind="suppressed", id=void.id, claim=void.claim, against=void.reason)

@@ -22,7 +22,6 @@ from gemmetry.counters.diagnosis.model import (
     Claim,
     Confidence,
     CounterEvidence,
-    Dismissed,
     Finding,
     Gate,
     LaunchDiagnosis,
@@ -46,7 +45,7 @@ class _Judged:
     """What all rules say about a launch."""
 
     claims: Sequence[tuple[Rule, Claim]]
-    dismissed: Sequence[Dismissed]
+    dismissed: Sequence[Suppressed]
     undecided: Sequence[tuple[Rule, NotCounted]]
 
 
@@ -74,7 +73,7 @@ def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiag
         highest = Confidence.LOW if open_rules else cap
         doubt = doubts if claim is lead else ""
         found.append(_finding(facts, rule, claim, highest, doubt))
-    suppressed.extend(Suppressed(one.id, one.claim, one.reason) for one in judged.dismissed)
+    suppressed.extend(judged.dismissed)
     if open_rules or lead is None:
         verdict, first = _no_verdict(facts, open_rules, lead)
         found.insert(0, first)

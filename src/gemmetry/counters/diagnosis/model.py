@@ -1,7 +1,7 @@
 """What a diagnosis consists of: a verdict, findings, what they void, and the check of the work.
 
-Rules: one file each in :mod:`gemmetry.counters.diagnosis.rules`, which is found by its being
-there.
+Rules are functions declared by :func:`rule` in the files of
+:mod:`gemmetry.counters.diagnosis.rules`, which are found by their being there.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismissed:
-    """What a simple threshold would report, and why it does not matter here."""
+class Suppressed:
+    """A finding that a simple threshold would report: a higher gate made it void, or it is too
+    small to matter."""
 
     id: str
     claim: str
@@ -123,7 +124,7 @@ class NotCounted:
     """The options of the profiler that collect it."""
 
 
-Judgement = Claim | Dismissed | NotCounted
+Judgement = Claim | Suppressed | NotCounted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +142,6 @@ class Finding:
     ceiling: str = ""
     collect: str = ""
     """Options of the profiler that would confirm it; "" where nothing is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suppressed:
-    """A finding that a higher gate made void, or that is too small to matter."""
-
-    id: str
-    claim: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +180,13 @@ class LaunchDiagnosis:
     suppressed: Sequence[Suppressed] = field(default=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Judge = Callable[["Facts"], Iterable[Judgement]]
+"""What a rule says about a launch; nothing where it finds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
-    """How one kind of limit is recognised. Its module has it as ``RULE``."""
+    """How one kind of limit is recognised."""
 
     gate: Gate
     verdicts: Mapping[str, str]
@@ -199,19 +195,31 @@ class Rule:
     """The concepts of the catalogue that it looks at, as far as a chip has them."""
     threshold: str
     threshold_source: str
-    judge: Callable[[Facts], Iterable[Judgement]]
-    """What it says about a launch; nothing where it finds nothing."""
+    judge: Judge
+    """Its name and docstring are those of the rule."""
+
+
+def rule(
+    *, gate: Gate, verdicts: Mapping[str, str], needs: tuple[str, ...], threshold: str,
+    threshold_source: str,
+) -> Callable[[Judge], Rule]:  # fmt: skip
+    """Declare the decorated function as a rule; the arguments are those of :class:`Rule`."""
+    return lambda judge: Rule(gate, verdicts, needs, threshold, threshold_source, judge)
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """The rules in the order of their gates, and of their modules' names."""
+    """The rules in the order of their gates, and of their names."""
     modules = pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")
-    names = sorted(module.name for module in modules if not module.ispkg)
-    found = [importlib.import_module(name).RULE for name in names]
-    return tuple(sorted(found, key=lambda rule: rule.gate))
+    names = (
+        one
+        for module in modules
+        for one in vars(importlib.import_module(module.name)).values()
+        if isinstance(one, Rule)
+    )
+    return tuple(sorted(names, key=lambda one: (one.gate, one.judge.__name__)))
 
 
 def verdicts() -> dict[str, str]:
     """The id of every verdict -> its meaning, in the order of the gates."""
-    return {name: text for rule in all_rules() for name, text in rule.verdicts.items()}
+    return {name: text for one in all_rules() for name, text in one.verdicts.items()}

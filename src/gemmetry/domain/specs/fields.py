@@ -312,10 +312,17 @@ def check_known(what: str, known: Collection[str]) -> Callable[[Any], Any]:
 
     def check(value: str) -> str:
         if value not in known:
-            raise UnknownNameError(what, value, known)
+            raise UnknownNameError(what, value, known, more=FORMER_NAMES.get((what, value), ""))
         return value
 
     return as_validation_error(check)
+
+
+FORMER_NAMES = {
+    ("provider", "gluon"): "The Gluon kernel is an example now: --kernel "
+    "examples/gluon_gemm.py:matmul.",
+}
+"""Kind and name of what no longer exists -> what replaces it."""
 
 
 Kernels = Annotated[tuple[str, ...], _read_by(_kernels), _LIST]

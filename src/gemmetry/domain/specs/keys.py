@@ -63,7 +63,7 @@ _ROWS = (
     Key("split_k_slices", WHAT, _L, "Numbers of slices of a matmul_splitk; those that do not "
         "divide K are left out.", ("iree_flow_split_matmul_reduction",), metavar="SIZES",
         unset="2, 4"),
-    Key("providers", WHO, _L, "Providers: torch, numpy, iree, triton, cuda, gluon, null, user. "
+    Key("providers", WHO, _L, "Providers: torch, numpy, iree, triton, cuda, null, user. "
         "Default: all that work on the device.", ("provider",), metavar="NAMES"),
     Key("kernel", WHO, _L, "Your own kernels, as file.py:function or "
         "file.cu:kernel; or a file of machine code (.cubin), or a folder of them.",

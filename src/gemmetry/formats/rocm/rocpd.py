@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -36,6 +36,7 @@ from gemmetry.formats.rocm.rows import (
     grid_and_block,
     integers,
     kernel_name,
+    mapping,
     process_parts,
     rank_of,
     usable_times,
@@ -70,7 +71,7 @@ def read_rocpd(path: Path) -> TraceRows | None:
         suffixes = sorted(opened.suffixes)
         if not suffixes:
             return None
-        builder = _RocpdRowsBuilder(opened.database, opened.columns)
+        builder = _RocpdRowsBuilder(opened)
         for process, suffix in enumerate(suffixes):
             builder.add(suffix, process)
         return builder.rows()
@@ -91,6 +92,14 @@ class RocpdTables(NamedTuple):
     database: sqlite3.Connection
     columns: dict[str, set[str]]
     """Names of the columns of each table."""
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Columns of a table, NULL where it lacks one; [] without the table."""
+        known = self.columns.get(table)
+        if known is None:
+            return []
+        chosen = ", ".join(quoted(name) if name in known else "NULL" for name in columns)
+        return self.database.execute(f"SELECT {chosen} FROM {quoted(table)}").fetchall()
 
     @property
     def suffixes(self) -> set[str]:
@@ -129,9 +138,8 @@ def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 class _RocpdRowsBuilder(RowsBuilder):
-    def __init__(self, database: sqlite3.Connection, tables: dict[str, set[str]]) -> None:
+    def __init__(self, tables: RocpdTables) -> None:
         super().__init__()
-        self._database = database
         self._tables = tables
         self._host: str | None = None
         self._environments: list[dict[str, Any]] = []
@@ -147,9 +155,9 @@ class _RocpdRowsBuilder(RowsBuilder):
         try:
             self._add_information(suffix)
             self._add_kernels(suffix)
-            if f"{_COPY}{suffix}" in self._tables:
+            if f"{_COPY}{suffix}" in self._tables.columns:
                 self._add_copies(suffix)
-            if f"{_REGION}{suffix}" in self._tables:
+            if f"{_REGION}{suffix}" in self._tables.columns:
                 self._add_regions(suffix)
         except ERRORS as error:
             where = f"tables {suffix.lstrip('_') or 'of the process'}"
@@ -161,9 +169,8 @@ class _RocpdRowsBuilder(RowsBuilder):
         self._pids += [process] * (len(self._threads) - len(self._pids))
 
     def _add_information(self, suffix: str) -> None:
-        columns = "id, type, type_index, product_name, name"
-        for key, kind, index, product, name in self._select(
-            f"SELECT {columns} FROM {quoted('rocpd_info_agent' + suffix)} ORDER BY id"
+        for key, kind, index, product, name in self._tables.rows(
+            f"rocpd_info_agent{suffix}", "id", "type", "type_index", "product_name", "name"
         ):
             self._agents.add(
                 (suffix, key),
@@ -172,15 +179,13 @@ class _RocpdRowsBuilder(RowsBuilder):
                 product=str(product or name or ""),
                 group=suffix,
             )
-        nodes = self._select(f"SELECT hostname FROM {quoted('rocpd_info_node' + suffix)}")
+        nodes = self._tables.rows(f"rocpd_info_node{suffix}", "hostname")
         self._host = next((str(name) for (name,) in nodes if name), self._host)
-        for (text,) in self._select(
-            f"SELECT environment FROM {quoted('rocpd_info_process' + suffix)}"
-        ):
+        for (text,) in self._tables.rows(f"rocpd_info_process{suffix}", "environment"):
             self._environments.append(_object(text))
 
     def _add_kernels(self, suffix: str) -> None:
-        query = rows_query(DISPATCH, suffix, self._tables, ("d.kernel_id", *_SIZES))
+        query = rows_query(DISPATCH, suffix, self._tables.columns, ("d.kernel_id", *_SIZES))
         symbols = self._symbols(suffix)
         for rows in self._blocks(query):
             start, duration, rest = self._gpu_times(rows)
@@ -202,7 +207,7 @@ class _RocpdRowsBuilder(RowsBuilder):
 
     def _add_copies(self, suffix: str) -> None:
         more = ("d.name_id", "d.dst_agent_id", "d.src_agent_id", "d.size")
-        query = rows_query(_COPY, suffix, self._tables, more)
+        query = rows_query(_COPY, suffix, self._tables.columns, more)
         strings = self._strings(suffix)
         for rows in self._blocks(query):
             start, duration, rest = self._gpu_times(rows)
@@ -225,7 +230,7 @@ class _RocpdRowsBuilder(RowsBuilder):
     def _add_regions(self, suffix: str) -> None:
         """Read calls by category: HIP and HSA, RCCL, and ROCTx ranges."""
         query = rows_query(
-            _REGION, suffix, self._tables, ("d.name_id", "e.category_id", "e.extdata")
+            _REGION, suffix, self._tables.columns, ("d.name_id", "e.category_id", "e.extdata")
         )
         strings, categories = self._strings(suffix), self._categories(suffix)
         for rows in self._blocks(query):
@@ -271,35 +276,26 @@ class _RocpdRowsBuilder(RowsBuilder):
         return found
 
     def _strings(self, suffix: str, table: str = "rocpd_string", text: str = "string") -> _Texts:
-        query = f"SELECT id, {text} FROM {quoted(table + suffix)}"
-        return {key: str(found) for key, found in self._select(query)}
+        return {
+            key: str(found or "") for key, found in self._tables.rows(table + suffix, "id", text)
+        }
 
     def _categories(self, suffix: str) -> _Texts:
         """Kernel names: one layout has a table of them, the others store them among all texts."""
-        if f"rocpd_info_category{suffix}" in self._tables:
+        if f"rocpd_info_category{suffix}" in self._tables.columns:
             return self._strings(suffix, "rocpd_info_category", "name")
         return self._strings(suffix)
 
     def _symbols(self, suffix: str) -> dict[Any, str]:
-        """Names of the kernels that ran; a code object may contain thousands that did not."""
-        symbols, ran = f"rocpd_info_kernel_symbol{suffix}", f"{DISPATCH}{suffix}"
-        query = (
-            f"SELECT id, display_name, kernel_name FROM {quoted(symbols)} "
-            f"WHERE id IN (SELECT kernel_id FROM {quoted(ran)})"
-        )
+        """Names of the kernels."""
+        columns = "id", "display_name", "kernel_name"
         return {
-            key: kernel_name(str(shown or name or "")) for key, shown, name in self._select(query)
+            key: kernel_name(str(shown or name or ""))
+            for key, shown, name in self._tables.rows(f"rocpd_info_kernel_symbol{suffix}", *columns)
         }
 
-    def _select(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            return self._database.execute(query).fetchall()
-        except sqlite3.OperationalError:
-            # This database does not have the table or column: there is nothing to read.
-            return []
-
     def _blocks(self, query: str) -> Iterator[list[tuple[Any, ...]]]:
-        cursor = self._database.execute(query)
+        cursor = self._tables.database.execute(query)
         while rows := cursor.fetchmany(_ROWS_A_BLOCK):
             yield rows
 
@@ -359,17 +355,21 @@ def _message(recorded: object) -> str:
 
 
 def _object(text: object) -> dict[str, Any]:
+    # Most ranges have "{}", which is not worth decoding.
     if not isinstance(text, str) or len(text) < len('{"":0}'):
         return {}
     try:
-        found = json.loads(text)
+        return mapping(json.loads(text))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def _whole(values: list[Any]) -> Int64:
-    return integers([v if isinstance(v, int) else MISSING for v in values])
+def _whole_number(value: object) -> int:
+    return value if isinstance(value, int) else MISSING
+
+
+def _whole(values: Iterable[Any]) -> Int64:
+    return integers(list(map(_whole_number, values)))
 
 
 def _first(stream: list[Any], queue: list[Any]) -> list[int]:
@@ -380,11 +380,6 @@ def _first(stream: list[Any], queue: list[Any]) -> list[int]:
 def _triples(columns: list[list[Any]]) -> list[tuple[int, int, int]]:
     x, y, z = (_whole(column).tolist() for column in columns)
     return list(zip(x, y, z, strict=True))
-
-
-_ROCPD_COUNTERS_SIZES = tuple(
-    f"d.{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"
-)
 
 
 def read_rocpd_counters(path: Path) -> list[CountedProcess]:
@@ -411,23 +406,28 @@ def _read(process: CountedProcess, tables: RocpdTables, suffix: str) -> None:
     numbers = _gpus(process, tables, suffix)
     symbols: dict[Any, tuple[str, list[int]]] = {
         key: (kernel_name(str(shown or name or "")), [_whole_number(one) for one in registers])
-        for key, shown, name, *registers in _rows(
-            tables, f"rocpd_info_kernel_symbol{suffix}", "id", "display_name", "kernel_name",
-            "arch_vgpr_count", "accum_vgpr_count", "sgpr_count",
+        for key, shown, name, *registers in tables.rows(
+            f"rocpd_info_kernel_symbol{suffix}",
+            "id",
+            "display_name",
+            "kernel_name",
+            "arch_vgpr_count",
+            "accum_vgpr_count",
+            "sgpr_count",
         )
-    }  # fmt: skip
+    }
     columns = tables.columns[f"{DISPATCH}{suffix}"]
     segments = [
         f"d.{name}" if name in columns else "NULL"
         for name in ("group_segment_size", "private_segment_size")
     ]
-    more = ("d.event_id", "d.dispatch_id", "d.kernel_id", *segments, *_ROCPD_COUNTERS_SIZES)
+    more = ("d.event_id", "d.dispatch_id", "d.kernel_id", *segments, *_SIZES)
     by_event: dict[Any, CountedDispatch] = {}
     for row in tables.database.execute(rows_query(DISPATCH, suffix, tables.columns, more)):
         start, end, _, agent, _, _, _, _, event, number, kernel, lds, scratch, *sizes = row
         name, registers = symbols.get(kernel, (f"kernel {kernel}", [MISSING] * 3))
-        grid, block = grid_and_block([_whole_number(one) for one in sizes[:3]],
-                                     [_whole_number(one) for one in sizes[3:]])  # fmt: skip
+        sizes = list(map(_whole_number, sizes))
+        grid, block = grid_and_block(sizes[3:], sizes[:3])
         dispatch = CountedDispatch(
             number=_whole_number(number),
             kernel=name,
@@ -444,9 +444,9 @@ def _read(process: CountedProcess, tables: RocpdTables, suffix: str) -> None:
         )
         process.dispatches.append(dispatch)
         by_event[event] = dispatch
-    names = {key: str(name) for key, name in _rows(tables, f"rocpd_info_pmc{suffix}", "id", "name")}
-    for event, counter, value in _rows(
-        tables, f"rocpd_pmc_event{suffix}", "event_id", "pmc_id", "value"
+    names = {key: str(name) for key, name in tables.rows(f"rocpd_info_pmc{suffix}", "id", "name")}
+    for event, counter, value in tables.rows(
+        f"rocpd_pmc_event{suffix}", "event_id", "pmc_id", "value"
     ):
         counted = by_event.get(event)
         if counted is not None and isinstance(value, (int, float)):
@@ -455,48 +455,32 @@ def _read(process: CountedProcess, tables: RocpdTables, suffix: str) -> None:
 
 
 def _describe(process: CountedProcess, tables: RocpdTables, suffix: str) -> None:
-    for (name,) in _rows(tables, f"rocpd_info_node{suffix}", "hostname"):
+    for (name,) in tables.rows(f"rocpd_info_node{suffix}", "hostname"):
         process.host = str(name or "")
-    for pid, command, environment in _rows(
-        tables, f"rocpd_info_process{suffix}", "pid", "command", "environment"
+    for pid, command, environment in tables.rows(
+        f"rocpd_info_process{suffix}", "pid", "command", "environment"
     ):
         process.pid = pid if isinstance(pid, int) else None
-        process.take_rank(_rocpd_counters_object(environment), str(command or ""))
+        process.take_rank(_object(environment), str(command or ""))
 
 
 def _gpus(process: CountedProcess, tables: RocpdTables, suffix: str) -> dict[Any, int]:
     numbers: dict[Any, int] = {}
-    for key, kind, index, name, product, described in _rows(
-        tables, f"rocpd_info_agent{suffix}", "id", "type", "type_index", "name", "product_name",
+    for key, kind, index, name, product, described in tables.rows(
+        f"rocpd_info_agent{suffix}",
+        "id",
+        "type",
+        "type_index",
+        "name",
+        "product_name",
         "extdata",
-    ):  # fmt: skip
+    ):
         if kind != "GPU":
             continue
         number = index if isinstance(index, int) else len(numbers)
         numbers[key] = number
-        properties = {**_rocpd_counters_object(described), "name": name, "product_name": product}
+        properties = {**_object(described), "name": name, "product_name": product}
         gpu = counted_gpu(properties.get)
         if gpu is not None:
             process.gpus[number] = gpu
     return numbers
-
-
-def _rows(tables: RocpdTables, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Columns of a table, NULL where it lacks one; [] without the table."""
-    known = tables.columns.get(table)
-    if known is None:
-        return []
-    chosen = ", ".join(quoted(name) if name in known else "NULL" for name in columns)
-    return tables.database.execute(f"SELECT {chosen} FROM {quoted(table)}").fetchall()
-
-
-def _whole_number(value: object) -> int:
-    return value if isinstance(value, int) else MISSING
-
-
-def _rocpd_counters_object(text: object) -> dict[str, Any]:
-    try:
-        found = json.loads(text) if isinstance(text, str) else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

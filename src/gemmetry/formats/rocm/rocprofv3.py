@@ -46,12 +46,15 @@ from gemmetry.formats.readers.rocprofv3_json import KEY
 from gemmetry.formats.rocm.rows import (
     LATEST_NS,
     Agents,
+    CountedGpu,
     HostKind,
     RowsBuilder,
     Triples,
+    counted_gpu,
     gpu_rows,
     integers,
     kernel_name,
+    mapping,
     process_parts,
     rank_of,
     renumbered,
@@ -193,12 +196,6 @@ def _block(
     )
 
 
-def agent_number(text: str) -> int:
-    """The number in ``4``, ``Agent 4`` or ``GPU 3``."""
-    match = re.search(r"(\d{1,9})\s*\Z", text)
-    return int(match[1]) if match else MISSING
-
-
 def _integer(text: str) -> int:
     try:
         return int(text)
@@ -241,7 +238,7 @@ def read_rocprofv3_csv(path: Path) -> TraceRows | None:
     if not found:
         return None
     files = siblings(path)
-    builder = _CsvRowsBuilder(_agents(files.get("agent_info")))
+    builder = _CsvRowsBuilder(read_agents(files.get("agent_info"))[0])
     for file, table in found.items():
         is_trace = table == "kernel_trace"
         builder.read(file, builder.kernels if is_trace else builder.counted_kernels)
@@ -361,16 +358,8 @@ class _CsvRowsBuilder(RowsBuilder):
         return self._on(zip(block.texts("Process_Id"), block.texts("Thread_Id"), strict=True))
 
     def _devices(self, texts: list[str]) -> list[int]:
-        distinct = {text: self._device(text) for text in set(texts)}
+        distinct = {text: device_number(self._agents, text) for text in set(texts)}
         return [distinct[text] for text in texts]
-
-    def _device(self, text: str) -> int:
-        number = agent_number(text)
-        if text.startswith("GPU"):
-            return number
-        known = int(self._agents.numbers([number])[0])
-        # Without agent_info.csv the agent's own number is the best available name.
-        return known if self._agents.products() else number
 
     @staticmethod
     def _streams(block: RowBlock) -> list[int]:
@@ -381,16 +370,30 @@ class _CsvRowsBuilder(RowsBuilder):
         return self._trace_rows("rocprofv3-csv")
 
 
-def _agents(path: Path | None) -> Agents:
-    agents = Agents()
+def read_agents(path: Path | None) -> tuple[Agents, dict[int, CountedGpu]]:
+    """The processors in ``agent_info.csv``, and what it records of each GPU, by number."""
+    agents, gpus = Agents(), {}
     for block in blocks(path) if path is not None else ():
-        nodes = block.integers("Node_Id")
-        kinds = block.texts("Agent_Type")
-        products = block.texts("Product_Name")
-        names = block.texts("Name")
-        for node, kind, product, name in zip(nodes, kinds, products, names, strict=True):
-            agents.add(node, is_gpu=kind == "GPU", index=None, product=product or name)
-    return agents
+        by_name = {name.lower(): column for name, column in block.columns.items()}
+        nodes, kinds = block.integers("Node_Id"), block.texts("Agent_Type")
+        products, names = block.texts("Product_Name"), block.texts("Name")
+        for row, (node, kind) in enumerate(zip(nodes, kinds, strict=True)):
+            product = products[row] or names[row]
+            agents.add(node, is_gpu=kind == "GPU", index=None, product=product)
+            gpu = counted_gpu({name: column[row] for name, column in by_name.items()}.get)
+            if gpu is not None and kind == "GPU":
+                gpus[int(agents.numbers([node])[0])] = gpu
+    return agents, gpus
+
+
+def device_number(agents: Agents, text: str) -> int:
+    """The GPU's number, of an agent such as ``4``, ``Agent 4`` or ``GPU 3``."""
+    match = re.search(r"(\d{1,9})\s*\Z", text)
+    number = int(match[1]) if match else MISSING
+    # Without agent_info.csv the agent's own number is the best available name.
+    if text.startswith("GPU") or not agents.products():
+        return number
+    return int(agents.numbers([number])[0])
 
 
 def _triples(block: RowBlock, name: str) -> list[tuple[int, int, int]]:
@@ -398,7 +401,7 @@ def _triples(block: RowBlock, name: str) -> list[tuple[int, int, int]]:
     return [(max(0, a), max(0, b), max(0, c)) for a, b, c in zip(x, y, z, strict=True)]
 
 
-_GPU_AGENT = 2
+GPU_AGENT = 2
 """``type`` of an agent; 1 is a CPU."""
 
 _JSON_HOST = {
@@ -418,30 +421,44 @@ _SKIPPED = (
 )  # fmt: skip
 
 
-class _Id(msgspec.Struct, gc=False):
+class Handle(msgspec.Struct, gc=False):
+    """A reference to an agent, a queue, a stream or a counter."""
+
     handle: int = 0
+
+
+class Extent(msgspec.Struct, gc=False):
+    """Work-items by dimension."""
+
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """All three."""
+        return self.x, self.y, self.z
+
+
+class DispatchInfo(msgspec.Struct, gc=False):
+    """The description of a kernel's execution."""
+
+    agent_id: Handle | None = None
+    queue_id: Handle | None = None
+    kernel_id: int = 0
+    dispatch_id: int = MISSING
+    private_segment_size: int = MISSING
+    group_segment_size: int = MISSING
+    workgroup_size: Extent | None = None
+    grid_size: Extent | None = None
 
 
 class _Correlation(msgspec.Struct, gc=False):
     internal: int = MISSING
 
 
-class _Size(msgspec.Struct, gc=False):
-    x: int = 0
-    y: int = 0
-    z: int = 0
-
-
-class _Info(msgspec.Struct, gc=False):
-    agent_id: _Id | None = None
-    queue_id: _Id | None = None
-    kernel_id: int = 0
-    workgroup_size: _Size | None = None
-    grid_size: _Size | None = None
-
-
-class _Record(msgspec.Struct, gc=False):
-    """Any entry of ``buffer_records``."""
+class Record(msgspec.Struct, gc=False):
+    """Any entry of ``buffer_records``, and the dispatch in one of ``counter_collection``."""
 
     kind: int = 0
     operation: int = 0
@@ -449,25 +466,35 @@ class _Record(msgspec.Struct, gc=False):
     correlation_id: _Correlation | None = None
     start_timestamp: int = MISSING
     end_timestamp: int = MISSING
-    dispatch_info: _Info | None = None
-    stream_id: _Id | None = None
-    dst_agent_id: _Id | None = None
-    src_agent_id: _Id | None = None
+    dispatch_info: DispatchInfo | None = None
+    stream_id: Handle | None = None
+    dst_agent_id: Handle | None = None
+    src_agent_id: Handle | None = None
     bytes: int = MISSING
 
 
-class _Symbol(msgspec.Struct, gc=False):
+class Symbol(msgspec.Struct, gc=False):
+    """An entry of ``kernel_symbols``."""
+
     kernel_id: int = MISSING
     formatted_kernel_name: str = ""
     demangled_kernel_name: str = ""
     kernel_name: str = ""
+    arch_vgpr_count: int = MISSING
+    accum_vgpr_count: int = MISSING
+    sgpr_count: int = MISSING
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, the most readable that is recorded; "" for none."""
+        return self.formatted_kernel_name or self.demangled_kernel_name or self.kernel_name
 
 
-class _Skipped(msgspec.Struct, gc=False):
+class Skipped(msgspec.Struct, gc=False):
     """An entry of an array that is skipped."""
 
 
-class _MarkerRecord(_Record, gc=False):
+class _MarkerRecord(Record, gc=False):
     """An entry of ``buffer_records.marker_api``, or of ``strings.marker_api``, which holds the
     texts."""
 
@@ -487,29 +514,34 @@ def read_rocprofv3_json(file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> Tr
         None if it is another document.
     """
     decoders = {
-        **{key: record_decoders(_Record) for key in _ON_GPU},
+        **{key: record_decoders(Record) for key in _ON_GPU},
         **{
-            key: record_decoders(_MarkerRecord if kind is HostKind.RANGE else _Record)
+            key: record_decoders(_MarkerRecord if kind is HostKind.RANGE else Record)
             for key, kind in _JSON_HOST.items()
         },
-        "kernel_symbols": record_decoders(_Symbol),
+        "kernel_symbols": record_decoders(Symbol),
         "agents": record_decoders(dict),
-        **{key: record_decoders(_Skipped) for key in _SKIPPED},
+        **{key: record_decoders(Skipped) for key in _SKIPPED},
     }
     reader = SectionReader(file, decoders, KEY, chunk_bytes=chunk_bytes)
     builder = _JsonRowsBuilder()
     for key, records in reader:
         builder.add(key, records)
+    processes = frame_processes(reader)
+    if processes is None and not builder.events:
+        return None
+    return builder.rows(processes or [], reader)
+
+
+def frame_processes(reader: SectionReader) -> list[dict[str, Any]] | None:
+    """What the document holds of each process around the records; None if it lists none."""
     try:
         document = json.loads(reader.frame.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         document = None
         reader.text.note(reader.text.offset, "the part around the records is damaged")
-    processes = document.get(KEY) if isinstance(document, dict) else None
-    if not isinstance(processes, list) and not builder.events:
-        return None
-    processes = [p if isinstance(p, dict) else {} for p in processes or []]
-    return builder.rows(processes, reader)
+    processes = mapping(document).get(KEY)
+    return list(map(mapping, processes)) if isinstance(processes, list) else None
 
 
 class _JsonRowsBuilder(RowsBuilder):
@@ -538,10 +570,7 @@ class _JsonRowsBuilder(RowsBuilder):
                 self._add_agent(agent)
         elif key == "kernel_symbols":
             for symbol in records:
-                name = symbol.formatted_kernel_name or symbol.demangled_kernel_name
-                self._symbols[self._process, symbol.kernel_id] = kernel_name(
-                    name or symbol.kernel_name
-                )
+                self._symbols[self._process, symbol.kernel_id] = kernel_name(symbol.name)
         elif key not in _SKIPPED and records:
             if key == "marker_api":
                 records = self._without_texts(records)
@@ -566,16 +595,16 @@ class _JsonRowsBuilder(RowsBuilder):
 
     def _add_agent(self, agent: dict[str, Any]) -> None:
         index = agent.get("gpu_index", agent.get("logical_node_type_id"))
-        handle = _dict(agent.get("id")).get("handle")
+        handle = mapping(agent.get("id")).get("handle")
         self._agents.add(
             (self._process, handle if isinstance(handle, int) else MISSING),
-            is_gpu=agent.get("type") == _GPU_AGENT,
+            is_gpu=agent.get("type") == GPU_AGENT,
             index=index if isinstance(index, int) else None,
             product=str(agent.get("product_name") or agent.get("name") or ""),
             group=self._process,
         )
 
-    def _add(self, key: str, records: list[_Record]) -> None:
+    def _add(self, key: str, records: list[Record]) -> None:
         process = self._process
         start = np.array([r.start_timestamp for r in records], np.int64)
         duration = np.array([r.end_timestamp for r in records], np.int64) - start
@@ -594,28 +623,28 @@ class _JsonRowsBuilder(RowsBuilder):
                 keys = [("marker", process, c) for c in correlation.tolist()]
             self._add_host(kind, start, duration, self._numbered(keys), thread, correlation)
 
-    def _add_kernels(self, records: list[_Record], start: Any, duration: Any, corr: Any) -> None:
+    def _add_kernels(self, records: list[Record], start: Any, duration: Any, corr: Any) -> None:
         process, devices = self._process, self._devices
-        infos = [r.dispatch_info or _Info() for r in records]
+        infos = [r.dispatch_info or DispatchInfo() for r in records]
         self._gpu.add(
             gpu_rows(
                 start,
                 duration,
                 self._numbered([("kernel", process, info.kernel_id) for info in infos]),
                 GpuKind.KERNEL,
-                device=[devices[process, (i.agent_id or _Id()).handle] for i in infos],
+                device=[devices[process, (i.agent_id or Handle()).handle] for i in infos],
                 stream=[
-                    (r.stream_id or i.queue_id or _Id()).handle
+                    (r.stream_id or i.queue_id or Handle()).handle
                     for r, i in zip(records, infos, strict=True)
                 ],
                 correlation=corr,
-                work_items=[_sizes(info.grid_size) for info in infos],
-                block=[_sizes(info.workgroup_size) for info in infos],
+                work_items=[(info.grid_size or Extent()).sizes for info in infos],
+                block=[(info.workgroup_size or Extent()).sizes for info in infos],
                 part=process,
             )
         )
 
-    def _add_copies(self, records: list[_Record], start: Any, duration: Any, corr: Any) -> None:
+    def _add_copies(self, records: list[Record], start: Any, duration: Any, corr: Any) -> None:
         process, devices = self._process, self._devices
         self._gpu.add(
             gpu_rows(
@@ -624,10 +653,10 @@ class _JsonRowsBuilder(RowsBuilder):
                 self._numbered([("call", process, r.kind, r.operation) for r in records]),
                 GpuKind.MEMCPY,
                 device=[
-                    devices[process, (r.dst_agent_id or r.src_agent_id or _Id()).handle]
+                    devices[process, (r.dst_agent_id or r.src_agent_id or Handle()).handle]
                     for r in records
                 ],
-                stream=[(r.stream_id or _Id()).handle for r in records],
+                stream=[(r.stream_id or Handle()).handle for r in records],
                 correlation=corr,
                 size=[r.bytes for r in records],
                 part=process,
@@ -638,11 +667,11 @@ class _JsonRowsBuilder(RowsBuilder):
         """All collected rows, with the names from the frame."""
         texts: Numbers[str] = Numbers()
         of_name = np.array([texts[text] for text in self._texts(processes)], np.int32)
-        metadata = [_dict(process.get("metadata")) for process in processes]
+        metadata = [mapping(process.get("metadata")) for process in processes]
         pids = [recorded.get("pid", number) for number, recorded in enumerate(metadata)]
-        environments = [_dict(recorded.get("environment")) for recorded in metadata]
+        environments = [mapping(recorded.get("environment")) for recorded in metadata]
         rank, world = rank_of(environments)
-        hosts = [str(_dict(recorded.get("node")).get("hostname") or "") for recorded in metadata]
+        hosts = [str(mapping(recorded.get("node")).get("hostname") or "") for recorded in metadata]
         self.events += reader.text.left_out
         self._problems += reader.text.all_problems()
         self._partial = reader.text.is_partial
@@ -665,7 +694,7 @@ class _JsonRowsBuilder(RowsBuilder):
     def _texts(self, processes: list[dict[str, Any]]) -> list[str]:
         """The name of each numbered key."""
         operations = [
-            _list(_dict(process.get("strings")).get("buffer_records")) for process in processes
+            _list(mapping(process.get("strings")).get("buffer_records")) for process in processes
         ]
         texts = []
         for what, process, *rest in self._names:
@@ -684,17 +713,9 @@ def _operation(operations: list[list[Any]], process: int, kind: int, operation: 
     number."""
     with contextlib.suppress(IndexError):
         if process >= 0 <= kind and operation >= 0:
-            recorded = _dict(operations[process][kind])
+            recorded = mapping(operations[process][kind])
             return short_name(str(_list(recorded.get("operations"))[operation]))
     return f"kind {kind} operation {operation}"
-
-
-def _sizes(size: _Size | None) -> tuple[int, int, int]:
-    return (size.x, size.y, size.z) if size is not None else (0, 0, 0)
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -11,7 +11,6 @@ run`` has rocprofv3 write are named ``<host>/rank<R>_<PID>_*``.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,19 +26,30 @@ from gemmetry.formats.json import SectionReader, record_decoders
 from gemmetry.formats.readers.rocprofv3_json import KEY
 from gemmetry.formats.rocm.rocpd import read_rocpd_counters
 from gemmetry.formats.rocm.rocprofv3 import (
+    GPU_AGENT,
+    DispatchInfo,
+    Extent,
+    Handle,
+    Record,
     RowBlock,
-    agent_number,
+    Skipped,
+    Symbol,
     blocks,
     chosen_rows,
+    device_number,
+    frame_processes,
+    read_agents,
     siblings,
     table_of,
 )
 from gemmetry.formats.rocm.rows import (
+    Agents,
     CountedDispatch,
     CountedProcess,
     counted_gpu,
     grid_and_block,
     kernel_name,
+    mapping,
 )
 
 _XYZ = ("X", "Y", "Z")
@@ -60,8 +70,8 @@ def read_csv_counters(path: Path) -> CountedProcess:
         RequestError: a file cannot be opened.
     """
     files = siblings(path) or {"counter_collection": path}
-    agents = _Agents(files.get("agent_info"))
-    found = CountedProcess(gpus=agents.gpus)
+    agents, gpus = read_agents(files.get("agent_info"))
+    found = CountedProcess(gpus=gpus)
     counters, trace = files.get("counter_collection"), files.get("kernel_trace")
     dispatches: dict[_Key, CountedDispatch] = {}
     for file in (counters, trace):
@@ -77,37 +87,10 @@ def read_csv_counters(path: Path) -> CountedProcess:
     return found
 
 
-class _Agents:
-    """Numbers and properties of the GPUs in ``agent_info.csv``."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.gpus = {}
-        self._numbers: dict[int, int] = {}
-        for block in blocks(path) if path is not None else ():
-            by_name = {name.lower(): column for name, column in block.columns.items()}
-            for row, kind in enumerate(block.texts("Agent_Type")):
-                if kind != "GPU":
-                    continue
-                number = len(self._numbers)
-                self._numbers[block.integers("Node_Id")[row]] = number
-                properties = {name: column[row] for name, column in by_name.items()}
-                gpu = counted_gpu(properties.get)
-                if gpu is not None:
-                    self.gpus[number] = gpu
-
-    def number(self, text: str) -> int:
-        """The GPU's number, of an agent such as ``Agent 4`` or ``GPU 0``."""
-        agent = agent_number(text)
-        # Without agent_info.csv the agent's own number is the best available name.
-        if text.startswith("GPU") or not self._numbers:
-            return agent
-        return self._numbers.get(agent, MISSING)
-
-
-def _add(dispatches: dict[_Key, CountedDispatch], block: RowBlock, agents: _Agents) -> None:
+def _add(dispatches: dict[_Key, CountedDispatch], block: RowBlock, agents: Agents) -> None:
     """Add the rows of a block: one for each counter of a dispatch, or one for each dispatch."""
     kernels = {name: kernel_name(name) for name in set(block.texts("Kernel_Name"))}
-    devices = {text: agents.number(text) for text in set(block.texts("Agent_Id"))}
+    devices = {text: device_number(agents, text) for text in set(block.texts("Agent_Id"))}
     named = ("Agent_Id", "Dispatch_Id", "Start_Timestamp", "End_Timestamp")
     keys: list[_Key] = list(zip(*map(block.texts, named), strict=True))
     # A file has a row per counter: what describes the dispatch is read from the first.
@@ -157,8 +140,6 @@ def _number(text: str) -> float | None:
         return None
 
 
-_GPU_AGENT = 2
-
 _SKIPPED = (
     "hip_api", "hsa_api", "marker_api", "rccl_api", "memory_copy", "memory_allocation",
     "scratch_memory", "rocdecode_api", "rocjpeg_api", "pc_sample_host_trap",
@@ -166,65 +147,19 @@ _SKIPPED = (
 )  # fmt: skip
 
 
-class _Handle(msgspec.Struct, gc=False):
-    handle: int = 0
-
-
-class _Extent(msgspec.Struct, gc=False):
-    x: int = 0
-    y: int = 0
-    z: int = 0
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        return self.x, self.y, self.z
-
-
-class _DispatchInfo(msgspec.Struct, gc=False):
-    agent_id: _Handle | None = None
-    kernel_id: int = 0
-    dispatch_id: int = MISSING
-    private_segment_size: int = MISSING
-    group_segment_size: int = MISSING
-    workgroup_size: _Extent | None = None
-    grid_size: _Extent | None = None
-
-
-class _Dispatch(msgspec.Struct, gc=False):
-    """An entry of ``kernel_dispatch``, and the description in one of ``counter_collection``."""
-
-    dispatch_info: _DispatchInfo | None = None
-    start_timestamp: int = MISSING
-    end_timestamp: int = MISSING
-
-
 class _Value(msgspec.Struct, gc=False):
-    counter_id: _Handle | None = None
+    counter_id: Handle | None = None
     value: float = 0.0
 
 
 class _Counted(msgspec.Struct, gc=False):
     """An entry of ``counter_collection``."""
 
-    dispatch_data: _Dispatch | None = None
+    dispatch_data: Record | None = None
     records: list[_Value] = []
     arch_vgpr_count: int = MISSING
     sgpr_count: int = MISSING
     lds_block_size_v: int = MISSING
-
-
-class _KernelSymbol(msgspec.Struct, gc=False):
-    kernel_id: int = MISSING
-    formatted_kernel_name: str = ""
-    demangled_kernel_name: str = ""
-    kernel_name: str = ""
-    arch_vgpr_count: int = MISSING
-    accum_vgpr_count: int = MISSING
-    sgpr_count: int = MISSING
-
-
-class _Ignored(msgspec.Struct, gc=False):
-    """An entry of an array that is not used."""
 
 
 def read_json_counters(path: Path) -> list[CountedProcess]:
@@ -234,9 +169,9 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
         RequestError: the file cannot be opened.
     """
     kinds: dict[str, type] = {
-        "agents": dict, "counters": dict, "kernel_symbols": _KernelSymbol,
-        "counter_collection": _Counted, "kernel_dispatch": _Dispatch,
-        **dict.fromkeys(_SKIPPED, _Ignored),
+        "agents": dict, "counters": dict, "kernel_symbols": Symbol,
+        "counter_collection": _Counted, "kernel_dispatch": Record,
+        **dict.fromkeys(_SKIPPED, Skipped),
     }  # fmt: skip
     processes: list[_ReadProcess] = []
     with open_decompressed(path) as file:
@@ -249,11 +184,12 @@ def read_json_counters(path: Path) -> list[CountedProcess]:
                 processes.append(_ReadProcess())
             if processes:
                 processes[-1].add(key, records)
-        frame, problems = reader.frame, reader.text.all_problems()
-    metadata = _metadata(frame)
+        problems = reader.text.all_problems()
+        described = frame_processes(reader) or []
     found = [one.counted() for one in processes]
-    for number, process in enumerate(found):
-        _describe(process, metadata[number] if number < len(metadata) else {})
+    described += [{}] * (len(found) - len(described))
+    for process, other in zip(found, described, strict=False):
+        _describe(process, mapping(other.get("metadata")))
     if found:
         found[0].problems += [f"{path.name} {one}" for one in problems]
     return found
@@ -263,11 +199,11 @@ class _ReadProcess:
     """What the arrays of one process hold; names and counters are resolved at the end."""
 
     def __init__(self) -> None:
-        self._symbols: dict[int, _KernelSymbol] = {}
+        self._symbols: dict[int, Symbol] = {}
         self._counters: dict[int, str] = {}
         self._agents: list[dict[str, Any]] = []
         self._counted: list[_Counted] = []
-        self._traced: list[_Dispatch] = []
+        self._traced: list[Record] = []
 
     def add(self, key: str, records: list[Any]) -> None:
         """Add a piece of the array `key`."""
@@ -285,7 +221,7 @@ class _ReadProcess:
     def counted(self) -> CountedProcess:
         """The process; its rank, number and host are not known yet."""
         process = CountedProcess()
-        gpus = [one for one in self._agents if one.get("type") == _GPU_AGENT]
+        gpus = [one for one in self._agents if one.get("type") == GPU_AGENT]
         numbers = {}
         for index, agent in enumerate(gpus):
             number = agent.get("gpu_index", agent.get("logical_node_type_id", index))
@@ -301,7 +237,7 @@ class _ReadProcess:
         return process
 
     def _of_counters(self, one: _Counted, numbers: dict[int, int]) -> CountedDispatch:
-        found = self._dispatch(one.dispatch_data or _Dispatch(), numbers)
+        found = self._dispatch(one.dispatch_data or Record(), numbers)
         found.vgprs = max(found.vgprs, one.arch_vgpr_count)
         found.sgprs = max(found.sgprs, one.sgpr_count)
         found.lds_bytes = max(found.lds_bytes, one.lds_block_size_v)
@@ -312,16 +248,15 @@ class _ReadProcess:
             found.values[name] = found.values.get(name, 0.0) + record.value
         return found
 
-    def _dispatch(self, one: _Dispatch, numbers: dict[int, int]) -> CountedDispatch:
-        info = one.dispatch_info or _DispatchInfo()
-        symbol = self._symbols.get(info.kernel_id, _KernelSymbol())
-        name = symbol.formatted_kernel_name or symbol.demangled_kernel_name or symbol.kernel_name
-        sizes = info.grid_size or _Extent(), info.workgroup_size or _Extent()
+    def _dispatch(self, one: Record, numbers: dict[int, int]) -> CountedDispatch:
+        info = one.dispatch_info or DispatchInfo()
+        symbol = self._symbols.get(info.kernel_id, Symbol())
+        sizes = info.grid_size or Extent(), info.workgroup_size or Extent()
         grid, block = grid_and_block(*(one.sizes for one in sizes))
         agent = info.agent_id.handle if info.agent_id is not None else MISSING
         return CountedDispatch(
             number=info.dispatch_id,
-            kernel=kernel_name(name or f"kernel {info.kernel_id}"),
+            kernel=kernel_name(symbol.name or f"kernel {info.kernel_id}"),
             device=numbers.get(agent, MISSING),
             grid=grid,
             block=block,
@@ -336,29 +271,17 @@ class _ReadProcess:
 
 
 def _describe(process: CountedProcess, metadata: dict[str, Any]) -> None:
-    pid, node = metadata.get("pid"), metadata.get("node")
+    pid, command = metadata.get("pid"), metadata.get("command")
     process.pid = pid if isinstance(pid, int) else None
-    process.host = str(node.get("hostname") or "") if isinstance(node, dict) else ""
-    environment, command = metadata.get("environment"), metadata.get("command")
+    process.host = str(mapping(metadata.get("node")).get("hostname") or "")
     process.take_rank(
-        environment if isinstance(environment, dict) else {},
+        mapping(metadata.get("environment")),
         " ".join(map(str, command)) if isinstance(command, list) else "",
     )
 
 
-def _metadata(frame: bytes) -> list[dict[str, Any]]:
-    try:
-        document = json.loads(frame.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return []
-    processes = document.get(KEY) if isinstance(document, dict) else None
-    found = [one.get("metadata") if isinstance(one, dict) else None for one in processes or ()]
-    return [one if isinstance(one, dict) else {} for one in found]
-
-
 def _handle(agent: dict[str, Any]) -> int:
-    found = agent.get("id")
-    handle = found.get("handle") if isinstance(found, dict) else None
+    handle = mapping(agent.get("id")).get("handle")
     return handle if isinstance(handle, int) else MISSING
 
 

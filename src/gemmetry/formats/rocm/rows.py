@@ -59,6 +59,11 @@ def kernel_name(name: str) -> str:
     return short_name(name if mark is None else text.removesuffix(mark).rstrip())
 
 
+def mapping(value: object) -> dict[str, Any]:
+    """`value` if it is an object of JSON, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def integers(values: Sequence[int]) -> Int64:
     """The values as 64-bit integers; ``MISSING`` where they do not fit."""
     try:

@@ -325,11 +325,7 @@ class Matmul:
         try:
             with errors("asking its heuristic"):
                 for name, value in self._preferences():
-                    kind = lt.MatmulPreferenceAttribute[name]
-                    cell = np.array([value], lt.get_matmul_preference_attribute_dtype(kind))
-                    lt.matmul_preference_set_attribute(
-                        preference, kind, cell.ctypes.data, cell.nbytes
-                    )
+                    self._set("matmul_preference", preference, name, value)
                 lt.matmul_algo_get_heuristic(
                     self._handle, self._desc, *self._four_layouts, preference, count,
                     ctypes.addressof(found), ctypes.addressof(returned),
@@ -385,10 +381,8 @@ class Matmul:
         Raises:
             UnsupportedError: the algorithm does not have it.
         """
-        lt, kind = self._lt, self._lt.MatmulAlgoConfigAttribute[attribute]
-        cell = np.array([value], lt.get_matmul_algo_config_attribute_dtype(kind))
         with errors(f"setting {attribute} to {value}"):
-            lt.matmul_algo_config_set_attribute(result.address, kind, cell.ctypes.data, cell.nbytes)
+            self._set("matmul_algo_config", result.address, attribute, value)
 
     def configured(self, result: Result, attribute: str) -> int:
         """One value of ``cublasLtMatmulAlgoConfigAttributes_t``."""
@@ -462,9 +456,16 @@ class Matmul:
             cell.value = address
             self._lt.matmul_desc_set_attribute(self._desc, kind, ctypes.addressof(cell), 8)
 
+    def _set(self, group: str, owner: int, name: str, value: int) -> None:
+        """Set one attribute of a descriptor; `group` as in the names of the bindings."""
+        lt, enumeration = self._lt, f"{group.title().replace('_', '')}Attribute"
+        kind = getattr(lt, enumeration)[name]
+        cell = np.array([value], getattr(lt, f"get_{group}_attribute_dtype")(kind))
+        getattr(lt, f"{group}_set_attribute")(owner, kind, cell.ctypes.data, cell.nbytes)
+
     @property
     def _formats(self) -> tuple[int, ...]:
-        """Of the computation, the factors, A, B, C and D."""
+        """cuBLASLt data types of: compute, scale, A, B, C, D."""
         p = self._problem
         return (p.compute, p.scale_type, p.a.type, p.b.type, p.d.type, p.d.type)
 
@@ -487,9 +488,7 @@ class Matmul:
         if problem.scale_modes is not None:
             values["A_SCALE_MODE"], values["B_SCALE_MODE"] = problem.scale_modes
         for name, value in values.items():
-            kind = lt.MatmulDescAttribute[name]
-            cell = np.array([value], lt.get_matmul_desc_attribute_dtype(kind))
-            lt.matmul_desc_set_attribute(desc, kind, cell.ctypes.data, cell.nbytes)
+            self._set("matmul_desc", desc, name, value)
         return int(desc)
 
     def _layout(self, matrix: Matrix) -> int:
@@ -498,9 +497,7 @@ class Matmul:
         self._close.append(lambda: lt.matrix_layout_destroy(layout))
         values = {"BATCH_COUNT": matrix.batch, "STRIDED_BATCH_OFFSET": matrix.batch_stride}
         for name, value in values.items() if matrix.batch > 1 else ():
-            kind = lt.MatrixLayoutAttribute[name]
-            cell = np.array([value], lt.get_matrix_layout_attribute_dtype(kind))
-            lt.matrix_layout_set_attribute(layout, kind, cell.ctypes.data, cell.nbytes)
+            self._set("matrix_layout", layout, name, value)
         return int(layout)
 
 

@@ -30,11 +30,10 @@ from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.operation import F32, Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice, stored_shape, torch_dtype
-from gemmetry.providers.base import locked, output_folder, write_atomically
+from gemmetry.providers.base import compute_capability, locked, output_folder, write_atomically
 from gemmetry.providers.cublaslt_provider import bindings
 from gemmetry.providers.cublaslt_provider.algorithms import parse_algorithm
 from gemmetry.providers.cublaslt_provider.bindings import GemmProblem, Matmul, Result, problem_of
-from gemmetry.providers.cublaslt_provider.provider import capability
 from gemmetry.providers.cublaslt_provider.selecting import algorithm_of, proposed, result_of
 
 _ROUNDS = 15
@@ -195,7 +194,7 @@ def described(problem: GemmProblem, target: Target, device: TorchDevice) -> Iter
     Raises:
         UnsupportedError: the library rejects the description. LaunchError: it cannot be used.
     """
-    is_large = capability(target) >= _FIRST_LARGE
+    is_large = compute_capability(target.architecture) >= _FIRST_LARGE
     limit = _WORKSPACE_BYTES if is_large else _EARLIER_WORKSPACE_BYTES
     with torch.cuda.device(device.index) if device.is_gpu else nullcontext():
         device.synchronize()  # Makes torch's context the current one.

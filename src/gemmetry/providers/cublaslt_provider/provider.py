@@ -42,7 +42,7 @@ from gemmetry.domain.operation import (
     Signature,
     default_accumulator,
 )
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import BaseProvider, compute_capability
 from gemmetry.providers.cublaslt_provider import TRAITS
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def _format_reason(operation: Operation, target: Target) -> str | None:
     if s.result not in _RESULTS[s.lhs]:
         known = " or ".join(map(str, _RESULTS[s.lhs]))
         return f"cuBLASLt's product of {s.lhs} returns {known}, not {s.result}"
-    if s.lhs in (TF32, BF16) and capability(target) < _FIRST_BF16_CUDA:
+    if s.lhs in (TF32, BF16) and compute_capability(target.architecture) < _FIRST_BF16_CUDA:
         return f"{target} has no {s.lhs} tensor cores (the first are those of sm_80)"
     return None
 
 
 def _fp8_reason(operation: Operation, target: Target) -> str | None:
     s = operation.signature
-    if capability(target) < _FIRST_FP8_CUDA:
+    if compute_capability(target.architecture) < _FIRST_FP8_CUDA:
         return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
     if s.lhs is s.rhs is E5M2:
         return "cuBLASLt does not multiply two e5m2 matrices"
@@ -128,7 +128,7 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
         return f"cuBLASLt's fp8 product takes K and {name} in multiples of {_FP8_BYTES}"
     if s.scaling in (Scaling.NONE, Scaling.TENSOR):
         return None
-    if capability(target) != _FINE_SCALES_CUDA:
+    if compute_capability(target.architecture) != _FINE_SCALES_CUDA:
         return f"cuBLASLt takes f32 factors of rows and blocks on sm_90 only, not on {target}"
     if s.kind is not OperationKind.MATMUL:
         return "cuBLASLt takes factors of rows and blocks for single products, not for batches"
@@ -193,12 +193,6 @@ def _epilogue_reason(operation: Operation) -> str | None:
         if s.lhs.is_fp8 and s.result is F32:
             return "cuBLASLt's bias for f32 results of fp8 products is bf16, not f32"
     return None
-
-
-def capability(target: Target) -> int:
-    """The compute capability, 90 for ``sm_90``."""
-    digits = target.architecture.removeprefix("sm_").rstrip("af")
-    return int(digits) if digits.isdigit() else 0
 
 
 PROPOSALS = 8

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gemmetry.domain.contracts import Compiled, Executable, Workspace
+from gemmetry.domain.contracts import Executable, Workspace
 from gemmetry.domain.dispatch import (
     DEFAULT_CONFIGURATION,
     Configuration,
@@ -17,10 +16,11 @@ from gemmetry.domain.dispatch import (
     Target,
     TargetKind,
 )
-from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
+from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.domain.operation import Operation
+from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.cuda_plans import KernelLaunch, LaunchPlan
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import GpuProvider, output_folder, write_atomically
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import TARGET_ARCHITECTURE, CudaKernel
 
@@ -33,7 +33,7 @@ _PROCESSORS = 132
 H100 white paper). They decide the grid, not the machine code."""
 
 
-class CudaProvider(BaseProvider):
+class CudaProvider(GpuProvider):
     """Options: ``bounded_waits`` (true: a kernel that waits for two seconds for its own threads or
     copies ends with an error instead of hanging, which shows whether that is why it hangs)."""
 
@@ -88,12 +88,8 @@ class CudaProvider(BaseProvider):
         kernel = catalogue.kernel_of(name)
         return kernel.configuration(name, operation) if kernel else None
 
-    def compiles_ahead(self, target: Target) -> bool:
-        return target.is_gpu
-
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
         """Write the sources and headers of the dispatches."""
-        from gemmetry.providers.base import output_folder, write_atomically
         from gemmetry.providers.cuda_provider.launching.kernel import sources_of
 
         written: dict[Path, bytes] = {}
@@ -103,29 +99,11 @@ class CudaProvider(BaseProvider):
             written |= {folder / name: data for name, data in sources_of(plan).items()}
         return [write_atomically(path, data) for path, data in written.items()]
 
-    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
-        def one(dispatch: Dispatch) -> Compiled:
-            try:
-                facts = self._compile(dispatch, workspace, _PROCESSORS)[1].facts
-                return Compiled(dispatch=dispatch, facts=facts)
-            except DispatchError as error:
-                return Compiled(dispatch=dispatch, error=error)
-
-        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
-            return list(pool.map(one, dispatches))
-
-    def prepare(self, target: Target) -> None:
-        from gemmetry.hardware.torch_device import open_device
-
-        open_device(target)
+    def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts:
+        return self._compile(dispatch, workspace, _PROCESSORS)[1].facts
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        if reason := self.supports(dispatch.operation, dispatch.target):
-            raise UnsupportedError(f"{dispatch}: {reason}")
-        if dispatch.target.index is None:
-            raise UnsupportedError(
-                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
-            )
+        self.require(dispatch)
         from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.cuda_provider.launching.executable import load
 

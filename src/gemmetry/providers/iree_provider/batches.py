@@ -40,7 +40,7 @@ import numpy as np
 
 from gemmetry.domain.contracts import Compiled, HostArray, Workspace
 from gemmetry.domain.dispatch import Dispatch, TargetKind
-from gemmetry.domain.errors import CompileError, GemmetryError, StorageError
+from gemmetry.domain.errors import CompileError, GemmetryError
 from gemmetry.domain.files import completed, write_whole
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, TensorSpec, operation_name
@@ -48,7 +48,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.detect import processor_identity
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.providers.base import locked
+from gemmetry.providers.base import compute_capability, locked, unwritable, write_atomically
 from gemmetry.providers.iree_provider import compiler as readback
 from gemmetry.providers.iree_provider import support as targets
 from gemmetry.providers.iree_provider import tiles as vectors
@@ -125,10 +125,7 @@ def write_source(generated: Path, dispatches: Iterable[Dispatch]) -> Path:
             if text != before:
                 write_whole(path, text.encode())
     except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="Free some space, or choose another folder with --generated-dir.",
-        ) from error
+        raise unwritable(path, error) from error
     return path
 
 
@@ -238,7 +235,7 @@ def store_binary(
                 name = f"{dispatch.name}_{dispatch.target.name}_{use}.vmfb"
                 _point(path.parent.parent / name, path)
         except OSError as error:
-            raise _storage_error(path, error) from error
+            raise unwritable(path, error) from error
         first = first or path
     return names
 
@@ -250,11 +247,7 @@ def store_machine_code(generated: Path, dispatch: Dispatch, key: str, code: Mach
         StorageError: it cannot be written.
     """
     path = _path(generated, dispatch, key, code.suffix)
-    try:
-        write_whole(path, code.text.encode())
-    except OSError as error:
-        raise _storage_error(path, error) from error
-    return path.name
+    return write_atomically(path, code.text.encode()).name
 
 
 def store_logs(generated: Path, logs: Mapping[Dispatch, tuple[str, str]]) -> None:
@@ -284,7 +277,7 @@ def store_logs(generated: Path, logs: Mapping[Dispatch, tuple[str, str]]) -> Non
                 texts = dict.fromkeys(path.read_text(errors="replace") for path in paths)
                 write_whole(folder / COMPILE_LOG, "\n".join(texts).encode())
     except OSError as error:
-        raise _storage_error(generated, error) from error
+        raise unwritable(generated, error) from error
 
 
 def store_artefact(generated: Path, dispatch: Dispatch, key: str, artefact: Artefact) -> None:
@@ -295,10 +288,7 @@ def store_artefact(generated: Path, dispatch: Dispatch, key: str, artefact: Arte
     """
     path = _path(generated, dispatch, key, ".json")
     fields = {name: value for name, value in asdict(artefact).items() if value is not None}
-    try:
-        write_whole(path, json.dumps(fields, indent=1).encode())
-    except OSError as error:
-        raise _storage_error(path, error) from error
+    write_atomically(path, json.dumps(fields, indent=1).encode())
 
 
 def link_operation(generated: Path, operation: Operation) -> None:
@@ -320,7 +310,7 @@ def link_operation(generated: Path, operation: Operation) -> None:
                     _point(folder / name, folder / "compiled" / binary)
     except (OSError, ValueError) as error:
         cause = error if isinstance(error, OSError) else OSError(str(error))
-        raise _storage_error(folder, cause) from error
+        raise unwritable(folder, cause) from error
 
 
 def _point(link: Path, path: Path) -> None:
@@ -340,13 +330,6 @@ def _same_file(source: Path, path: Path, content: bytes) -> None:
             os.link(source, temporary)
         except OSError:
             temporary.write_bytes(content)
-
-
-def _storage_error(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space or choose another folder; the same command continues from there.",
-    )
 
 
 _INPUTS_MODULE = "gemmetry.providers.iree_provider.batches"
@@ -620,11 +603,7 @@ def _compiled_for(dispatch: Dispatch, configured: str) -> str | None:
 def _notes(dispatch: Dispatch, artefact: Artefact) -> tuple[str, ...]:
     notes = list(lowering_of(dispatch).notes)
     is_cuda = dispatch.target.kind is TargetKind.CUDA
-    if (
-        is_cuda
-        and targets.cuda_number(dispatch.target.architecture) >= 90
-        and artefact.compiled_for
-    ):
+    if is_cuda and compute_capability(dispatch.target.architecture) >= 90 and artefact.compiled_for:
         notes.append(targets.SM90_NOTE)
     if dispatch.target.index is not None and dispatch.target.kind is not TargetKind.CPU:
         notes.append(_GPU_TIMING)

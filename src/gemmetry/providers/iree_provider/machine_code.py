@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gemmetry.providers.base import matrix_instruction
+
 SUFFIXES = {".s": ".s", ".ptx": ".ptx", ".rocmasm": ".amdgcn"}
 """Suffix of the compiler's file -> suffix of a dispatch's own."""
 
@@ -22,14 +24,6 @@ _NOISE = re.compile(
     r"\s*(?:\.(?:loc|cfi_\w+|file|p2align|prefalign|type|size|globl)\b.*|\.L(?:tmp|func_)\w+:.*)"
 )
 """Lines for debuggers, unwinders and linkers."""
-
-_GPU_INSTRUCTIONS = (
-    ("wgmma", "wgmma.mma_async"),
-    ("mma.sync", "mma.sync"),
-    ("mfma", "v_mfma"),
-    ("wmma", "v_wmma"),
-)
-"""Reported name -> text found in PTX or AMD assembly where the instruction is used."""
 
 _CPU_MATRIX = re.compile(r"tdp\w+|\w*mmla|\w*mop[as]")
 """Mnemonics of whole-matrix products: AMX; Arm i8mm, bf16 and SME."""
@@ -84,7 +78,7 @@ def read_machine_code(
         head, kernels = split_kernels(text, path.suffix)
         for function, symbols in _by_function(kernels, functions).items():
             code = "\n".join([*([head] if head else []), *(kernels[name] for name in symbols)])
-            instruction = gpu_instruction(code) if path.suffix != ".s" else cpu_instruction(code)
+            instruction = matrix_instruction(code) if path.suffix != ".s" else cpu_instruction(code)
             made = MachineCode(code, SUFFIXES[path.suffix], instruction)
             found[function] = _with_usage(made, [known[n] for n in symbols if n in known])
     return found
@@ -99,11 +93,6 @@ def function_of(symbol: str, functions: Iterable[str]) -> str | None:
 def split_kernels(text: str, suffix: str) -> tuple[str, dict[str, str]]:
     """The common text before the kernels, and symbol -> the kernel's text."""
     return _split_ptx(text) if suffix == ".ptx" else ("", dict(_elf_functions(text)))
-
-
-def gpu_instruction(code: str) -> str:
-    """The matrix instruction in PTX or AMD assembly; ``none`` if there is none."""
-    return next((name for name, text in _GPU_INSTRUCTIONS if text in code), "none")
 
 
 def cpu_instruction(code: str) -> str:

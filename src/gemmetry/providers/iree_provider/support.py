@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -30,6 +29,7 @@ from gemmetry.domain.operation import (
     Scaling,
 )
 from gemmetry.hardware.devices import find_device
+from gemmetry.providers.base import compute_capability
 from gemmetry.providers.iree_provider.linalg import MLIR_TYPES
 
 COMPILE_ONLY = (
@@ -75,7 +75,7 @@ def compile_architecture(target: Target, operation: Operation) -> str:
         return "host"
     if target.kind is not TargetKind.CUDA:
         return target.architecture
-    number = cuda_number(target.architecture)
+    number = compute_capability(target.architecture)
     if number in _NATIVE_CUDA:
         return f"sm_{number}"
     return "sm_89" if uses_fp8(operation) and number >= 89 else "sm_80"
@@ -88,12 +88,6 @@ def compiled_as(target: Target, operation: Operation) -> Target | None:
         return None
     older = Target(TargetKind.CUDA, compile_architecture(target, operation), None)
     return None if older.name == target.name else older
-
-
-def cuda_number(architecture: str) -> int:
-    """``sm_90a`` -> 90; 0 for other names."""
-    match = re.fullmatch(r"sm_(\d+)[a-z]?", architecture)
-    return int(match[1]) if match else 0
 
 
 def uses_fp8(operation: Operation) -> bool:
@@ -229,7 +223,17 @@ def _libcuda() -> ctypes.CDLL | None:
 
 def unsupported_reason(operation: Operation, target: Target) -> str | None:
     """None if `operation` compiles for `target` with at least the default configuration."""
-    return _language(operation) or _on_target(operation, target)
+    checks = {
+        TargetKind.CPU: _on_cpu,
+        TargetKind.CUDA: _on_cuda,
+        TargetKind.HIP: _on_hip,
+        TargetKind.VULKAN: _on_vulkan,
+    }
+    if reason := _language(operation):
+        return reason
+    if target.kind not in checks:
+        return f"IREE has no backend for {target.kind}"
+    return checks[target.kind](operation, target)
 
 
 def _language(operation: Operation) -> str | None:
@@ -249,19 +253,6 @@ def _language(operation: Operation) -> str | None:
     return None
 
 
-def _on_target(operation: Operation, target: Target) -> str | None:
-    reasons = {
-        TargetKind.CPU: _on_cpu,
-        TargetKind.CUDA: _on_cuda,
-        TargetKind.HIP: _on_hip,
-        TargetKind.VULKAN: _on_vulkan,
-    }
-    check = reasons.get(target.kind)
-    if check is None:
-        return f"IREE has no backend for {target.kind}"
-    return check(operation, target)
-
-
 def _on_cpu(operation: Operation, target: Target) -> str | None:
     s = operation.signature
     if EpilogueStep.GELU in s.epilogue and s.accumulator is F64:
@@ -271,7 +262,7 @@ def _on_cpu(operation: Operation, target: Target) -> str | None:
 
 def _on_cuda(operation: Operation, target: Target) -> str | None:
     s = operation.signature
-    number = cuda_number(target.architecture)
+    number = compute_capability(target.architecture)
     if target.architecture and number < 80:
         return f"IREE's tensor-core code needs sm_80 or newer, not {target.architecture}"
     if uses_fp8(operation) and number < 89:

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Self
 
 from gemmetry.domain.dispatch import Configuration, Parameter
 from gemmetry.domain.operation import Layout, Operation, OperationKind
@@ -53,35 +53,51 @@ class Lowering:
     """Note on the translation, for the record."""
 
 
-class IreeTile(Protocol):
-    """One configuration of one form; a frozen dataclass of integers."""
+class IreeTile:
+    """One configuration of one form; forms are frozen dataclasses of positive integers."""
+
+    form: ClassVar[str] = ""
+    """Name of the configuration, with a field of the dataclass in braces for each number."""
 
     @property
     def name(self) -> str:
         """Parses back to this tile."""
+        return self.form.format(**self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """Field -> number."""
+        return {name: getattr(self, name) for name in re.findall(r"{(\w+)}", self.form)}
 
     def parameters(self) -> dict[str, Parameter]:
         """Parameters, for the record and for selection by value."""
+        return {f"tile_{name}" if name in "mnk" else name: n for name, n in self.sizes().items()}
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """The tile called `name`; None for names of another form, and for sizes of zero."""
+        match = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>\\d+)", cls.form), name, re.ASCII)
+        if match is None:
+            return None
+        sizes = {field: int(text) for field, text in match.groupdict().items()}
+        tile = cls(**sizes)
+        # One name per tile: 064 would be another name of 64.
+        return tile if min(sizes.values()) > 0 and tile.name == name else None
 
     def problem(self, operation: Operation) -> str | None:
         """Why the tile does not fit the operation (the validity filter), or None."""
+        return None
 
     def lowering(self, operation: Operation) -> Lowering:
         """The attributes and flags that make the compiler use it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class CompilerChoice:
+class CompilerChoice(IreeTile):
     """No attributes: the compiler chooses, and its choice is read back into the record."""
 
-    name: str = "default"
+    form: str = "default"  # type: ignore[misc]  # a name without numbers, of each instance
     flags: tuple[str, ...] = ()
-
-    def parameters(self) -> dict[str, Parameter]:
-        return {}
-
-    def problem(self, operation: Operation) -> str | None:
-        return None
 
     def lowering(self, operation: Operation) -> Lowering:
         return Lowering(flags=self.flags)

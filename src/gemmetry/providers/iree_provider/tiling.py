@@ -12,14 +12,16 @@ The tiles to try for an operation on a target, and the tiles that names stand fo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from gemmetry.domain.dispatch import Parameter, Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.operation import MatmulShape, Operation, OperationKind, Signature
+from gemmetry.providers.base import SHARED_BYTES
 from gemmetry.providers.iree_provider.support import compile_architecture
 from gemmetry.providers.iree_provider.tiles import (
+    DATA_TILING,
     DEFAULT,
     LEGACY_DEFAULT,
     IreeTile,
@@ -27,27 +29,22 @@ from gemmetry.providers.iree_provider.tiles import (
     divisibility_problem,
 )
 from gemmetry.providers.iree_provider.tiling_cpu import (
+    CachedCpuTile,
+    CpuConvTile,
+    CpuTile,
     cpu_search_space,
     cpu_tiles,
-    parse_cpu_tile,
     within_limit,
 )
 from gemmetry.providers.iree_provider.tiling_gpu import (
     WARP,
+    MfmaTile,
     MmaTile,
     SimtTile,
     cuda_tiles,
     hip_tiles,
     nv_intrinsic,
-    parse_cuda_tile,
-    parse_hip_tile,
 )
-
-SHARED_MEMORY_BYTES = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10}
-"""Bytes of shared memory of one block (CUDA C++ Programming Guide, technical specifications per
-compute capability). The old profiler had sm_80 and sm_86, and sm_89 has as much as sm_86."""
-
-_NAME = re.compile(r"tile_config_(\d+)x(\d+)_(\d+)x(\d+)_tensorcore_mmasync")
 
 _WARPS = {(256, 128): (4, 2), (128, 256): (2, 4)}
 """Warps along m and n of the tiles to which the profiler gave blocks of more than 2 x 2 warps ([64,
@@ -55,25 +52,19 @@ _WARPS = {(256, 128): (4, 2), (128, 256): (2, 4)}
 
 
 @dataclass(frozen=True, slots=True)
-class LegacyTile:
+class LegacyTile(IreeTile):
     """A configuration of the old profiler."""
 
+    form: ClassVar[str] = "tile_config_{m}x{n}_{k}x{stages}_tensorcore_mmasync"
     m: int
     n: int
     k: int
     stages: int
 
     @property
-    def name(self) -> str:
-        return f"tile_config_{self.m}x{self.n}_{self.k}x{self.stages}_tensorcore_mmasync"
-
-    @property
     def warps(self) -> tuple[int, int]:
         """Along m and n."""
         return _WARPS.get((self.m, self.n), (2, 2))
-
-    def parameters(self) -> dict[str, Parameter]:
-        return {"tile_m": self.m, "tile_n": self.n, "tile_k": self.k, "stages": self.stages}
 
     def problem(self, operation: Operation) -> str | None:
         """Why the current translation of the tile does not fit, or None."""
@@ -103,7 +94,7 @@ class LegacyTile:
         if problem is not None:
             return problem
         bits = self.m * self.k * s.lhs.storage_bits + self.k * self.n * s.rhs.storage_bits
-        limit = SHARED_MEMORY_BYTES[architecture]
+        limit = SHARED_BYTES[architecture]
         if bits * self.stages // 8 > limit:
             return f"{bits * self.stages // 8} bytes of shared memory; {architecture} has {limit}"
         return None
@@ -135,15 +126,6 @@ _F32_TILES = tuple(
         (128, 128, 32, 4), (128, 64, 32, 3), (128, 64, 16, 5), (64, 64, 32, 3), (64, 64, 16, 10),
     )
 )  # fmt: skip
-
-
-def parse_legacy_tile(name: str) -> LegacyTile | None:
-    """The tile called `name` in the old grammar, even if it is not listed; or None."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    tile = LegacyTile(*(int(text) for text in match.groups()))
-    return tile if min(tile.m, tile.n, tile.k, tile.stages) > 0 and tile.name == name else None
 
 
 def listed_tiles(operation: Operation) -> tuple[LegacyTile, ...]:
@@ -196,13 +178,15 @@ def search_tiles(
 
 def parse_tile(name: str, target: Target) -> IreeTile | None:
     """The tile called `name` in the grammar of the target, whether listed or not; else None."""
-    for choice in (DEFAULT, LEGACY_DEFAULT):
-        if name == choice.name:
-            return choice
+    choices = [DEFAULT, LEGACY_DEFAULT]
+    forms: tuple[type[IreeTile], ...] = ()
     if target.kind is TargetKind.CPU:
-        return parse_cpu_tile(name)
-    if target.kind is TargetKind.HIP:
-        return parse_hip_tile(name)
-    if target.kind is TargetKind.CUDA:
-        return parse_legacy_tile(name) or parse_cuda_tile(name)
-    return None
+        choices.append(DATA_TILING)
+        forms = CpuTile, CachedCpuTile, CpuConvTile
+    elif target.kind is TargetKind.HIP:
+        forms = (MfmaTile,)
+    elif target.kind is TargetKind.CUDA:
+        forms = LegacyTile, MmaTile, SimtTile
+    if chosen := next((choice for choice in choices if choice.name == name), None):
+        return chosen
+    return next((tile for form in forms if (tile := form.parse(name))), None)

@@ -8,12 +8,11 @@ configuration's compile error. Such tiles are not offered.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
-from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.operation import Operation, OperationKind
 from gemmetry.providers.iree_provider.tiles import (
     DATA_TILING,
@@ -24,42 +23,22 @@ from gemmetry.providers.iree_provider.tiles import (
     loop_sizes,
 )
 
-_MATMUL = re.compile(
-    r"tile_config_(?P<m>\d+)x(?P<n>\d+)(?:_cache(?P<cm>\d+)x(?P<cn>\d+)x(?P<ck>\d+))?"
-    r"_vector(?P<vm>\d+)x(?P<vn>\d+)x(?P<vk>\d+)"
-)
-_CONV = re.compile(
-    r"tile_config_(?P<rows>\d+)x(?P<channels>\d+)"
-    r"_vector(?P<columns>\d+)x(?P<vector>\d+)x(?P<depth>\d+)_conv"
-)
-
 
 @dataclass(frozen=True, slots=True)
-class CpuTile:
-    """A matmul tile: the sizes per thread, per cache level (zeros: no such level), and in vector
-    registers."""
+class CpuTile(IreeTile):
+    """A matmul tile: the sizes per thread and in vector registers."""
 
+    form: ClassVar[str] = "tile_config_{m}x{n}_vector{vector_m}x{vector_n}x{vector_k}"
     m: int
     n: int
-    cache_m: int
-    cache_n: int
-    cache_k: int
     vector_m: int
     vector_n: int
     vector_k: int
 
     @property
-    def name(self) -> str:
-        cache = f"_cache{self.cache_m}x{self.cache_n}x{self.cache_k}" if self.cache_k else ""
-        vector = f"{self.vector_m}x{self.vector_n}x{self.vector_k}"
-        return f"tile_config_{self.m}x{self.n}{cache}_vector{vector}"
-
-    def parameters(self) -> dict[str, Parameter]:
-        values: dict[str, Parameter] = {"tile_m": self.m, "tile_n": self.n}
-        if self.cache_k:
-            values |= {"cache_m": self.cache_m, "cache_n": self.cache_n, "cache_k": self.cache_k}
-        vector = {"vector_m": self.vector_m, "vector_n": self.vector_n, "vector_k": self.vector_k}
-        return values | vector
+    def cache(self) -> tuple[int, int, int] | None:
+        """Sizes per cache level; None: there is no such level."""
+        return None
 
     def problem(self, operation: Operation) -> str | None:
         if operation.kind is OperationKind.CONV2D:
@@ -70,9 +49,10 @@ class CpuTile:
         lead = batch_dims(operation)
         zeros, ones = [0] * lead, [1] * lead
         levels = [("distribution", [*ones, self.m, self.n, 0])]
-        if self.cache_k:
-            levels.append(("cache_parallel", [*ones, self.cache_m, self.cache_n, 0]))
-            levels.append(("cache_reduction", [*zeros, 0, 0, self.cache_k]))
+        if self.cache is not None:
+            cache_m, cache_n, cache_k = self.cache
+            levels.append(("cache_parallel", [*ones, cache_m, cache_n, 0]))
+            levels.append(("cache_reduction", [*zeros, 0, 0, cache_k]))
         levels.append(("vector_common_parallel", [*ones, self.vector_m, self.vector_n, 0]))
         levels.append(("vector_reduction", [*zeros, 0, 0, self.vector_k]))
         return Lowering(
@@ -87,39 +67,47 @@ class CpuTile:
         (found by compiling; `tests/providers/iree_provider/test_vectors.py` compiles again)."""
         m, n, k = loop_sizes(operation)
         products = min(self.vector_m, m) * min(self.vector_n, n) * min(self.vector_k, k)
-        if not self.cache_k:
+        if self.cache is None:
             return products
-        rows, is_constant_m = _cached_extent(m, self.m, self.cache_m)
-        columns, is_constant_n = _cached_extent(n, self.n, self.cache_n)
-        if k <= self.cache_k and is_constant_m and is_constant_n:
+        cache_m, cache_n, cache_k = self.cache
+        rows, is_constant_m = _cached_extent(m, self.m, cache_m)
+        columns, is_constant_n = _cached_extent(n, self.n, cache_n)
+        if k <= cache_k and is_constant_m and is_constant_n:
             return products
         return max(products, rows * columns)
 
 
 @dataclass(frozen=True, slots=True)
-class CpuConvTile:
+class CachedCpuTile(CpuTile):
+    """A matmul tile with sizes per cache level too."""
+
+    form: ClassVar[str] = (
+        "tile_config_{m}x{n}_cache{cache_m}x{cache_n}x{cache_k}"
+        "_vector{vector_m}x{vector_n}x{vector_k}"
+    )
+    cache_m: int
+    cache_n: int
+    cache_k: int
+
+    @property
+    def cache(self) -> tuple[int, int, int]:
+        return self.cache_m, self.cache_n, self.cache_k
+
+
+@dataclass(frozen=True, slots=True)
+class CpuConvTile(IreeTile):
     """A convolution tile: output rows and channels per thread, and the vector tile of output
     columns x channels x input channels (filter taps one at a time)."""
 
-    rows: int
-    channels: int
+    form: ClassVar[str] = (
+        "tile_config_{tile_rows}x{tile_channels}"
+        "_vector{vector_columns}x{vector_channels}x{vector_depth}_conv"
+    )
+    tile_rows: int
+    tile_channels: int
     vector_columns: int
     vector_channels: int
     vector_depth: int
-
-    @property
-    def name(self) -> str:
-        vector = f"{self.vector_columns}x{self.vector_channels}x{self.vector_depth}"
-        return f"tile_config_{self.rows}x{self.channels}_vector{vector}_conv"
-
-    def parameters(self) -> dict[str, Parameter]:
-        return {
-            "tile_rows": self.rows,
-            "tile_channels": self.channels,
-            "vector_columns": self.vector_columns,
-            "vector_channels": self.vector_channels,
-            "vector_depth": self.vector_depth,
-        }
 
     def problem(self, operation: Operation) -> str | None:
         return None if operation.kind is OperationKind.CONV2D else "for convolutions only"
@@ -128,9 +116,9 @@ class CpuConvTile:
         # Loops: image, output row, output column, output channel, filter row, column, depth.
         columns = self.vector_columns
         levels = [
-            ("distribution", [1, self.rows, 0, self.channels, 0, 0, 0]),
+            ("distribution", [1, self.tile_rows, 0, self.tile_channels, 0, 0, 0]),
             ("vector_common_parallel", [1, 1, columns, self.vector_channels, 0, 0, 0]),
-            ("vector_reduction", [0, 0, 0, 0, 1, 1, self.vector_depth]),
+            ("vector_reduction", [0, 1, 1, self.vector_depth]),
         ]
         products = columns * self.vector_channels * self.vector_depth
         return Lowering(
@@ -157,33 +145,16 @@ def _compilation_info(levels: list[tuple[str, list[int]]], pipeline: str) -> str
     )
 
 
-def parse_cpu_tile(name: str) -> IreeTile | None:
-    """The tile called `name`; None if no form fits or a size is zero."""
-    if name == DATA_TILING.name:
-        return DATA_TILING
-    if match := _MATMUL.fullmatch(name):
-        sizes = [int(text) if text is not None else 0 for text in match.groups()]
-        given = [int(text) for text in match.groups() if text is not None]
-        tile: IreeTile = CpuTile(*sizes)
-    elif match := _CONV.fullmatch(name):
-        given = [int(text) for text in match.groups()]
-        tile = CpuConvTile(*given)
-    else:
-        return None
-    # One name per tile: 064 would be another name of 64.
-    return tile if min(given) > 0 and tile.name == name else None
-
-
-_TILES = (
-    CpuTile(64, 64, 0, 0, 0, 8, 32, 4),
-    CpuTile(64, 64, 0, 0, 0, 8, 32, 2),
-    CpuTile(64, 64, 64, 64, 64, 8, 32, 1),
-    CpuTile(128, 128, 32, 64, 128, 8, 32, 1),
-    CpuTile(128, 128, 0, 0, 0, 8, 32, 4),
-    CpuTile(128, 128, 0, 0, 0, 4, 64, 1),
-    CpuTile(64, 64, 0, 0, 0, 4, 64, 1),
-    CpuTile(32, 64, 0, 0, 0, 8, 32, 4),
-    CpuTile(64, 64, 0, 0, 0, 4, 16, 4),
+_TILES: tuple[CpuTile, ...] = (
+    CpuTile(64, 64, 8, 32, 4),
+    CpuTile(64, 64, 8, 32, 2),
+    CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64),
+    CachedCpuTile(128, 128, 8, 32, 1, 32, 64, 128),
+    CpuTile(128, 128, 8, 32, 4),
+    CpuTile(128, 128, 4, 64, 1),
+    CpuTile(64, 64, 4, 64, 1),
+    CpuTile(32, 64, 8, 32, 4),
+    CpuTile(64, 64, 4, 16, 4),
 )
 """Tiles worth trying: the winners of a sweep of 134 tiles on two cores with AVX-512 (512³ in f32,
 bf16 and s8, 1024³ and 257x129x65 in f32), and the last one for processors with AVX2."""
@@ -210,7 +181,7 @@ def cpu_search_space(operation: Operation) -> Iterator[IreeTile]:
             continue
         for vector in product(_VECTOR_ROWS, _VECTOR_COLUMNS, _VECTOR_DEPTHS):
             if vector[0] <= rows and vector[1] <= columns:
-                yield CpuTile(rows, columns, 0, 0, 0, *vector)
+                yield CpuTile(rows, columns, *vector)
 
 
 def cpu_tiles(operation: Operation, vector_limit_bytes: int | None = None) -> Iterator[IreeTile]:

@@ -6,11 +6,10 @@ matrix instructions; ROCm's matrix cores go through VectorDistribute, where they
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.operation import (
     BF16,
     E4M3,
@@ -68,10 +67,6 @@ _MFMA_KINDS: dict[tuple[DType, DType, int], tuple[str, int]] = {
 }
 """(operand, accumulator, rows) -> intrinsic and its K; the OCP fp8 ones need gfx950."""
 
-_MMA_NAME = re.compile(r"tile_config_(\d+)x(\d+)x(\d+)_warps(\d+)x(\d+)_mma")
-_SIMT_NAME = re.compile(r"tile_config_(\d+)x(\d+)x(\d+)_threads(\d+)x(\d+)_simt")
-_MFMA_NAME = re.compile(r"tile_config_(\d+)x(\d+)x(\d+)_waves(\d+)x(\d+)_mfma(16|32)")
-
 
 def nv_intrinsic(operation: Operation) -> tuple[str, int] | None:
     """Tensor-core intrinsic for the operation's types and its K; None if IREE has none."""
@@ -80,22 +75,15 @@ def nv_intrinsic(operation: Operation) -> tuple[str, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class MmaTile:
+class MmaTile(IreeTile):
     """A CUDA block's tile of C and K step, shared by a grid of warps."""
 
+    form: ClassVar[str] = "tile_config_{m}x{n}x{k}_warps{warps_m}x{warps_n}_mma"
     m: int
     n: int
     k: int
     warps_m: int
     warps_n: int
-
-    @property
-    def name(self) -> str:
-        return f"tile_config_{self.m}x{self.n}x{self.k}_warps{self.warps_m}x{self.warps_n}_mma"
-
-    def parameters(self) -> dict[str, Parameter]:
-        tile = {"tile_m": self.m, "tile_n": self.n, "tile_k": self.k}
-        return {**tile, "warps_m": self.warps_m, "warps_n": self.warps_n}
 
     def problem(self, operation: Operation) -> str | None:
         intrinsic = nv_intrinsic(operation)
@@ -132,9 +120,10 @@ class MmaTile:
 
 
 @dataclass(frozen=True, slots=True)
-class SimtTile:
+class SimtTile(IreeTile):
     """A CUDA block's tile of C and K step, and the part that each thread computes."""
 
+    form: ClassVar[str] = "tile_config_{m}x{n}x{k}_threads{thread_m}x{thread_n}_simt"
     m: int
     n: int
     k: int
@@ -144,15 +133,6 @@ class SimtTile:
     @property
     def threads(self) -> int:
         return (self.m // self.thread_m) * (self.n // self.thread_n)
-
-    @property
-    def name(self) -> str:
-        thread = f"{self.thread_m}x{self.thread_n}"
-        return f"tile_config_{self.m}x{self.n}x{self.k}_threads{thread}_simt"
-
-    def parameters(self) -> dict[str, Parameter]:
-        tile = {"tile_m": self.m, "tile_n": self.n, "tile_k": self.k}
-        return {**tile, "thread_m": self.thread_m, "thread_n": self.thread_n}
 
     def problem(self, operation: Operation) -> str | None:
         if operation.kind is OperationKind.CONV2D:
@@ -195,29 +175,21 @@ def tile_and_fuse(
 
 
 @dataclass(frozen=True, slots=True)
-class MfmaTile:
+class MfmaTile(IreeTile):
     """A ROCm workgroup's tile of C and K step, shared by a grid of waves of 64 lanes."""
 
+    form: ClassVar[str] = "tile_config_{m}x{n}x{k}_waves{waves_m}x{waves_n}_mfma{mfma_rows}"
     m: int
     n: int
     k: int
     waves_m: int
     waves_n: int
-    rows: int
+    mfma_rows: int
     """Rows of the matrix instruction: 16 or 32."""
-
-    @property
-    def name(self) -> str:
-        waves = f"{self.waves_m}x{self.waves_n}"
-        return f"tile_config_{self.m}x{self.n}x{self.k}_waves{waves}_mfma{self.rows}"
-
-    def parameters(self) -> dict[str, Parameter]:
-        tile = {"tile_m": self.m, "tile_n": self.n, "tile_k": self.k}
-        return {**tile, "waves_m": self.waves_m, "waves_n": self.waves_n, "mfma_rows": self.rows}
 
     def _intrinsic(self, operation: Operation) -> tuple[str, int] | None:
         s = operation.signature
-        return _MFMA_KINDS.get((s.lhs, s.accumulator, self.rows)) if s.lhs is s.rhs else None
+        return _MFMA_KINDS.get((s.lhs, s.accumulator, self.mfma_rows)) if s.lhs is s.rhs else None
 
     def problem(self, operation: Operation) -> str | None:
         intrinsic = self._intrinsic(operation)
@@ -225,8 +197,8 @@ class MfmaTile:
             return "convolutions are left to the compiler's implicit GEMM"
         if intrinsic is None:
             s = operation.signature
-            return f"no {self.rows}-row MFMA of {s.lhs} into {s.accumulator} is known to IREE"
-        steps = (self.rows * self.waves_m, self.rows * self.waves_n, intrinsic[1])
+            return f"no {self.mfma_rows}-row MFMA of {s.lhs} into {s.accumulator} is known to IREE"
+        steps = (self.mfma_rows * self.waves_m, self.mfma_rows * self.waves_n, intrinsic[1])
         if any(size % step for size, step in zip((self.m, self.n, self.k), steps, strict=True)):
             return f"the tile is not a multiple of its waves' {'x'.join(map(str, steps))}"
         if self.waves_m * self.waves_n * WAVE > MAX_THREADS:
@@ -251,32 +223,6 @@ class MfmaTile:
             f"subgroup_size = {WAVE}, "
             "{gpu_pipeline_options = #iree_gpu.pipeline_options<prefetch_num_stages = 2>}>>"
         )
-
-
-def _sizes(pattern: re.Pattern[str], name: str) -> list[int] | None:
-    match = pattern.fullmatch(name)
-    if match is None:
-        return None
-    sizes = [int(text) for text in match.groups()]
-    return sizes if min(sizes) > 0 else None
-
-
-def parse_cuda_tile(name: str) -> IreeTile | None:
-    """The CUDA tile called `name` in the current grammar, or None."""
-    if sizes := _sizes(_MMA_NAME, name):
-        tile: IreeTile = MmaTile(*sizes)
-    elif sizes := _sizes(_SIMT_NAME, name):
-        tile = SimtTile(*sizes)
-    else:
-        return None
-    return tile if tile.name == name else None
-
-
-def parse_hip_tile(name: str) -> IreeTile | None:
-    """The ROCm tile called `name`, or None."""
-    sizes = _sizes(_MFMA_NAME, name)
-    tile = MfmaTile(*sizes) if sizes else None
-    return tile if tile is not None and tile.name == name else None
 
 
 _MMA_TILES = (

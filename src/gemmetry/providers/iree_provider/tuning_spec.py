@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gemmetry.domain.contracts import TunedDispatch
 from gemmetry.domain.dispatch import Dispatch, TargetKind
-from gemmetry.domain.errors import RequestError, StorageError, UnsupportedError
-from gemmetry.domain.files import write_whole
+from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.operation import OperationKind
+from gemmetry.providers.base import write_atomically
 from gemmetry.providers.iree_provider.batches import lowering_of, operation_folder
 from gemmetry.providers.iree_provider.linalg import (
     MLIR_TYPES,
@@ -156,16 +156,7 @@ def write_tuning_spec(dispatch: Dispatch, generated: Path) -> Path:
     """
     folder = operation_folder(generated, dispatch.operation)
     path = folder / f"{dispatch.name}_spec.mlir"
-    text = tuning_spec(dispatch)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="Free some space, or choose another folder with --generated-dir.",
-        ) from error
-    return path
+    return write_atomically(path, tuning_spec(dispatch).encode())
 
 
 def write_tuning_specs(dispatches: Iterable[Dispatch], generated: Path) -> list[Path]:

@@ -37,7 +37,7 @@ from gemmetry.domain.operation import (
     Signature,
     default_accumulator,
 )
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import BaseProvider, compute_capability
 from gemmetry.providers.launch_model import CostProbe
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _fp8_reason(operation: Operation, target: Target) -> str | None:
         return _blocks_reason(operation, target)
     if target.kind is TargetKind.CPU:
         return None
-    if target.kind is TargetKind.CUDA and _capability(target) < _FIRST_FP8_CUDA:
+    if target.kind is TargetKind.CUDA and compute_capability(target.architecture) < _FIRST_FP8_CUDA:
         return f"{target} has no fp8 tensor cores (the first are those of sm_89)"
     if s.lhs.name.startswith("e5m2") and s.rhs.name.startswith("e5m2"):
         return "cuBLASLt does not multiply two e5m2 matrices"
@@ -154,7 +154,10 @@ def _blocks_reason(operation: Operation, target: Target) -> str | None:
             f"_scaled_mm is used with f32 factors of 1x128 and 128x128, not {blocks}: its factors "
             "of 32 and 16 are Blackwell's and swizzled"
         )
-    if target.kind is not TargetKind.CUDA or _capability(target) not in _BLOCK_SCALED_CUDA:
+    if (
+        target.kind is not TargetKind.CUDA
+        or compute_capability(target.architecture) not in _BLOCK_SCALED_CUDA
+    ):
         return f"_scaled_mm takes factors of blocks on sm_90 only, not on {target}"
     if s.lhs is not E4M3 or s.rhs is not E4M3:
         return "_scaled_mm takes factors of blocks for e4m3 only"
@@ -188,11 +191,6 @@ def _int8_reason(operation: Operation, target: Target) -> str | None:
         names = ("N", "M") if s.result_layout is Layout.COLUMN else ("M", "N")
         return f"_int_mm on a GPU takes {names[0]} above 16, {names[1]} and K in multiples of 8"
     return None
-
-
-def _capability(target: Target) -> int:
-    digits = target.architecture.removeprefix("sm_").rstrip("af")
-    return int(digits) if digits.isdigit() else 0
 
 
 _LIBRARIES = {"default": "cublas", "cublaslt": "cublaslt"}

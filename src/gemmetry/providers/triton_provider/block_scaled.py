@@ -34,6 +34,7 @@ from gemmetry.domain.operation import (
     Signature,
     TensorSpec,
 )
+from gemmetry.providers.base import SHARED_BYTES
 
 _KIB = 1024
 
@@ -67,25 +68,16 @@ class Architecture:
         return int(self.name.removeprefix("sm_"))
 
 
-def _nvidia(capability: int, kib: int) -> Architecture:
-    fp8 = (E4M3, E5M2) if capability >= 89 else ()
-    return Architecture(f"sm_{capability}", kib * _KIB, 32, 255, fp8, tf32=True)
+def _nvidia(name: str) -> Architecture:
+    """fp8: PTX ISA, mma and wgmma."""
+    fp8 = (E4M3, E5M2) if int(name.removeprefix("sm_")) >= 89 else ()
+    return Architecture(name, SHARED_BYTES[name], 32, 255, fp8, tf32=True)
 
 
 _KNOWN = {
     architecture.name: architecture
     for architecture in (
-        # NVIDIA: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability",
-        # row "Maximum amount of shared memory per thread block"; fp8: PTX ISA, mma and wgmma.
-        _nvidia(80, 163),
-        _nvidia(86, 99),
-        _nvidia(87, 163),
-        _nvidia(89, 99),
-        _nvidia(90, 227),
-        _nvidia(100, 227),
-        _nvidia(103, 227),
-        _nvidia(120, 99),
-        _nvidia(121, 99),
+        *(_nvidia(name) for name in SHARED_BYTES if name != "sm_75"),
         # AMD: LDS per workgroup from the CDNA 2, CDNA 3 and CDNA 4 instruction set guides; 512
         # vector registers a lane where one wave runs on a SIMD (same guides).
         Architecture("gfx90a", 64 * _KIB, 64, 512),

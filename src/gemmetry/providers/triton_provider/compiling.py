@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,19 +20,11 @@ from triton.compiler import ASTSource
 from gemmetry.domain.dispatch import Dispatch
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.providers.base import output_folder, write_atomically
+from gemmetry.providers.base import matrix_instruction, output_folder, write_atomically
 from gemmetry.providers.triton_provider.block_scaled import Architecture
 from gemmetry.providers.triton_provider.plan import KernelPlan
 from gemmetry.providers.triton_provider.triton_kernels import KERNELS
 
-_INSTRUCTIONS = (
-    ("tcgen05", "tcgen05.mma"),
-    ("wgmma", "wgmma.mma_async"),
-    ("mma.sync", "mma.sync"),
-    ("mfma", "v_mfma"),
-    ("wmma", "v_wmma"),
-)
-"""Reported name -> text found in PTX or AMD assembly where the instruction is used."""
 _KEPT = ("ttir", "ttgir", "ptx", "cubin", "amdgcn", "hsaco")
 _CUOBJDUMP_SECONDS = 30
 
@@ -66,28 +58,9 @@ def compile_kernel(
     source = ASTSource(
         function, plan.signature(names), dict(plan.constants), plan.attributes(names)
     )
-    options = {"num_warps": plan.warps, "num_stages": plan.stages}
-    return compile_source(dispatch, source, options, architecture, generated, force=force)
-
-
-def compile_source(
-    dispatch: Dispatch,
-    source: ASTSource,
-    options: Mapping[str, Any],
-    architecture: Architecture,
-    generated: Path,
-    *,
-    force: bool,
-) -> Built:
-    """Compile a specialised Triton function, as :func:`compile_kernel` does.
-
-    Raises:
-        CompileError: Triton or ptxas rejected it.
-        StorageError: the files cannot be written.
-    """
+    options = {"num_warps": plan.warps, "num_stages": plan.stages, "enable_fp_fusion": True}
     os.environ.setdefault("TRITON_CACHE_DIR", str(generated / "triton" / "cache"))
     target = _gpu_target(architecture)
-    options = {**options, "enable_fp_fusion": True}
     before = time.perf_counter_ns()
     with _always_compiling(force), as_compile_error(dispatch):
         kernel = triton.compile(source, target=target, options=options)
@@ -193,11 +166,6 @@ def _read_facts(
         assembly_path=relative("ptx") or relative("amdgcn"),
         tool_output_path=relative("log"),
     )
-
-
-def matrix_instruction(assembly: str) -> str:
-    """The matrix instruction in PTX or AMD assembly text, ``none`` if there is none."""
-    return next((name for name, text in _INSTRUCTIONS if text in assembly), "none")
 
 
 def amd_resources(assembly: str) -> tuple[int | None, int | None]:

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from itertools import product
@@ -27,7 +26,7 @@ from gemmetry.domain.dispatch import (
     Target,
     TargetKind,
 )
-from gemmetry.domain.errors import CompileError, DispatchError, UnsupportedError
+from gemmetry.domain.errors import CompileError, UnsupportedError
 from gemmetry.domain.operation import (
     BF16,
     F16,
@@ -40,7 +39,8 @@ from gemmetry.domain.operation import (
     Signature,
     default_accumulator,
 )
-from gemmetry.providers.base import BaseProvider, output_folder, write_atomically
+from gemmetry.domain.record import BuildFacts
+from gemmetry.providers.base import GpuProvider, output_folder, write_atomically
 from gemmetry.providers.triton_provider import block_scaled, tiles
 from gemmetry.providers.triton_provider import tiles as descriptors
 from gemmetry.providers.triton_provider.block_scaled import (
@@ -206,7 +206,7 @@ _INTERPRETED_STEP_S = 1e-3
 """Approximate time of one tile step in Triton's interpreter, which is numpy with overhead."""
 
 
-class TritonProvider(BaseProvider):
+class TritonProvider(GpuProvider):
     """Options: ``interpret`` (true: run in Triton's interpreter, on the CPU, for checking)."""
 
     name: ClassVar[str] = "triton"
@@ -257,9 +257,6 @@ class TritonProvider(BaseProvider):
             return tiles.wrong_method(tile, operation, None)
         return tiles.why_invalid(tile, operation, architecture)
 
-    def compiles_ahead(self, target: Target) -> bool:
-        return target.is_gpu
-
     def generate(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Sequence[Path]:
         """Write the kernel's source, and the compile parameters of each dispatch as JSON."""
         written: dict[Path, bytes] = {}
@@ -280,32 +277,20 @@ class TritonProvider(BaseProvider):
         if self.interprets:
             return [Compiled(dispatch=dispatch) for dispatch in dispatches]
         self.generate(dispatches, workspace)
+        return super().compile(dispatches, workspace)
 
-        def one(dispatch: Dispatch) -> Compiled:
-            try:
-                return Compiled(dispatch=dispatch, facts=self._compile(dispatch, workspace).facts)
-            except DispatchError as error:
-                return Compiled(dispatch=dispatch, error=error)
-
-        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
-            return list(pool.map(one, dispatches))
+    def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts:
+        return self._compile(dispatch, workspace).facts
 
     def prepare(self, target: Target) -> None:
-        from gemmetry.hardware.torch_device import open_device
-
         import_module("gemmetry.providers.triton_provider.executable")
         import_module("gemmetry.providers.triton_provider.compiling")
-        open_device(target)
+        super().prepare(target)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
-        if reason := self.supports(dispatch.operation, dispatch.target):
-            raise UnsupportedError(reason)
+        self.require(dispatch)
         if self.interprets:
             return self._build_interpreted(dispatch)
-        if dispatch.target.index is None:
-            raise UnsupportedError(
-                f"no {dispatch.target} device is here, so {dispatch.name} can only be compiled"
-            )
         from gemmetry.hardware.torch_device import open_device
         from gemmetry.providers.triton_provider.executable import load
 

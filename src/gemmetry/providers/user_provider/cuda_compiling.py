@@ -4,7 +4,6 @@ is, and loads it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +21,14 @@ from gemmetry.hardware.cuda_plans import (
     instructions_of,
     performance_notes,
 )
-from gemmetry.providers.base import output_folder, write_atomically
+from gemmetry.providers.base import (
+    compute_capability,
+    matrix_instruction,
+    output_folder,
+    write_atomically,
+)
 from gemmetry.providers.cuda_provider.launching.executable import (
     CompiledPlan,
-    matrix_instruction,
     usage_of,
 )
 from gemmetry.providers.user_provider.cuda_launch import plan_of
@@ -91,7 +94,7 @@ def compile_kernel(
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
         shared_memory_bytes=usage.shared_bytes,
-        matrix_instruction=matrix_instruction([cubin.ptx]),
+        matrix_instruction=matrix_instruction(cubin.ptx),
         compiled_for=architecture,
         compile_ns=elapsed_ns,
         declared=kernel.declared,
@@ -164,9 +167,9 @@ def build_kernel(
 
 def code_architecture(architecture: str) -> str:
     """The architecture to compile for: ``sm_90a`` for ``sm_90``."""
-    number = int(re.sub(r"\D", "", architecture) or 0)
-    plain = architecture.isidentifier() and architecture[-1].isdigit()
-    return f"{architecture}a" if plain and number >= _FIRST_WITH_VARIANT else architecture
+    is_plain = architecture[-1:].isdigit()
+    has_variant = compute_capability(architecture) >= _FIRST_WITH_VARIANT
+    return f"{architecture}a" if is_plain and has_variant else architecture
 
 
 def _written(

@@ -17,6 +17,7 @@ from gemmetry.hardware.cuda_plans import (
     KernelLaunch,
     LaunchPlan,
 )
+from gemmetry.providers.base import SHARED_BYTES
 from gemmetry.providers.user_provider.cuda_manifest import CudaManifest, Expression, argument_for
 
 _LIMITS = {
@@ -28,9 +29,6 @@ _LIMITS = {
 clusters of more than eight blocks are non-portable, of more than 16 impossible (sm_90)."""
 _MOST_THREADS = 1024
 """Of a block: the same table."""
-_SHARED_KIB = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_89": 99, "sm_90": 227,
-               "sm_100": 227, "sm_103": 227, "sm_120": 99, "sm_121": 99}  # fmt: skip
-"""Shared memory of a block, static and dynamic: the same table."""
 
 
 def names_of(operation: Operation, values: Mapping[str, Parameter]) -> dict[str, int]:
@@ -111,11 +109,11 @@ def _grid_problem(grid: Grid, architecture: str, machine_code: CubinKernel | Non
     if grid.dynamic_bytes < 0:
         return "its shared_bytes are negative"
     static = 0 if machine_code is None else machine_code.shared_bytes
-    limit = _SHARED_KIB.get(architecture)
-    if limit is not None and grid.dynamic_bytes + static > limit * 1024:
+    limit = SHARED_BYTES.get(architecture)
+    if limit is not None and grid.dynamic_bytes + static > limit:
         return (
             f"its blocks need {grid.dynamic_bytes + static} bytes of shared memory, and "
-            f"{architecture} has {limit * 1024}"
+            f"{architecture} has {limit}"
         )
     return None if machine_code is None else _other_launch(grid, machine_code)
 

@@ -9,7 +9,6 @@ How to write one: docs/my-kernel.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from gemmetry.domain.contracts import Buffer, Compiled, Device, Executable, Workspace
+from gemmetry.domain.contracts import Buffer, Device, Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Parameter, Target, TargetKind
 from gemmetry.domain.errors import (
-    DispatchError,
     GemmetryError,
     LaunchError,
     OutOfMemoryError,
@@ -41,7 +39,7 @@ from gemmetry.domain.operation import (
 )
 from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostDevice, blas_threads, set_blas_threads
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import GpuProvider
 from gemmetry.providers.user_provider.cuda_launch import why_not
 from gemmetry.providers.user_provider.cuda_manifest import (
     MACHINE_CODE,
@@ -229,7 +227,7 @@ _CROSS_COMPILED = ("sm_80", "sm_90", "sm_100")
 other one that NVRTC has can be requested with ``--device``."""
 
 
-class UserProvider(BaseProvider):
+class UserProvider(GpuProvider):
     """Options:
 
     ``kernel``: ``file.py:function``, ``file.cu:kernel`` or ``file.cubin:kernel``, a file with a
@@ -287,27 +285,21 @@ class UserProvider(BaseProvider):
     def compiles_ahead(self, target: Target) -> bool:
         return target.kind is TargetKind.CUDA and bool(self._cuda_kernels)
 
-    def compile(self, dispatches: Sequence[Dispatch], workspace: Workspace) -> Iterable[Compiled]:
-        """Compile the dispatches of CUDA kernels; those of Python functions need none."""
-        kernels = _kernel_of(self._cuda_kernels)
+    def prepare(self, target: Target) -> None:
+        """Nothing: some kernels need no torch."""
 
-        def one(dispatch: Dispatch) -> Compiled:
-            kernel = kernels.get(dispatch.configuration.name)
-            if kernel is None:
-                return Compiled(dispatch=dispatch)
-            from gemmetry.providers.user_provider.cuda_compiling import compile_kernel
+    def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts | None:
+        """Compile the dispatch of a CUDA kernel; that of a Python function needs nothing."""
+        kernel = _kernel_of(self._cuda_kernels).get(dispatch.configuration.name)
+        if kernel is None:
+            return None
+        from gemmetry.providers.user_provider.cuda_compiling import compile_kernel
 
-            try:
-                values = _require_support(kernel, dispatch)
-                _, compiled = compile_kernel(
-                    kernel, dispatch, values, workspace.generated, force=workspace.force
-                )
-            except DispatchError as error:
-                return Compiled(dispatch=dispatch, error=error)
-            return Compiled(dispatch=dispatch, facts=compiled.facts)
-
-        with ThreadPoolExecutor(max(workspace.jobs, 1)) as pool:
-            return list(pool.map(one, dispatches))
+        values = _require_support(kernel, dispatch)
+        _, compiled = compile_kernel(
+            kernel, dispatch, values, workspace.generated, force=workspace.force
+        )
+        return compiled.facts
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         name = dispatch.configuration.name

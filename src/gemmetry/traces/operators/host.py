@@ -9,7 +9,7 @@ enclosing one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
-from gemmetry.traces.gemms import GemmRow, duration_statistics, gemm_table, quantile_of_sorted
+from gemmetry.traces.gemms import GemmRow, duration_statistics, quantile_of_sorted
 from gemmetry.traces.joins import NONE, decoded_list
 from gemmetry.traces.links import enclosing_among, operator_shapes
 from gemmetry.traces.model import Trace
@@ -228,24 +228,6 @@ class HostOperators:
                 found.setdefault((name, shape), []).extend(group.durations)
         rows = [_product_row(name, shape, parts) for (name, shape), parts in found.items()]
         return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
-
-
-def product_table(traces: Iterable[Trace]) -> list[GemmRow]:
-    """The GEMM kernels of `traces`; if none of them has GPU work, the products of their operators.
-    Those with the most time come first."""
-    operators = HostOperators()
-    with_gpu = False
-
-    def passing() -> Iterator[Trace]:
-        nonlocal with_gpu
-        for trace in traces:
-            with_gpu |= trace.has_gpu_work
-            if not trace.has_gpu_work:
-                operators.add(trace)
-            yield trace
-
-    kernels = gemm_table(passing())
-    return kernels if with_gpu else operators.products()
 
 
 def without_gpu_text(files: Sequence[Path], count: int) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -23,6 +22,7 @@ from gemmetry.domain.contracts import Buffer, Device, OrderedDevice, StressDevic
 from gemmetry.domain.errors import DispatchError
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.storage import Array, to_float64
+from gemmetry.verification.checks import shapes
 from gemmetry.verification.checks.memory import zone_problem
 from gemmetry.verification.checks.results import (
     BUGS,
@@ -36,7 +36,7 @@ from gemmetry.verification.checks.results import (
     warned,
 )
 from gemmetry.verification.comparison import StandingThreads, on_one_processor
-from gemmetry.verification.context import INTEGERS, Companions, Context, ExactRun, whole_tile
+from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import selections
 from gemmetry.verification.inputs.exact import ExactCase
@@ -160,9 +160,7 @@ def check_many_repeats(context: Context) -> CheckResult:
     """:data:`REPEATS` launches agree bit for bit."""
     name = "many_repeats"
     for _ in range(REPEATS):
-        launch = context.launcher.launch(
-            context.main, sentinel=context.launcher.sentinels[0], check_inputs=False
-        )
+        launch = context.launcher.launch(context.main)
         if launch.same_as(context.first):
             continue
         result = context.judge_by_bound(name, launch, context.reference)
@@ -198,7 +196,7 @@ def check_other_thread(context: Context) -> CheckResult:
     model = context.first if run is None else run.launch
 
     def call() -> Launch:
-        return launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
+        return launcher.launch(placed)
 
     try:
         with StandingThreads(device.enter_thread) as threads:
@@ -295,51 +293,7 @@ def check_many_calls(context: Context) -> CheckResult:
     """A few hundred launches of one tile, each with different inputs in the same buffers, are
     correct: independently drawn integers, and numbers that are all one unit in the last place
     larger than at the previous launch. Some are made from threads that stay."""
-    companions = context.companions
-    if companions is None:
-        return not_applicable(NAME, "this configuration cannot be built for a small shape here")
-    key = f"{NAME} {'thorough' if context.thorough else 'few'}"
-    if key not in companions.known:
-        result = _built(context)
-        if result.outcome is CheckOutcome.FAILED:
-            return result
-        companions.known[key] = result
-    return companions.known[key]
-
-
-def _built(context: Context) -> CheckResult:
-    companions = context.companions
-    assert companions is not None
-    operation = whole_tile(context.operation, companions)
-    if operation is None:
-        return not_applicable(NAME, "the operation has no shape of one tile")
-    executable = None
-    try:
-        executable = companions.build(operation)
-        if executable is None:
-            return not_applicable(NAME, f"{operation} is not supported")
-        inner = Context(
-            Launcher(executable, operation, companions.tile),
-            operation,
-            (),
-            None,
-            context.seed,
-            thorough=context.thorough,
-        )
-        result = _calls(inner)
-        for evidence in inner.evidence.values():
-            context.evidence[NAME] = replace(evidence, check=NAME)
-        return result
-    except (DispatchError, NotImplementedError, *BUGS) as error:
-        # A sticky device error ends the verification.
-        context.launcher.device.synchronize()
-        bug = bug_of(error)
-        if bug:
-            return failed(NAME, f"{operation}: {bug}")
-        return not_applicable(NAME, f"it refuses {operation}: {error}")
-    finally:
-        if executable is not None:
-            executable.close()
+    return shapes.on_whole_tiles(context, NAME, 1, _calls)
 
 
 def _calls(context: Context) -> CheckResult:
@@ -447,6 +401,8 @@ def _explained(
     return failed(NAME, f"{how}: {result.detail}", result.first_bad)
 
 
+RARE = "rare_launches"
+
 CALLS_UNDER_LOAD = 8
 
 RARE_LAUNCHES = 1500
@@ -485,8 +441,6 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
     specs = (*context.operation.inputs, context.operation.output)
     launch = launcher.launch(
         context.main,
-        sentinel=launcher.sentinels[0],
-        check_inputs=False,
         within=device.spoiled_scratch(max(spec.bytes for spec in specs)),
     )
     problem = launcher.form_problem(launch) or zone_problem(launch)
@@ -526,16 +480,7 @@ def check_under_load(context: Context) -> CheckResult:
 def check_rare_launches(context: Context) -> CheckResult:
     """:data:`RARE_LAUNCHES` launches of a few tiles, most of them without a wait in between, all
     give the exact result; on a CPU as many as take a moment. Bits are compared on the device."""
-    name = "rare_launches"
-    companions = context.companions
-    if companions is None:
-        return not_applicable(name, "this configuration cannot be built for a small shape here")
-    if name not in companions.known:
-        result = _rare_launches(name, context, companions)
-        if result.is_failure:
-            return result
-        companions.known[name] = result
-    return companions.known[name]
+    return shapes.on_whole_tiles(context, RARE, 2, _rare_launches)
 
 
 def _all_right(device: Device, launches: Sequence[Launch], right: Buffer) -> bool:
@@ -545,56 +490,37 @@ def _all_right(device: Device, launches: Sequence[Launch], right: Buffer) -> boo
     return device.all_same_bytes([launch.result for launch in launches], right)
 
 
-def _rare_launches(name: str, context: Context, companions: Companions) -> CheckResult:
-    operation = whole_tile(context.operation, companions, tiles=2)
-    executable = None
-    try:
-        executable = companions.build(operation) if operation is not None else None
-        if operation is None or executable is None:
-            return not_applicable(name, "no operation of a few tiles is supported")
-        launcher = Launcher(executable, operation, companions.tile)
-        inner = Context(launcher, operation, (), None, context.seed)
-        case = inner.case(name, exact_inputs.integers)
-        if case is None:
-            return not_applicable(name, "sums of a few tiles are rounded in this accumulator")
-        placed = launcher.place(case.inputs, keep_copies=False)
-        device, right, number = launcher.device, None, 0
-        is_gpu = getattr(device, "is_gpu", False)
-        for _ in range(_TRIED):
-            launcher.launch_again(placed, launcher.new_output())
-        at_once = launcher.affordable(_AT_ONCE, RARE_LAUNCHES_S, _FEWEST_AT_ONCE)
-        outputs = [launcher.new_output() for _ in range(at_once)]
-        wanted = RARE_LAUNCHES
-        if not is_gpu:
-            wanted = launcher.affordable(wanted, RARE_LAUNCHES_ON_HOST_S, _FEWEST_ON_HOST)
-        while number < min(wanted, launcher.affordable(wanted, RARE_LAUNCHES_S, at_once)):
-            launches = launcher.burst(placed, outputs)
-            if right is not None and _all_right(device, launches, right):
-                number += len(launches)
+def _rare_launches(context: Context) -> CheckResult:
+    launcher, operation = context.launcher, context.operation
+    case = context.case(RARE, exact_inputs.integers)
+    if case is None:
+        return not_applicable(RARE, "sums of a few tiles are rounded in this accumulator")
+    placed = launcher.place(case.inputs, keep_copies=False)
+    device, right, number = launcher.device, None, 0
+    is_gpu = getattr(device, "is_gpu", False)
+    for _ in range(_TRIED):
+        launcher.launch_again(placed, launcher.new_output())
+    at_once = launcher.affordable(_AT_ONCE, RARE_LAUNCHES_S, _FEWEST_AT_ONCE)
+    outputs = [launcher.new_output() for _ in range(at_once)]
+    wanted = RARE_LAUNCHES
+    if not is_gpu:
+        wanted = launcher.affordable(wanted, RARE_LAUNCHES_ON_HOST_S, _FEWEST_ON_HOST)
+    while number < min(wanted, launcher.affordable(wanted, RARE_LAUNCHES_S, at_once)):
+        launches = launcher.burst(placed, outputs)
+        if right is not None and _all_right(device, launches, right):
+            number += len(launches)
+            continue
+        for launch in launches:
+            number += 1
+            is_typed = not launch.returned_type
+            if right is not None and is_typed and device.same_bytes(launch.result, right):
                 continue
-            for launch in launches:
-                number += 1
-                is_typed = not launch.returned_type
-                if right is not None and is_typed and device.same_bytes(launch.result, right):
-                    continue
-                result = inner.verdict_of_exact(name, inner.judged(case, launch), guess=False)
-                if result.is_failure:
-                    for evidence in inner.evidence.values():
-                        context.evidence[name] = replace(evidence, check=name)
-                    how = f"launch {number} of {operation} on the same inputs"
-                    return failed(name, f"{how}: {result.detail}", result.first_bad)
-                if right is None:
-                    right = device.clone(launch.result)  # Outputs are written again.
-        if number < wanted:
-            return incomplete(name, f"{number} of {wanted} launches, as they take long")
-        return passed(name, "" if is_gpu else f"{number} launches")
-    except DispatchError as error:
-        # A sticky device error ends the verification.
-        context.launcher.device.synchronize()
-        bug = bug_of(error)
-        if bug:
-            return failed(name, f"{operation}: {bug}")
-        return not_applicable(name, f"it refuses {operation}: {error}")
-    finally:
-        if executable is not None:
-            executable.close()
+            result = context.verdict_of_exact(RARE, context.judged(case, launch), guess=False)
+            if result.is_failure:
+                how = f"launch {number} of {operation} on the same inputs"
+                return failed(RARE, f"{how}: {result.detail}", result.first_bad)
+            if right is None:
+                right = device.clone(launch.result)  # Outputs are written again.
+    if number < wanted:
+        return incomplete(RARE, f"{number} of {wanted} launches, as they take long")
+    return passed(RARE, "" if is_gpu else f"{number} launches")

@@ -156,19 +156,11 @@ def _at_the_ends(
 
 
 def _check(context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]]) -> CheckResult:
-    companions = context.companions
-    if companions is None:
-        return not_applicable(name, "this configuration cannot be built for other shapes here")
-    if name not in companions.known:
-        result = _try_all(context, companions, name, tried)
-        if result.is_failure:
-            return result
-        companions.known[name] = result
-    return companions.known[name]
+    return shapes.shared(context, name, partial(_try_all, context, name, tried))
 
 
 def _try_all(
-    context: Context, companions: Companions, name: str, tried: Sequence[tuple[Sizes, _Cases]]
+    context: Context, name: str, tried: Sequence[tuple[Sizes, _Cases]], companions: Companions
 ) -> CheckResult:
     refused, left_out, timed = [], [], _Timed()
     for sizes, cases in tried:
@@ -178,10 +170,8 @@ def _try_all(
             continue
         for operation in options:
             timed.steps = shapes.steps(operation, companions)
-            found = shapes.attempt(
-                context, companions, name, operation,
-                (partial(_each, cases=cases, timed=timed),), seed=context.seed,
-            )  # fmt: skip
+            each = partial(_each, cases=cases, timed=timed)
+            found = shapes.attempt(context, name, operation, (each,), seed=context.seed)
             if found.failure is not None:
                 return shapes.inner_failure(name, operation, found.failure)
             if not found.refusal:
@@ -371,7 +361,7 @@ def _differing_rows(context: Context, rows: int) -> Array | None:
     try:
         launcher = Launcher(executable, fewer, context.companions.tile)
         placed = launcher.place(_first_rows(operation, fewer, context.inputs), keep_copies=False)
-        launch = launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
+        launch = launcher.launch(placed)
         problem = launcher.form_problem(launch)
         if problem:
             raise NotImplementedError(problem)

@@ -75,9 +75,8 @@ def check_unknown_seed(context: Context) -> CheckResult:
     if run is not None:
         result = context.verdict_of_exact(name, run)
     else:
-        operation, launcher = context.operation, context.launcher
-        inputs = make_inputs(operation, distribution="offset_uniform", seed=UNKNOWN_SEED)
-        launch = launcher.launch(context.put(inputs), sentinel=launcher.sentinels[0])
+        inputs = make_inputs(context.operation, distribution="offset_uniform", seed=UNKNOWN_SEED)
+        launch = context.launch_on(inputs)
         result = context.judge_by_bound(name, launch, context.reference_of(inputs))
     if result.is_failure:
         return failed(name, f"{note}: {result.detail}", result.first_bad)
@@ -203,10 +202,8 @@ def _negated_in_place(name: str, context: Context) -> CheckResult:
         np.negative(array) if spec.role == "lhs" else array
         for spec, array in zip(context.operation.inputs, context.inputs, strict=True)
     )
-    launcher, sentinel = context.launcher, context.launcher.sentinels[0]
-    for contents in (context.inputs, inputs):
-        placed = context.put(contents)
-        changed = launcher.launch(placed, sentinel=sentinel, check_inputs=False)
+    context.launch_on(context.inputs)
+    changed = context.launch_on(inputs)
     if changed.same_as(context.first) and context.first.output.astype(bool).any():
         return failed(name, "the result for the contents before the change was returned again")
     return passed(name)
@@ -260,9 +257,7 @@ def _within_bound(name: str, context: Context) -> CheckResult:
     inputs = scaled_along_k(context.operation, context.inputs)
     if inputs is None:
         return not_applicable(name, _NO_ROOM)
-    launch = context.launcher.launch(
-        context.put(inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
-    )
+    launch = context.launch_on(inputs)
     if launch.same_as(context.first):
         return passed(name)
     result = context.judge_by_bound(name, launch, context.reference)
@@ -307,9 +302,7 @@ def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[
         reference = context.reference_of(unscaled)
 
     def is_wrong(inputs: Sequence[Array]) -> tuple[bool, Launch]:
-        launch = context.launcher.launch(
-            context.put(inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
-        )
+        launch = context.launch_on(inputs)
         return context.judge_by_bound(name, launch, reference).is_failure, launch
 
     output = wrong.output

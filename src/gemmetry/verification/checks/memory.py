@@ -118,9 +118,8 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
 
 
 def _in_new_buffers(context: Context, offset: Offset) -> Launch:
-    launcher = context.launcher
-    placed = launcher.place(context.inputs, offset=offset, keep_copies=False)
-    return launcher.launch(placed, sentinel=launcher.sentinels[0], check_inputs=False)
+    placed = context.launcher.place(context.inputs, offset=offset, keep_copies=False)
+    return context.launcher.launch(placed)
 
 
 def zone_problem(launch: Launch) -> str:
@@ -189,8 +188,4 @@ def _special(
 
 
 def _judge(context: Context, name: str, inputs: Inputs) -> CheckResult:
-    reference = context.reference_of(inputs)
-    launch = context.launcher.launch(
-        context.put(inputs), sentinel=context.launcher.sentinels[0], check_inputs=False
-    )
-    return context.judge_by_bound(name, launch, reference)
+    return context.judge_by_bound(name, context.launch_on(inputs), context.reference_of(inputs))

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -42,6 +42,7 @@ from gemmetry.verification.context import (
     covering_operations,
     rounded_options,
     tail_operations,
+    whole_tile,
 )
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
@@ -114,22 +115,70 @@ class Attempt:
     """Result of one other operation."""
 
     operation: Operation
-    failure: CheckResult | None = None
+    result: CheckResult | None = None
+    """Result of the first check that failed, or of the last one."""
     refusal: str = ""
     """Why the operation was not tried."""
     build_seconds: float = 0.0
+
+    @property
+    def failure(self) -> CheckResult | None:
+        """The failed check, if any."""
+        return self.result if self.result is not None and self.result.is_failure else None
+
+
+def shared(
+    context: Context,
+    name: str,
+    find: Callable[[Companions], CheckResult],
+    *variant: object,
+) -> CheckResult:
+    """The result of `find` for the check `name`, which all dispatches of a configuration share
+    unless it failed, as the next one would have no evidence.
+
+    Args:
+        variant: what else the result depends on.
+    """
+    companions = context.companions
+    if companions is None:
+        return not_applicable(name, "this configuration cannot be built for other shapes here")
+    key = " ".join(map(str, (name, "thorough" if context.thorough else "few", *variant)))
+    if key in companions.known:
+        return companions.known[key]
+    result = find(companions)
+    if not result.is_failure:
+        companions.known[key] = result
+    return result
+
+
+def on_whole_tiles(
+    context: Context, name: str, tiles: int, check: Callable[[Context], CheckResult]
+) -> CheckResult:
+    """The result of `check` on the operation of so many whole tiles along each axis."""
+
+    def find(companions: Companions) -> CheckResult:
+        operation = whole_tile(context.operation, companions, tiles)
+        if operation is None:
+            return not_applicable(name, "the operation has no shape of whole tiles")
+        found = attempt(context, name, operation, (check,), seed=context.seed)
+        if found.result is None:
+            return not_applicable(name, f"it refuses {operation}: {found.refusal}")
+        is_own = found.result.name == name
+        return found.result if is_own else inner_failure(name, operation, found.result)
+
+    return shared(context, name, find)
 
 
 def check_tail_shapes(context: Context) -> CheckResult:
     """Results are correct for small shapes that are not multiples of the tile, and at other edges
     of tiling."""
     name = "tail_shapes"
-    companions = context.companions
-    if companions is None:
-        return not_applicable(name, "this configuration cannot be built for other shapes here")
-    key = f"{name} {'thorough' if context.thorough else 'few'}"
-    options = tail_operations(context.operation, companions, thorough=context.thorough)
-    return _known(context, companions, name, key, options)
+
+    def find(companions: Companions) -> CheckResult:
+        options = tail_operations(context.operation, companions, thorough=context.thorough)
+        return _try_all(context, name, options)
+
+    return shared(context, name, find)
 
 
 def _multiprocessors(context: Context) -> int | None:
@@ -141,8 +190,7 @@ def _multiprocessors(context: Context) -> int | None:
 def steps(operation: Operation, companions: Companions) -> int:
     """Total number of steps along K over all tiles."""
     m, n, k, batch = operation.matmul_shape
-    tile = companions.tile or DEFAULT_TILE
-    return batch * math.prod(-(-size // step) for size, step in zip((m, n, k), tile, strict=True))
+    return batch * _steps(Sizes(m, n, k), companions.tile or DEFAULT_TILE)
 
 
 class Affordable:
@@ -201,20 +249,16 @@ def check_many_shapes(context: Context) -> CheckResult:
     """One launch on exact integers at each of a covering set of shapes, drawn from the seed: see
     :func:`~gemmetry.verification.context.covering_operations`."""
     name = "many_shapes"
-    companions = context.companions
-    if companions is None:
-        return not_applicable(name, "this configuration cannot be built for other shapes here")
-    if name in companions.known:
-        return companions.known[name]
-    known = replace(companions, processors=_multiprocessors(context))
-    options = list(covering_operations(context.operation, known, context.seed))
-    affordable = Affordable(context, MANY_S[context.thorough])
-    costs = [float(steps(candidates[0], companions)) for candidates in options]
-    drawn = affordable.of(options, costs)
-    result = affordable.stated(_known(context, companions, name, name, drawn, (exact_once,)))
-    if not result.is_failure:
-        companions.known[name] = result
-    return result
+
+    def find(companions: Companions) -> CheckResult:
+        known = replace(companions, processors=_multiprocessors(context))
+        options = list(covering_operations(context.operation, known, context.seed))
+        affordable = Affordable(context, MANY_S[context.thorough])
+        costs = [float(steps(candidates[0], companions)) for candidates in options]
+        drawn = affordable.of(options, costs)
+        return affordable.stated(_try_all(context, name, drawn, (exact_once,)))
+
+    return shared(context, name, find)
 
 
 def exact_once(context: Context) -> CheckResult:
@@ -235,22 +279,21 @@ def check_alpha_beta(context: Context) -> CheckResult:
     """The same configuration is correct with other factors alpha and beta. At level standard only
     where the operation itself has such factors."""
     name = "alpha_beta"
-    companions, signature = context.companions, context.operation.signature
-    if companions is None:
-        return not_applicable(name, "this configuration cannot be built for other factors here")
+    operation, signature = context.operation, context.operation.signature
     if not context.thorough and (signature.alpha, signature.beta) == (1.0, 0.0):
         return not_applicable(name, "the operation has neither alpha nor beta")
-    key = f"{name} {signature.alpha} {signature.beta}"
-    operation = context.operation
-    pairs = _with_factors(operation, companions, FACTORS)
-    result = _known(context, companions, name, key, pairs)
-    if result.outcome is not CheckOutcome.PASSED:
-        return result
-    of_one = [(one, other) for one in SIGNS for other in (*SIGNS, _OTHER)]
-    each = [*of_one, *((other, one) for one, other in of_one if other == _OTHER)]
-    signs = _with_factors(operation, companions, each)
-    exactly = _known(context, companions, name, f"{key} signs", signs, (exact_once,))
-    return exactly if exactly.is_failure else result
+
+    def find(companions: Companions) -> CheckResult:
+        result = _try_all(context, name, _with_factors(operation, companions, FACTORS))
+        if result.outcome is not CheckOutcome.PASSED:
+            return result
+        of_one = [(one, other) for one in SIGNS for other in (*SIGNS, _OTHER)]
+        each = [*of_one, *((other, one) for one, other in of_one if other == _OTHER)]
+        signs = _with_factors(operation, companions, each)
+        exactly = _try_all(context, name, signs, (exact_once,))
+        return exactly if exactly.is_failure else result
+
+    return shared(context, name, find, signature.alpha, signature.beta)
 
 
 def _with_factors(
@@ -269,27 +312,8 @@ def _with_factors(
             yield tuple(Operation(signature, shape.shape) for shape in shapes)
 
 
-def _known(
-    context: Context,
-    companions: Companions,
-    name: str,
-    key: str,
-    options: Iterator[tuple[Operation, ...]],
-    checks: Sequence[Callable[[Context], CheckResult]] = (),
-) -> CheckResult:
-    """The result of :func:`_try_all`, which dispatches with the same `key` share."""
-    if key not in companions.known:
-        result = _try_all(context, companions, name, options, checks)
-        if name in context.evidence:
-            # The next dispatch would have no evidence for its failure.
-            return result
-        companions.known[key] = result
-    return companions.known[key]
-
-
 def _try_all(
     context: Context,
-    companions: Companions,
     name: str,
     options: Iterator[tuple[Operation, ...]],
     only: Sequence[Callable[[Context], CheckResult]] = (),
@@ -308,7 +332,7 @@ def _try_all(
         for operation in candidates:
             checks = only or (_FIRST if context.thorough or not shapes else _EACH)
             seed = context.seed + shapes if only else None
-            tried_last = attempt(context, companions, name, operation, checks, seed=seed)
+            tried_last = attempt(context, name, operation, checks, seed=seed)
             builds_s += tried_last.build_seconds
             if not tried_last.refusal:
                 break
@@ -341,7 +365,6 @@ def _passed(name: str, shapes: int, refused: Sequence[str], detail: str = "") ->
 
 def attempt(
     context: Context,
-    companions: Companions,
     name: str,
     operation: Operation,
     checks: Sequence[Callable[[Context], CheckResult]],
@@ -354,6 +377,8 @@ def attempt(
         seed: that of the inputs that checks make; there are no others, and no reference. None:
             inputs and reference as of the operation under test.
     """
+    companions = context.companions
+    assert companions is not None
     executable: Executable | None = None
     spent, build_seconds = Spent(), 0.0
     try:
@@ -361,8 +386,15 @@ def attempt(
         build_seconds = spent.seconds
         if executable is None:
             return Attempt(operation, refusal="not supported")
-        failure = _failure(context, companions, name, operation, executable, checks, seed)
-        return Attempt(operation, failure, build_seconds=build_seconds)
+        launcher = Launcher(executable, operation, companions.tile)
+        inputs, reference = _answer(operation, context.seed) if seed is None else ((), None)
+        own_seed = context.seed if seed is None else seed
+        inner = Context(launcher, operation, inputs, reference, own_seed, thorough=context.thorough)
+        result = _first_failure(inner, checks)
+        if result is not None and result.is_failure:
+            for evidence in inner.evidence.values():
+                context.evidence[name] = replace(evidence, check=name)
+        return Attempt(operation, result, build_seconds=build_seconds)
     except (DispatchError, *LIMITS, *BUGS) as error:
         is_kernels = isinstance(error, DispatchError) or Launcher.raised_by_run(error)
         if executable is not None and not is_kernels:
@@ -372,38 +404,24 @@ def attempt(
         bug = bug_of(error)
         if bug:
             return Attempt(operation, failed("launch", bug))
-        return Attempt(operation, refusal=_stated(error), build_seconds=build_seconds)
+        text = error.message if isinstance(error, DispatchError) else str(error)
+        refusal = text or type(error).__name__
+        return Attempt(operation, refusal=refusal, build_seconds=build_seconds)
     finally:
         if executable is not None:
             executable.close()
 
 
-def _stated(error: BaseException) -> str:
-    text = error.message if isinstance(error, DispatchError) else str(error)
-    return text or type(error).__name__
-
-
-def _failure(
-    context: Context,
-    companions: Companions,
-    name: str,
-    operation: Operation,
-    executable: Executable,
-    checks: Sequence[Callable[[Context], CheckResult]],
-    seed: int | None,
+def _first_failure(
+    context: Context, checks: Sequence[Callable[[Context], CheckResult]]
 ) -> CheckResult | None:
-    launcher = Launcher(executable, operation, companions.tile)
-    if seed is None:
-        inner = Context(launcher, operation, *_answer(operation, context.seed), context.seed)
-    else:
-        inner = Context(launcher, operation, (), None, seed)
+    """Result of the first of `checks` that fails, else of the last one."""
+    result = None
     for check in checks:
-        result = check(inner)
+        result = check(context)
         if result.is_failure:
-            for evidence in inner.evidence.values():
-                context.evidence[name] = replace(evidence, check=name)
-            return result
-    return None
+            break
+    return result
 
 
 @lru_cache(maxsize=24)
@@ -439,16 +457,7 @@ def check_long_axes(context: Context) -> CheckResult:
     """More than 1024 rows, more than 1024 columns (16 tiles at least) and more than 65536 products,
     each with minimal sizes along the other axes; thorough: more than 65536 rows and columns as well
     (256 tiles at least). Inputs are integers whose sums are exact; each shape takes one launch."""
-    companions = context.companions
-    if companions is None:
-        return not_applicable(NAME, "this configuration cannot be built for other shapes here")
-    key = f"{NAME} {'thorough' if context.thorough else 'few'}"
-    if key not in companions.known:
-        result = _long_axes_try_all(context, companions)
-        if result.is_failure:
-            return result
-        companions.known[key] = result
-    return companions.known[key]
+    return shared(context, NAME, partial(_long_axes_try_all, context))
 
 
 def long_sizes(tile: tuple[int, int, int], *, thorough: bool = False) -> Iterator[Sizes]:
@@ -470,14 +479,14 @@ def _long_axes_try_all(context: Context, companions: Companions) -> CheckResult:
     for sizes in long_sizes(tile, thorough=context.thorough):
         predicted_s = seconds * _steps(sizes, tile)
         if predicted_s > LONG_AXES_S[context.thorough]:
-            predicted_s = min(predicted_s, _by_shorter_s(context, companions, sizes))
+            predicted_s = min(predicted_s, _by_shorter_s(context, sizes))
         if predicted_s > LONG_AXES_S[context.thorough]:
             text = "x".join(map(str, sizes))
             too_long.append(f"{text}, which would take {predicted_s:.1f} s")
             continue
         found = None
         for operation in rounded_options(context.operation, sizes):
-            found = attempt(context, companions, NAME, operation, (exact.check_integers,))
+            found = attempt(context, NAME, operation, (exact.check_integers,))
             if not found.refusal:
                 break
         if found is None:
@@ -494,7 +503,7 @@ def _long_axes_try_all(context: Context, companions: Companions) -> CheckResult:
     return passed(NAME, detail) if tried else not_applicable(NAME, detail or "there are none")
 
 
-def _by_shorter_s(context: Context, companions: Companions, sizes: Sizes) -> float:
+def _by_shorter_s(context: Context, sizes: Sizes) -> float:
     """Seconds that a launch of `sizes` takes, as the fastest of some launches of a shorter shape
     predicts; infinity where that is refused."""
     longest = max(sizes)
@@ -504,12 +513,12 @@ def _by_shorter_s(context: Context, companions: Companions, sizes: Sizes) -> flo
     def timed(inner: Context) -> CheckResult:
         nonlocal seconds
         for _ in range(TRIES):
-            inner.launcher.launch(inner.main, sentinel=0, check_inputs=False)
+            inner.launcher.launch(inner.main, sentinel=0)
         seconds = inner.launcher.fastest_s
         return passed(NAME)
 
     for operation in rounded_options(context.operation, shorter):
-        if not attempt(context, companions, NAME, operation, (timed,)).refusal:
+        if not attempt(context, NAME, operation, (timed,)).refusal:
             break
     return SHORTER * seconds
 

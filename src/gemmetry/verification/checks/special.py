@@ -102,7 +102,7 @@ def _check(context: Context, name: str, value: float) -> _SpecialFound:
     case = spread(operation, context.inputs, value)
     placed = context.put(case.inputs)
     context.launcher.keep_copies(placed)
-    launch = context.launcher.launch(placed, sentinel=context.launcher.sentinels[0])
+    launch = context.launcher.launch(placed, check_inputs=True)
     problem = context.launcher.form_problem(launch)
     what = _what(value)
     if not problem and launch.changed_inputs and not context.first.changed_inputs:
@@ -118,9 +118,7 @@ def _what(value: float) -> str:
 
 def _nothing_stays(context: Context, name: str) -> CheckResult:
     """A launch on the caller's inputs immediately after one with NaN is as correct as before."""
-    launch = context.launcher.launch(
-        context.main, sentinel=context.launcher.sentinels[1], check_inputs=False
-    )
+    launch = context.launcher.launch(context.main, sentinel=context.launcher.sentinels[1])
     if launch.same_as(context.first) or context.launcher.form_problem(launch):
         return passed(name)
     result = context.judge_by_bound(name, launch, context.reference)

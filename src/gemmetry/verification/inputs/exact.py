@@ -140,7 +140,7 @@ def promoted(
     arrays = other_operands(operation, seed)
     for spec in operation.inputs[:2]:
         entropy = [seed % 2**64, spec.role == "lhs", *spec.shape]
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        rng = np.random.default_rng(entropy)
         values = rng.integers(low, high, spec.storage_shape, dtype=np.int32, endpoint=True)
         arrays[spec.role] = quantize(values.astype(np.float32), spec.dtype)
     inputs = tuple(arrays[spec.role] for spec in operation.inputs)
@@ -250,7 +250,7 @@ def random_integers(
     spec: TensorSpec, limit: int, seed: int, scales: Float64Array | None = None
 ) -> Array:
     """Integers in ±[1, limit], times `scales` (powers of two, in logical shape)."""
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, *spec.shape])))
+    rng = np.random.default_rng([seed % 2**64, *spec.shape])
     drawn = np.int32 if limit < 2**31 else np.int64
     values = rng.integers(-limit, limit, spec.storage_shape, dtype=drawn)
     wide = np.float32 if limit <= 2**24 else np.float64

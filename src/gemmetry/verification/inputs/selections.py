@@ -214,7 +214,7 @@ def _close_codes(
     step = 1 if rounds_once(operation) else max(1, top >> _HIDDEN_BITS)
     if top < 4 * step:
         return None
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, *spec.shape])))
+    rng = np.random.default_rng([seed % 2**64, *spec.shape])
     steps = rng.integers(top // (4 * step), top // (2 * step), spec.storage_shape)
     values = (2 * steps + by) * step * rng.choice(np.array([-1, 1]), spec.storage_shape)
     return quantize(values.astype(np.float64), spec.dtype)

@@ -103,7 +103,7 @@ def cancellation(operation: Operation, seed: int) -> Inputs | None:
     if operation.matmul_shape.k < 2 or isinstance(operation.shape, Conv2dShape):
         return None
     k = operation.matmul_shape.k
-    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed % 2**64, k])))
+    order = np.random.default_rng([seed % 2**64, k])
     shuffled = order.permutation(k)
     ones, others = shuffled[: k // 2], shuffled[k // 2 : k // 2 * 2]
     if operation.signature.blocks is not None:
@@ -174,8 +174,9 @@ def _changed(operation: Operation, seed: int, distribution: str, change: _Change
     inputs = []
     for spec, array in zip(operation.inputs, base, strict=True):
         if spec.role in ("lhs", "rhs"):
-            entropy = [seed % 2**64, len(spec.role), spec.role == "lhs", *spec.shape]
-            rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+            rng = np.random.default_rng(
+                [seed % 2**64, len(spec.role), spec.role == "lhs", *spec.shape]
+            )
             values = np.array(to_float64(to_logical(array, spec)))
             array = to_storage(quantize(change(spec, values, rng), spec.dtype), spec)
         inputs.append(array)

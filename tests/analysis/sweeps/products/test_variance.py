@@ -14,7 +14,7 @@ from gemmetry.documents.sweep_files import (
     variance_table,
     varying_gemms,
 )
-from gemmetry.sweeps.model import GemmKind
+from gemmetry.sweeps.rows import GemmKind
 
 OLD = ["threads", "channel", "rank", "kernel_name", "kernel_time_min_us", "kernel_time_max_us",
        "time_diff_us"]  # fmt: skip
@@ -98,8 +98,10 @@ def test_the_largest_differences_of_each_trace(products):
 def test_helpers_and_kernels_of_unknown_shape_are_not_listed(products):
     point = products.points[0]
     first = point.gemms[0]
-    helper = replace(first, kind=GemmKind("splitKreduce_kernel", "splitk", is_helper=True))
-    mixed = replace(first, kind=GemmKind("nvjet_of_a_graph", "nvjet"), max_us=1e9)
+    helper = replace(
+        first, kind=GemmKind(kernel="splitKreduce_kernel", short="splitk", is_helper=True)
+    )
+    mixed = replace(first, kind=GemmKind(kernel="nvjet_of_a_graph", short="nvjet"), max_us=1e9)
     found = varying_gemms([replace(point, gemms=(helper, mixed, first))], 5)
     assert [one.gemm for one in found] == [first]
     # Without any shape, kernels are all there is.

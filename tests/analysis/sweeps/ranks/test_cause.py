@@ -78,7 +78,7 @@ def test_few_instances_are_undecided_whatever_their_ratio(gemms_of, sweeps):
 
 def test_a_kernel_without_a_shape_is_not_judged(gemms_of, sweeps):
     def without_shapes(facts):
-        kinds = tuple(GemmKind(kind.kernel, kind.short) for kind in facts.gemm_kinds)
+        kinds = tuple(GemmKind(kernel=kind.kernel, short=kind.short) for kind in facts.gemm_kinds)
         return msgspec.structs.replace(facts, gemm_kinds=kinds)
 
     cause = gemms_of(without_shapes, slowdown={sweeps.UP.kernel: 1.5})[sweeps.UP.kernel].cause
@@ -145,7 +145,7 @@ def test_the_effect_of_the_first_step(gemms_of, sweeps):
 
 
 def test_short_overlaps_give_no_response():
-    kind = GemmKind("k", "k", 1, 1, 1)
+    kind = GemmKind(kernel="k", m=1, n=1, k=1)
     duration, overlap = np.full(20, 100.0), np.array([0.0] * 14 + [10.0] * 6)
     assert dose_response(kind, duration, overlap) is None
     assert dose_response(kind, duration, 9 * overlap) is not None
@@ -153,7 +153,7 @@ def test_short_overlaps_give_no_response():
 
 def test_slopes_between_almost_equal_shares_are_no_bounds():
     """Durations that rise with shares a billionth apart: e to the slope is no number."""
-    kind = GemmKind("k", "k", 1, 1, 1)
+    kind = GemmKind(kernel="k", m=1, n=1, k=1)
     share = 0.9 + 1e-9 * np.arange(12)
     duration = 100.0 * 1.1 ** np.arange(12)
     found = dose_response(kind, duration, share * duration)
@@ -169,7 +169,7 @@ def test_slopes_between_almost_equal_shares_are_no_bounds():
 
 def test_a_slope_that_noise_of_almost_equal_shares_makes_is_no_factor():
     """40 instances that overlap almost entirely, whose shares grow with their durations."""
-    kind = GemmKind("k", "k", 1, 1, 1)
+    kind = GemmKind(kernel="k", m=1, n=1, k=1)
     together = np.linspace(350.0, 700.0, 40)
     duration = np.concatenate([[280.0, 281.0], together])
     share = np.concatenate([[0.0, 0.0], np.linspace(0.9, 1.0, 40)])

@@ -17,7 +17,6 @@ from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, Launch
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.executable import (
     compile_plan,
-    matrix_instruction,
     usage_of,
 )
 
@@ -86,9 +85,3 @@ def test_shared_memory_is_what_the_source_and_the_launch_take() -> None:
     other = replace(launch, compilation=replace(compilation, entry="missing"))
     code = {one.compilation: Cubin(b"", log) for one in (launch, other)}
     assert usage_of(LaunchPlan(launches=(launch, other)), code) == [ResourceUsage(40, 4, 0, 1024)]
-
-
-def test_the_matrix_instruction_is_read_from_ptx() -> None:
-    assert matrix_instruction(["mma.sync.aligned", "wgmma.mma_async.sync"]) == "wgmma"
-    assert matrix_instruction(["mma.sync.aligned.m16n8k16"]) == "mma.sync"
-    assert matrix_instruction(["fma.rn.f32"]) == "none"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.providers.base import matrix_instruction
 from gemmetry.providers.iree_provider.machine_code import (
     Usage,
     amd_usage,
     cpu_instruction,
     function_of,
-    gpu_instruction,
     read_machine_code,
     split_kernels,
 )
@@ -183,7 +183,7 @@ def test_the_instruction_of_the_product_on_a_cpu(lines, instruction):
 
 
 def test_the_matrix_instruction_of_a_gpu():
-    assert gpu_instruction("wgmma.mma_async.sync.aligned") == "wgmma"
-    assert gpu_instruction("\twmma.mma.sync.aligned") == "mma.sync"
-    assert gpu_instruction("v_wmma_f32_16x16x16_f16") == "wmma"
-    assert gpu_instruction("fma.rn.f32") == "none"
+    assert matrix_instruction("wgmma.mma_async.sync.aligned") == "wgmma"
+    assert matrix_instruction("\twmma.mma.sync.aligned") == "mma.sync"
+    assert matrix_instruction("v_wmma_f32_16x16x16_f16") == "wmma"
+    assert matrix_instruction("fma.rn.f32") == "none"

@@ -11,7 +11,7 @@ from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import operation_name
 from gemmetry.providers.iree_provider.tiles import DATA_TILING, DEFAULT, configuration
 from gemmetry.providers.iree_provider.tiling import LegacyTile, parse_tile, search_tiles, tiles_for
-from gemmetry.providers.iree_provider.tiling_cpu import CpuConvTile, CpuTile
+from gemmetry.providers.iree_provider.tiling_cpu import CachedCpuTile, CpuConvTile, CpuTile
 from gemmetry.providers.iree_provider.tiling_gpu import MfmaTile, MmaTile, SimtTile
 
 CPU = Target(TargetKind.CPU)
@@ -37,8 +37,10 @@ SIZES = st.integers(1, 4096)
 
 def test_golden_names():
     names = {
-        CpuTile(64, 64, 0, 0, 0, 8, 32, 4): "tile_config_64x64_vector8x32x4",
-        CpuTile(128, 128, 64, 64, 64, 8, 32, 1): ("tile_config_128x128_cache64x64x64_vector8x32x1"),
+        CpuTile(64, 64, 8, 32, 4): "tile_config_64x64_vector8x32x4",
+        CachedCpuTile(128, 128, 8, 32, 1, 64, 64, 64): (
+            "tile_config_128x128_cache64x64x64_vector8x32x1"
+        ),
         CpuConvTile(4, 64, 8, 32, 1): "tile_config_4x64_vector8x32x1_conv",
         MmaTile(128, 128, 64, 2, 2): "tile_config_128x128x64_warps2x2_mma",
         SimtTile(64, 64, 32, 4, 4): "tile_config_64x64x32_threads4x4_simt",
@@ -54,9 +56,7 @@ def test_golden_names():
 @given(st.tuples(*[SIZES] * 8), st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_any_cpu_tile_parses_back(sizes, has_cache):
-    m, n, *cache_and_vector = sizes
-    cache = cache_and_vector[:3] if has_cache else [0, 0, 0]
-    tile = CpuTile(m, n, *cache, *cache_and_vector[3:])
+    tile = CachedCpuTile(*sizes) if has_cache else CpuTile(*sizes[:5])
     assert parse_tile(tile.name, CPU) == tile
 
 
@@ -153,7 +153,7 @@ def test_tiles_far_larger_than_the_matrix_are_not_listed():
 
 def test_cpu_levels_of_a_batch_have_a_leading_one():
     batch = parse_operation("batch_matmul_4x64x64x64_f32t_f32t_f32t")
-    info = CpuTile(64, 64, 64, 64, 32, 8, 32, 4).lowering(batch).compilation_info
+    info = CachedCpuTile(64, 64, 8, 32, 4, 64, 64, 32).lowering(batch).compilation_info
     assert info == (
         "#iree_codegen.compilation_info<lowering_config = #iree_cpu.lowering_config<"
         "distribution = [1, 64, 64, 0], cache_parallel = [1, 64, 64, 0], "
@@ -170,7 +170,7 @@ def test_data_tiling_is_a_flag():
 
 
 def test_a_tile_beyond_every_limit_is_not_refused():
-    tile = CpuTile(64, 128, 0, 0, 0, 64, 128, 1)
+    tile = CpuTile(64, 128, 64, 128, 1)
     assert tile.lowering(F32).vector_bytes == 64 * 128 * 4
     assert tile.problem(F32) is None
 
@@ -198,7 +198,7 @@ def test_tensor_core_tiles_count_instructions_and_pad_what_is_left_over():
         (MfmaTile(128, 128, 64, 4, 8, 16), F16, "at most 1024 threads"),
         (MfmaTile(128, 128, 64, 2, 2, 32), parse_operation("matmul_256x256x256_f64t_f64t_f64t"),
          "no 32-row MFMA of f64"),
-        (CpuTile(64, 64, 0, 0, 0, 8, 32, 4), CONV, "end in _conv"),
+        (CpuTile(64, 64, 8, 32, 4), CONV, "end in _conv"),
         (CpuConvTile(4, 64, 8, 32, 1), F32, "convolutions only"),
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.support import TARGET_CPU_VARIABLE, target_flags
 from gemmetry.providers.iree_provider.tiles import configuration, vector_limit_bytes
 from gemmetry.providers.iree_provider.tiling import parse_tile, tiles_for
-from gemmetry.providers.iree_provider.tiling_cpu import CpuTile, cpu_tiles
+from gemmetry.providers.iree_provider.tiling_cpu import CachedCpuTile, CpuTile, cpu_tiles
 
 CPU = Target(TargetKind.CPU)
 F32 = parse_operation("matmul_512x512x512_f32t_f32t_f32t")
@@ -51,15 +51,15 @@ def test_what_the_processor_cannot_hold_is_not_offered(limit, left_out) -> None:
 @pytest.mark.parametrize(
     ("operation", "tile", "elements"),
     [
-        ("matmul_512x512x512", CpuTile(64, 64, 0, 0, 0, 8, 32, 4), 8 * 32 * 4),
-        ("matmul_4x512x512", CpuTile(64, 64, 0, 0, 0, 8, 32, 4), 4 * 32 * 4),
-        ("matmul_512x512x512", CpuTile(64, 64, 64, 64, 64, 8, 32, 1), 64 * 64),
-        ("matmul_512x512x512", CpuTile(32, 64, 64, 64, 64, 8, 32, 1), 32 * 64),
-        ("matmul_257x512x512", CpuTile(32, 64, 64, 64, 64, 8, 32, 1), 64 * 64),
-        ("matmul_33x512x512", CpuTile(64, 64, 64, 64, 64, 8, 32, 1), 33 * 64),
-        ("matmul_512x512x64", CpuTile(64, 64, 64, 64, 64, 8, 32, 1), 8 * 32),
-        ("matmul_512x513x64", CpuTile(64, 64, 64, 64, 64, 8, 32, 1), 64 * 64),
-        ("matmul_512x512x512", CpuTile(128, 128, 48, 96, 64, 8, 32, 1), 48 * 96),
+        ("matmul_512x512x512", CpuTile(64, 64, 8, 32, 4), 8 * 32 * 4),
+        ("matmul_4x512x512", CpuTile(64, 64, 8, 32, 4), 4 * 32 * 4),
+        ("matmul_512x512x512", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 64 * 64),
+        ("matmul_512x512x512", CachedCpuTile(32, 64, 8, 32, 1, 64, 64, 64), 32 * 64),
+        ("matmul_257x512x512", CachedCpuTile(32, 64, 8, 32, 1, 64, 64, 64), 64 * 64),
+        ("matmul_33x512x512", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 33 * 64),
+        ("matmul_512x512x64", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 8 * 32),
+        ("matmul_512x513x64", CachedCpuTile(64, 64, 8, 32, 1, 64, 64, 64), 64 * 64),
+        ("matmul_512x512x512", CachedCpuTile(128, 128, 8, 32, 1, 48, 96, 64), 48 * 96),
     ],
 )
 def test_the_largest_vector_of_a_tile(operation, tile, elements) -> None:

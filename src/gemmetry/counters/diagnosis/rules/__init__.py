@@ -1,1 +1,1 @@
-"""One rule per file; see :class:`gemmetry.counters.diagnosis.model.Rule`."""
+"""Rules by kind; see :func:`gemmetry.counters.diagnosis.model.rule`."""

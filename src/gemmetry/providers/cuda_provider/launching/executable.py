@@ -6,7 +6,7 @@ Runs a plan on torch's memory and stream.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,13 +25,11 @@ from gemmetry.hardware.cuda_plans import (
     ptxas_usage,
 )
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
-from gemmetry.providers.base import output_folder, write_atomically
+from gemmetry.providers.base import matrix_instruction, output_folder, write_atomically
 from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE
 
 _CACHE = ("cuda", "cache")
 """Folder of the machine code below that of generated files."""
-_MATRIX_INSTRUCTIONS = (("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
-"""Reported name -> text found in PTX where the instruction is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def compile_plan(
         registers=max((one.registers for one in usage), default=None),
         spill_bytes=max((one.spill_bytes for one in usage), default=None),
         shared_memory_bytes=max((one.shared_bytes for one in usage), default=None),
-        matrix_instruction=matrix_instruction(one.ptx for one in code.values()),
+        matrix_instruction=matrix_instruction("".join(one.ptx for one in code.values())),
         compiled_for=ARCHITECTURE,
         compile_ns=elapsed_ns,
         source_path=paths["cu"],
@@ -102,12 +100,6 @@ def usage_of(plan: LaunchPlan, code: Mapping[Compilation, Cubin]) -> list[Resour
             shared = usage.shared_bytes + launch.grid.dynamic_bytes
             found.append(replace(usage, shared_bytes=shared))
     return found
-
-
-def matrix_instruction(texts: Iterable[str]) -> str:
-    """The matrix instruction in PTX, ``none`` if there is none."""
-    joined = "".join(texts)
-    return next((name for name, text in _MATRIX_INSTRUCTIONS if text in joined), "none")
 
 
 def _log(compilation: Compilation, cubin: Cubin) -> str:

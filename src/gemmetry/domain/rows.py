@@ -1,0 +1,308 @@
+"""Rows: one declaration serves JSON, its schema, the tables of every format, and pages.
+
+A kind of row is a class whose fields are facts::
+
+    class Collective(Point, digits=6):
+        op: str | None = fact("operation", page="operation")
+        latency_us: float | None = fact("median", "µs", page="latency µs", show="{:,.1f}".format)
+
+A field without :func:`fact` is internal: it is in no file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from typing import Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin
+from typing import get_type_hints as type_hints
+
+from gemmetry.domain.tables import Column, ColumnType, Table
+
+SCHEMA_VERSION = 1
+"""Version of every JSON document; raised when a key is removed or changes its meaning."""
+
+_FACT = "fact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Declaration of a field of a row; :func:`fact` explains each part."""
+
+    text: str = ""
+    unit: str = ""
+    key: str = ""
+    column: str | None = None
+    page: str = ""
+    show: Callable[[Any], str] | None = None
+    format: Callable[[Any], str] | None = None
+    is_inline: bool = False
+
+
+def fact(
+    text: str = "",
+    unit: str = "",
+    *,
+    key: str = "",
+    column: str | None = None,
+    page: str = "",
+    show: Callable[[Any], str] | None = None,
+    format: Callable[[Any], str] | None = None,
+    default: Any = MISSING,
+) -> Any:
+    """A field that files contain.
+
+    Args:
+        text: what the value means.
+        unit: SI unit of the stored value.
+        key: its key in JSON, where it is not the name of the field.
+        column: its column in tables, where that is not the key; "": it is in JSON only. Lists of
+            rows are in JSON only.
+        page: its heading on pages; "": pages do not show it.
+        show: the value as pages show it.
+        format: the value as tables for people show it (Markdown, HTML, a terminal).
+    """
+    found = Fact(text=text, unit=unit, key=key, column=column, page=page, show=show, format=format)
+    return field(default=default, metadata={_FACT: found})
+
+
+def inline(*, default: Any = MISSING) -> Any:
+    """A field that is itself a row: its facts stand in the place of the field."""
+    return field(default=default, metadata={_FACT: Fact(is_inline=True)})
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(fact, inline, field)
+)
+class Row:
+    """Base class of rows. A subclass is a frozen dataclass with keyword-only fields; it may combine
+    several rows, whose facts come first."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    DIGITS: ClassVar[int | None] = None
+    """Decimal places of floats in files; None: all."""
+
+    def __init_subclass__(cls, *, digits: int | None = None) -> None:
+        super().__init_subclass__()
+        if digits is not None:
+            cls.DIGITS = digits
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def record(self) -> dict[str, Any]:
+        """The facts as values of JSON, by their keys; an empty text that may be None is None."""
+        found: dict[str, Any] = {}
+        for one in members(type(self)):
+            here = getattr(self, one.name)
+            if one.fact.is_inline:
+                found |= dict(_absent(one.row)) if here is None else here.record()
+            else:
+                is_empty = one.is_optional and isinstance(here, str) and not here
+                found[one.key] = None if is_empty else value(here, self.DIGITS)
+        return found
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """The row whose facts `record` holds, the inverse of :meth:`record`; internal fields, and
+        facts that an older version did not write, have their default, or None."""
+        absent = {
+            one.name: None
+            for one in dataclasses.fields(cls)
+            if one.default is MISSING and one.default_factory is MISSING
+        }
+        return cls(**absent | {one.name: one.read(record) for one in members(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A fact of a kind of row."""
+
+    name: str
+    fact: Fact
+    type: Any
+    """Its type without None."""
+    row: type[Row] | None
+    """The kind of the rows that it holds."""
+    default: Any
+    is_optional: bool
+
+    @property
+    def key(self) -> str:
+        """Its key in JSON."""
+        return self.fact.key or self.name
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it holds several values."""
+        return _is_list(self.type)
+
+    def read(self, record: Mapping[str, Any]) -> Any:
+        """The value of the fact in a record of JSON."""
+        if self.fact.is_inline:
+            return None if self.row is None else self.row.of(record)
+        found = record.get(self.key, None if self.default is MISSING else self.default)
+        if self.is_list:
+            return tuple(found or ()) if self.row is None else tuple(map(self.row.of, found or ()))
+        return found if self.row is None or found is None else self.row.of(found)
+
+
+_MEMBERS: dict[type[Any], tuple[Member, ...]] = {}
+_PLACES: dict[tuple[type[Any], bool], tuple[_Place, ...]] = {}
+
+
+def members(kind: type[Row]) -> tuple[Member, ...]:
+    """The facts of a kind of row, those of combined rows first."""
+    if kind in _MEMBERS:
+        return _MEMBERS[kind]
+    hints = type_hints(kind)
+    found = []
+    for one in dataclasses.fields(kind):
+        if _FACT in one.metadata:
+            plain = _without_none(hints[one.name])
+            inner = get_args(plain)[0] if _is_list(plain) else plain
+            row = inner if isinstance(inner, type) and issubclass(inner, Row) else None
+            is_optional = plain is not hints[one.name]
+            found.append(
+                Member(one.name, one.metadata[_FACT], plain, row, one.default, is_optional)
+            )
+    return _MEMBERS.setdefault(kind, tuple(found))
+
+
+def _is_list(kind: Any) -> bool:
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Collection) and not _is_mapping(kind)
+
+
+def _is_mapping(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _absent(kind: type[Row] | None) -> Iterator[tuple[str, Any]]:
+    """The facts of a row that is not there."""
+    for one in members(kind) if kind is not None else ():
+        if one.fact.is_inline:
+            yield from _absent(one.row)
+        else:
+            yield one.key, None if one.default is MISSING else value(one.default)
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(one for one in get_args(kind) if one is not type(None))
+    return kind
+
+
+def value(found: Any, digits: int | None = None) -> Any:
+    """`found` as a value of JSON, which lacks NaN and infinities: they are None.
+
+    Args:
+        digits: decimal places of floats; None: all.
+    """
+    if isinstance(found, float):
+        if not math.isfinite(found):
+            return None
+        return found if digits is None else round(found, digits)
+    if isinstance(found, Row):
+        return found.record()
+    if isinstance(found, Mapping):
+        return {str(key): value(item, digits) for key, item in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [value(one, digits) for one in found]
+    return str(found) if isinstance(found, str) else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A column and where its value is in a record."""
+
+    column: Column
+    keys: tuple[str, ...]
+
+    def cell(self, record: Mapping[str, Any]) -> Any:
+        found: Any = record
+        for key in self.keys:
+            found = None if found is None else found.get(key)
+        return list(map(str, found)) if found and self.column.type is ColumnType.TEXTS else found
+
+
+def _places(kind: type[Row], page: bool) -> tuple[_Place, ...]:
+    if (kind, page) not in _PLACES:
+        _PLACES[kind, page] = tuple(_find_places(kind, page, ()))
+    return _PLACES[kind, page]
+
+
+def _find_places(kind: type[Row], page: bool, keys: tuple[str, ...]) -> Iterator[_Place]:
+    for one in members(kind):
+        here = keys if one.fact.is_inline else (*keys, one.key)
+        if one.row is not None and not one.is_list and one.fact.column != "":
+            yield from _find_places(one.row, page, here)
+        elif one.row is None and (one.fact.page if page else one.fact.column != ""):
+            yield _Place(_column(one, page), here)
+
+
+_TYPES = {int: ColumnType.INTEGER, float: ColumnType.NUMBER, bool: ColumnType.BOOLEAN}
+
+
+def _column(one: Member, page: bool) -> Column:
+    kind = _TYPES.get(one.type, ColumnType.TEXT)
+    if one.is_list:
+        kind = ColumnType.TEXTS
+    elif _is_mapping(one.type):
+        kind = ColumnType.MAPPING
+    if not page:
+        return Column(one.fact.column or one.key, kind, one.fact.unit, one.fact.text,
+                      format=one.fact.format)  # fmt: skip
+    absent = "–" if kind.is_numeric else ""
+    # Headings of pages and what they show contain the unit.
+    return Column(one.fact.page, kind, description=one.fact.text, format=one.fact.show,
+                  absent=absent)  # fmt: skip
+
+
+def columns(kind: type[Row], *, page: bool = False) -> tuple[Column, ...]:
+    """Columns of a table with rows of this kind; on a page only those with a heading."""
+    return tuple(one.column for one in _places(kind, page))
+
+
+def table(
+    name: str, kind: type[Row], rows: Iterable[Row | Mapping[str, Any]], *, page: bool = False
+) -> Table:
+    """A table of rows, or of their records as JSON holds them."""
+    places = _places(kind, page)
+    records = (row.record() if isinstance(row, Row) else row for row in rows)
+    cells = [[one.cell(record) for one in places] for record in records]
+    return Table(name, tuple(one.column for one in places), cells)
+
+
+_JSON = {int: "integer", float: "number", bool: "boolean"}
+
+
+def schema(kind: type[Row]) -> dict[str, Any]:
+    """The JSON schema of a record of this kind; values that are not known are null."""
+    properties: dict[str, Any] = {}
+    for one in members(kind):
+        if one.fact.is_inline and one.row is not None:
+            properties |= schema(one.row)["properties"]
+            continue
+        unit = f" (in {one.fact.unit})" if one.fact.unit else ""
+        text = {"description": f"{one.fact.text}{unit}"} if one.fact.text else {}
+        properties[one.key] = {**_schema(one), **text}
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _schema(one: Member) -> dict[str, Any]:
+    if one.is_list:
+        return {"type": "array", **({"items": schema(one.row)} if one.row else {})}
+    if one.row is not None:
+        return {"anyOf": [schema(one.row), {"type": "null"}]}
+    name = "object" if _is_mapping(one.type) else _JSON.get(one.type, "string")
+    return {"type": [name, "null"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one kind; without any, tables keep their columns."""
+
+    kind: type[Row]
+    rows: Sequence[Row] = ()
