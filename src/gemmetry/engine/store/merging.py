@@ -18,7 +18,7 @@ import msgspec
 
 from gemmetry.domain.dispatch import hash_of, parse_shard
 from gemmetry.domain.errors import RequestError, listed
-from gemmetry.domain.files import within
+from gemmetry.domain.files import within, write_whole
 from gemmetry.domain.units import noun_for
 from gemmetry.engine.store.creation import (
     DAMAGED_NAME,
@@ -94,6 +94,7 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         try:
             if whole is not None:
                 copy_files(paths, into)
+                _forget_shard(into / "spec.yaml")
             create_filled(
                 into,
                 complete_manifest(head, command, created=time_created()),
@@ -198,13 +199,21 @@ def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, 
     return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
 
 
+def _forget_shard(spec: Path) -> None:
+    """Make the request that a shard has stored that of the whole plan."""
+    if spec.is_file():
+        lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = (line for line in lines if not line.startswith(("shard:", "experiment:")))
+        write_whole(spec, "".join(kept).encode())
+
+
 NOT_COPIED = (JOURNAL_NAME, MANIFEST_NAME, LOCK_NAME, PREVIOUS_NAME, DAMAGED_NAME, "report.html",
                "references", "temporary", "counters")  # fmt: skip
 
 
 def copy_files(paths: Sequence[Path], into: Path, but: tuple[str, ...] = NOT_COPIED) -> None:
-    """Copy what the shards `paths` keep, except names that begin with `but`. The names of files have
-    those of dispatches in them, so that only logs and descriptions meet, and the first is kept."""
+    """Copy what the shards `paths` keep, except names that begin with `but`. Other names contain
+    those of dispatches, so that only logs and descriptions meet, of which the first is kept."""
     for path in paths:
         for one in sorted(path.rglob("*")):
             place = one.relative_to(path)
