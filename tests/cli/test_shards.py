@@ -115,3 +115,12 @@ def test_shards_of_a_training_sweep_merge(cli):
     again = cli(*sweep, "-o", "merged", "--dry-run", "--json")
     assert again.status == 0, again.stderr
     assert len(json.loads(again.stdout)["points"]) == 4
+
+
+def test_an_experiment_that_agents_measured_is_read(cli, measure):
+    measure("e")
+    with Path("e/spec.yaml").open("a") as spec:
+        spec.write("executor: slurm\nlisten: 0.0.0.0\nagents: 2\n")
+    assert cli("report", "e").status == 0
+    again = cli("profile", "--spec", "e/spec.yaml")
+    assert again.status == 2 and "listen" in again.stderr
