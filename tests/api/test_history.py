@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import gemmetry
-from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
+from gemmetry.domain.errors import GemmetryError, RequestError
 from gemmetry.engine.store.creation import FolderLock
 from gemmetry.engine.store.schema import JOURNAL_NAME
 from gemmetry.history import api as history
@@ -41,43 +39,6 @@ def test_data_frames_of_series_points_and_changes(nights):
     assert alarms["dispatch"].to_list() == [KERNEL]
     assert alarms["cause"].to_list() == ["kernel"]
     assert "has_alarm=True" in repr(found)
-
-
-def test_what_counts_as_a_change_can_be_chosen(nights):
-    assert not history.load(nights, threshold=0.2).has_alarm
-    assert not history.load(nights, fail_on=()).has_alarm
-    assert not history.load(nights, latest=3).has_alarm
-    with pytest.raises(EmptySelectionError, match="no dispatch of the history matches 'iree2'"):
-        history.load(nights).chosen("iree2")
-
-
-def test_files_and_the_site_are_those_of_the_command_line(nights, tmp_path):
-    found = history.load(nights)
-    found.write(tmp_path / "check.json")
-    assert json.loads((tmp_path / "check.json").read_text()) == json.loads(
-        json.dumps(found.document())
-    )
-    found.write(tmp_path / "check.xml")
-    assert b"<failure" in (tmp_path / "check.xml").read_bytes()
-    found.write_site(tmp_path / "site", title="Ours")
-    assert "Ours" in (tmp_path / "site" / "index.html").read_text()
-    with pytest.raises(RequestError):
-        found.write(tmp_path / "check.docx")
-
-
-def test_experiments_are_added_once(tmp_path):
-    profiled = gemmetry.profile(
-        providers="null", shapes="64x64x64", device="null", experiment=tmp_path / "a"
-    )
-    folder = profiled.result_set.path
-    store = tmp_path / "store"
-    (first,), problems = history.add(folder, store=store, label="nightly", time="2026-01-02")
-    assert (first.state, first.is_older, first.run.label, problems) == (
-        "added", False, "nightly", [],
-    )  # fmt: skip
-    (again,), _ = history.add(folder, store=store)
-    assert again.state == "same"
-    assert len(history.load(store).check.devices[0].history.runs) == 1
 
 
 @pytest.fixture

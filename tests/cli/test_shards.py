@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -97,3 +98,29 @@ def test_what_is_not_all_of_a_plan_is_refused(cli, measure, others, folders, nam
     assert refused.status == 2
     assert named in refused.stderr
     assert not Path("merged").exists()
+
+
+def test_shards_of_a_training_sweep_merge(cli):
+    """The folders of points do not meet, and the same command continues what is merged."""
+    sweep = ("sweep", "run", "--channels", "1,2,3,4", "--library", "gloo", "--command",
+             "sh -c 'exit 3'")  # fmt: skip
+    for number in (1, 2):
+        assert cli(*sweep, "--shard", f"{number}/2", "-o", f"part{number}").status == 1
+    refused = cli("merge", "part2", "part2", "--into", "merged")
+    assert refused.status == 2 and not Path("merged").exists()
+    merged = cli("merge", "part1", "part2", "--into", "merged", "--json")
+    assert merged.status == 0, merged.stderr
+    assert json.loads(merged.stdout)["points"] == 4
+    assert len(list(Path("merged").rglob("point.json"))) == 4
+    again = cli(*sweep, "-o", "merged", "--dry-run", "--json")
+    assert again.status == 0, again.stderr
+    assert len(json.loads(again.stdout)["points"]) == 4
+
+
+def test_an_experiment_that_agents_measured_is_read(cli, measure):
+    measure("e")
+    with Path("e/spec.yaml").open("a") as spec:
+        spec.write("executor: slurm\nlisten: 0.0.0.0\nagents: 2\n")
+    assert cli("report", "e").status == 0
+    again = cli("profile", "--spec", "e/spec.yaml")
+    assert again.status == 2 and "listen" in again.stderr

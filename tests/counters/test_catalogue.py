@@ -80,7 +80,7 @@ def test_the_first_expression_that_the_report_has_gives_the_value() -> None:
     reading = reading_of(a_launch({"dram__sectors_read.sum": 6.0}), "dram_read_bytes")
     assert reading is not None
     assert (reading.value, reading.unit) == (192.0, "byte")
-    assert reading.metric == "32 * dram__sectors_read.sum"
+    assert (reading.metric, reading.source) == ("dram_read_bytes", "32 * dram__sectors_read.sum")
     assert value_of(a_launch({}), "dram_read_bytes") is None
 
 

@@ -22,11 +22,12 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, MUTANTS
-from gemmetry.providers.mutant_provider.mutant import Mutant
-from gemmetry.providers.mutant_provider.provider import PROVIDER
+from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, Mutant, all_mutants
+from gemmetry.selftest.provider import PROVIDER
 from gemmetry.verification.context import Companions
 from gemmetry.verification.protocol import verify
+
+MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.CUDA]
 
 pytestmark = [
     pytest.mark.gpu,

@@ -36,7 +36,7 @@ class Kernel:
     def __init__(self, device: Any, slug: str) -> None:
         import torch
 
-        from gemmetry.providers.mutant_provider.torch_callers import wrapped
+        from gemmetry.selftest.torch_callers import wrapped
 
         def submit(inputs: Any, output: Any) -> None:
             torch.mm(*inputs, out=output)

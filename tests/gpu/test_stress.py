@@ -17,12 +17,14 @@ from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.providers.mutant_provider.cuda.catalogue import HOPPER_SOURCE, MUTANTS
-from gemmetry.providers.mutant_provider.provider import PROVIDER
 from gemmetry.providers.registry import load_provider
+from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, all_mutants
+from gemmetry.selftest.provider import PROVIDER
 from gemmetry.verification.checks import calls as stress
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
+
+MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.CUDA]
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 

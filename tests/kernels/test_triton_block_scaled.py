@@ -9,7 +9,7 @@ import importlib.util
 
 import pytest
 
-from gemmetry.providers.mutant_provider.triton.catalogue import interpreter_problem
+from gemmetry.selftest.provider import interpreter_problem
 
 SCRIPT = """
 import os

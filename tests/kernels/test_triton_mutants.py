@@ -17,10 +17,10 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.kernels.triton_mutants import mutant_matmul
-from gemmetry.providers.mutant_provider import torch_callers
-from gemmetry.providers.mutant_provider.triton.catalogue import (
-    MUTANTS, TILE,
-)
+from gemmetry.selftest import torch_callers
+from gemmetry.selftest.catalogue import Carrier, all_mutants
+
+MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.TRITON]
 
 # PTX is compared; half of the time would go into assembling it, which is done where it runs.
 CUDABackend.make_cubin = lambda *_, **__: b""

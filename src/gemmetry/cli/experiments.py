@@ -106,8 +106,18 @@ class Merge(IntoFolder):
 def merge(options: Merge) -> None:
     """Merge experiments into one folder; the newest record of each dispatch is kept."""
     from gemmetry.engine.store.merging import merge as merge_experiments
+    from gemmetry.sweeps.training.manifest import MANIFEST
 
     into = options.into
+    if all((folder / MANIFEST).is_file() for folder in options.experiments):
+        from gemmetry.sweeps.training.run import merge_sweeps
+
+        points = merge_sweeps(options.experiments, into)
+        if options.json:
+            print_facts(sweep=str(into), points=points)
+        else:
+            say(f"{into}: {points} points")
+        return
     summary = merge_experiments(options.experiments, into, command=command_line())
     if options.json:
         print_facts(experiment=str(into), records=summary.kept, replaced=summary.replaced)

@@ -227,7 +227,11 @@ def self_test(options: SelfTestOptions) -> int:
     """
     from gemmetry.cli.run import print_failure, reporting_what_is_kept
     from gemmetry.dispatches.progress import ProgressListener
-    from gemmetry.selftest.report import kill_matrix_document, print_kill_matrix, write_kill_matrix
+    from gemmetry.selftest.kill_matrix import (
+        kill_matrix_document,
+        print_kill_matrix,
+        write_kill_matrix,
+    )
     from gemmetry.selftest.run import matrix_of, prepare_self_test, run_self_test
 
     options.check()

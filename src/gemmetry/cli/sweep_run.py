@@ -200,8 +200,8 @@ _MOST_LOGS = 5
 def _run(planned: SweepPlan, *, fresh: bool, as_json: bool) -> int:
     from gemmetry.domain.errors import InterruptedRunError
     from gemmetry.domain.units import counted, noun_for
+    from gemmetry.sweeps.folder import LOG
     from gemmetry.sweeps.progress import JobProgress
-    from gemmetry.sweeps.training.axes import LOG
 
     folder = shlex.quote(str(planned.folder))
     again = f"the same command with -o {folder}" + (" and without --fresh" if fresh else "")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from gemmetry.counters.diagnosis.model import COUNTER, CounterEvidence
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import DURATION, ProfiledLaunch
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
@@ -156,21 +157,6 @@ class Concept:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The value of a concept for one launch."""
-
-    concept: Concept
-    value: float
-    metric: str
-    """The expression that it was computed from."""
-
-    @property
-    def unit(self) -> str:
-        """Its base unit."""
-        return self.concept.unit
-
-
 def concepts() -> tuple[Concept, ...]:
     """All of them, in the order in which they are shown."""
     from gemmetry.counters.concepts import CONCEPTS
@@ -190,7 +176,7 @@ def concept_of(name: str) -> Concept:
     return known[name]
 
 
-def reading_of(launch: ProfiledLaunch, concept: str | Concept) -> Reading | None:
+def reading_of(launch: ProfiledLaunch, concept: str | Concept) -> CounterEvidence | None:
     """The concept's value for `launch`, from the first expression whose metrics the report has;
     None where it has none, or where a share refers to nothing (0 / 0).
 
@@ -204,7 +190,9 @@ def reading_of(launch: ProfiledLaunch, concept: str | Concept) -> Reading | None
         except ZeroDivisionError:
             continue
         if value is not None:
-            return Reading(one, value, expression)
+            if " " in expression:
+                return CounterEvidence(one.name, value, one.unit, expression)
+            return CounterEvidence(expression, value, one.unit, COUNTER)
     return None
 
 

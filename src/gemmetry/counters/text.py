@@ -25,7 +25,13 @@ from gemmetry.counters.diagnosis.document import (
     RuleRemark,
     SideBySide,
 )
-from gemmetry.counters.diagnosis.model import CounterEvidence, Finding, LaunchDiagnosis, WorkCheck
+from gemmetry.counters.diagnosis.model import (
+    COUNTER,
+    CounterEvidence,
+    Finding,
+    LaunchDiagnosis,
+    WorkCheck,
+)
 from gemmetry.counters.diagnosis.stalls import StallShares
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
@@ -261,7 +267,7 @@ def evidence_text(evidence: CounterEvidence) -> str:
     plain = evidence.value == int(evidence.value) and abs(evidence.value) < 1e9
     value = f"{evidence.value:,.0f}" if plain else f"{evidence.value:.4g}"
     text = f"{evidence.metric} = {value} {evidence.unit}".rstrip()
-    return text if evidence.source == "counter" else f"{text} ({evidence.source})"
+    return text if evidence.source == COUNTER else f"{text} ({evidence.source})"
 
 
 def roofline_lines(roofline: LaunchRoofline) -> list[str]:

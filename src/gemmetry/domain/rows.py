@@ -83,6 +83,8 @@ class Row:
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     DIGITS: ClassVar[int | None] = None
     """Decimal places of floats in files; None: all."""
+    PAGE_LAST: ClassVar[tuple[str, ...]] = ()
+    """Headings that stand last on pages, in this order; others are in the order of the facts."""
 
     def __init_subclass__(cls, *, digits: int | None = None) -> None:
         super().__init_subclass__()
@@ -97,9 +99,10 @@ class Row:
             here = getattr(self, one.name)
             if one.fact.is_inline:
                 found |= dict(_absent(one.row)) if here is None else here.record()
+            elif here == "" and one.is_optional:
+                found[one.key] = None
             else:
-                is_empty = one.is_optional and isinstance(here, str) and not here
-                found[one.key] = None if is_empty else value(here, self.DIGITS)
+                found[one.key] = value(here, self.DIGITS)
         return found
 
     @classmethod
@@ -126,11 +129,8 @@ class Member:
     """The kind of the rows that it holds."""
     default: Any
     is_optional: bool
-
-    @property
-    def key(self) -> str:
-        """Its key in JSON."""
-        return self.fact.key or self.name
+    key: str
+    """Its key in JSON."""
 
     @property
     def is_list(self) -> bool:
@@ -162,10 +162,10 @@ def members(kind: type[Row]) -> tuple[Member, ...]:
             plain = _without_none(hints[one.name])
             inner = get_args(plain)[0] if _is_list(plain) else plain
             row = inner if isinstance(inner, type) and issubclass(inner, Row) else None
+            declared: Fact = one.metadata[_FACT]
             is_optional = plain is not hints[one.name]
-            found.append(
-                Member(one.name, one.metadata[_FACT], plain, row, one.default, is_optional)
-            )
+            key = declared.key or one.name
+            found.append(Member(one.name, declared, plain, row, one.default, is_optional, key))
     return _MEMBERS.setdefault(kind, tuple(found))
 
 
@@ -200,17 +200,21 @@ def value(found: Any, digits: int | None = None) -> Any:
     Args:
         digits: decimal places of floats; None: all.
     """
+    if found is None or isinstance(found, int):
+        return found
     if isinstance(found, float):
         if not math.isfinite(found):
             return None
         return found if digits is None else round(found, digits)
+    if isinstance(found, str):
+        return found if type(found) is str else str(found)
     if isinstance(found, Row):
         return found.record()
-    if isinstance(found, Mapping):
-        return {str(key): value(item, digits) for key, item in found.items()}
     if isinstance(found, (list, tuple)):
         return [value(one, digits) for one in found]
-    return str(found) if isinstance(found, str) else found
+    if isinstance(found, Mapping):
+        return {str(key): value(item, digits) for key, item in found.items()}
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,9 @@ class _Place:
 
 def _places(kind: type[Row], page: bool) -> tuple[_Place, ...]:
     if (kind, page) not in _PLACES:
-        _PLACES[kind, page] = tuple(_find_places(kind, page, ()))
+        found, last = list(_find_places(kind, page, ())), kind.PAGE_LAST if page else ()
+        found.sort(key=lambda one: last.index(one.column.name) if one.column.name in last else -1)
+        _PLACES[kind, page] = tuple(found)
     return _PLACES[kind, page]
 
 

@@ -27,7 +27,7 @@ from gemmetry.domain.errors import GemmetryError, JournalDamagedError, RequestEr
 from gemmetry.engine.failures import left_behind, signal_name
 from gemmetry.engine.store.creation import now
 from gemmetry.engine.store.schema import os_failure
-from gemmetry.engine.workers.local import LocalProcess, ProcessHandle, start_guarded
+from gemmetry.engine.workers.local import LocalProcess, start_guarded
 from gemmetry.formats.run_log import crash_in, last_line, log_tail
 
 
@@ -194,8 +194,17 @@ class JobLostError(GemmetryError):
     """The host of a job is gone, and with it the job; others can run elsewhere."""
 
 
-class JobHandle(ProcessHandle, Protocol):
-    """A running command."""
+class JobHandle(Protocol):
+    """A running command; see :class:`gemmetry.engine.workers.local.ProcessHandle`."""
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status, negative for a signal; None if it still runs after `seconds`."""
+
+    def left_running(self) -> Sequence[str]:
+        """The names of processes that it left, which were ended."""
+
+    def was_killed_for_memory(self) -> bool:
+        """Whether the system has killed processes for lack of memory since it started."""
 
     def end_gently(self, grace_s: float) -> None:
         """Request that it ends, and after `grace_s` end it and everything that it started."""

@@ -459,11 +459,11 @@ class RayJob:
             ray.wait([self._future], timeout=2 * grace_s)
 
     def left_running(self) -> Sequence[str]:
-        """The names of processes that the command left."""
+        """See :class:`gemmetry.engine.opaque.JobHandle`."""
         return self._left
 
     def was_killed_for_memory(self) -> bool:
-        """Whether the node's system killed processes for lack of memory."""
+        """See :class:`gemmetry.engine.opaque.JobHandle`."""
         return self._was_killed
 
 

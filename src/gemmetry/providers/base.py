@@ -173,20 +173,22 @@ def matrix_instruction(assembly: str) -> str:
 
 _SUFFIX = "_provider"
 
+_ELSEWHERE = {"mutant": "gemmetry.selftest"}
+"""Name -> package of a provider in a room of a higher level."""
+
 
 @cache
 def builtin_names() -> tuple[str, ...]:
     """Names of the providers that come with gemmetry."""
-    return tuple(
-        module.name.removesuffix(_SUFFIX)
-        for module in pkgutil.iter_modules(providers.__path__)
-        if module.name.endswith(_SUFFIX)
-    )
+    modules = [module.name for module in pkgutil.iter_modules(providers.__path__)]
+    here = [name.removesuffix(_SUFFIX) for name in modules if name.endswith(_SUFFIX)]
+    return tuple(sorted([*here, *_ELSEWHERE]))
 
 
 def builtin_module(name: str) -> ModuleType:
     """The module or package of a provider that comes with gemmetry."""
-    return importlib.import_module(f"{providers.__name__}.{name}{_SUFFIX}")
+    module = _ELSEWHERE.get(name, f"{providers.__name__}.{name}{_SUFFIX}")
+    return importlib.import_module(module)
 
 
 @cache

@@ -10,13 +10,30 @@ score (Jia & Harman, "An Analysis and Survey of the Development of Mutation Test
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from gemmetry.dispatches.labels import reason_line
+from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Record
-from gemmetry.providers.mutant_provider.mutant import Mutant
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.domain.units import counted
+from gemmetry.results.emit import check_suffix, write_atomically, write_tables
+from gemmetry.results.json_text import json_file
+from gemmetry.results.tables import escape_markdown as escape
+from gemmetry.results.tables import markdown_table
+from gemmetry.results.texts import first_line, printable
+from gemmetry.selftest.catalogue import Mutant
 
 NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
 """Outcomes after which the results of the checks are not known."""
@@ -84,6 +101,29 @@ class MutantResult:
         expected = self.mutant.killed_by
         return not expected or bool(set(expected) & set(self.killed_by))
 
+    def row(self, checks: Iterable[str]) -> list[str]:
+        """The cells of these checks."""
+        cells = self.cells
+        return [cells.get(check, NOT_APPLICABLE) for check in checks]
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the checks are wrong about the kernel."""
+        return not self.is_killed if self.mutant.is_bug else self.is_flagged
+
+    @property
+    def verdict(self) -> str:
+        if self.mutant.is_bug:
+            return "killed" if self.is_killed else "SURVIVES"
+        return "FALSE ALARM" if self.is_flagged else "passes"
+
+    @property
+    def short_name(self) -> str:
+        """``m05 k tail dropped``, followed by the carrier unless it is the host."""
+        stem, _, carrier = self.name.rpartition("_")
+        name = stem.replace("_", " ")
+        return name if carrier == "host" else f"{name} [{carrier}]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRun:
@@ -112,6 +152,15 @@ class RivalScore:
     wrong_let_through: tuple[str, ...]
     correct_judged: int
     false_alarms: tuple[str, ...]
+
+    @property
+    def shares(self) -> tuple[str, str, str]:
+        """What it let through, of that what is wrong at once, and its false alarms."""
+        return (
+            f"{len(self.let_through)} of {self.judged}",
+            f"{len(self.wrong_let_through)} of {self.wrong_judged}",
+            f"{len(self.false_alarms)} of {self.correct_judged}",
+        )
 
 
 @dataclass(frozen=True)
@@ -143,6 +192,15 @@ class KillMatrix:
     @cached_property
     def broken(self) -> list[NotRun]:
         return [item for item in self.not_run if item.is_broken]
+
+    @property
+    def sections(self) -> list[tuple[str, list[MutantResult]]]:
+        """Title -> results, in the order in which they are shown."""
+        found = [("Mutants", self.mutants), ("Correct but tricky", self.correct)]
+        if self.unseen:
+            found.append(("Unseen bugs", self.unseen.mutants))
+            found.append(("Unseen correct kernels", self.unseen.correct))
+        return found
 
     @property
     def mutants_total(self) -> int:
@@ -312,3 +370,368 @@ def _rival_score(
 
 def _names(results: Iterable[MutantResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(result.name for result in results))
+
+
+CELLS = {
+    FAILED: "●", WARNED: "w", PASSED: "·", INCOMPLETE: "i", PROPERTY: "p", NOT_APPLICABLE: " "
+}  # fmt: skip
+"""The result of a check -> its character."""
+
+_STYLES = {FAILED: "bold green", WARNED: "yellow", PASSED: "dim", INCOMPLETE: "yellow",
+           PROPERTY: "dim", NOT_APPLICABLE: ""}  # fmt: skip
+_NAME_WIDTH = 30
+_WORD_WIDTH = len("FALSE ALARM")
+
+Facts = Mapping[str, Any]
+"""About the run: ``level``, ``experiment`` and ``machine`` (a mapping)."""
+
+
+def letters_of(checks: Sequence[str]) -> dict[str, str]:
+    """Check -> the letter that heads its column."""
+    return dict(zip(checks, string.ascii_letters, strict=False))
+
+
+def score_lines(matrix: KillMatrix) -> Iterator[str]:
+    """The score, survivors, false alarms, and what was killed by another check or did not run."""
+    carriers = Counter(str(r.mutant.carrier) for r in matrix.mutants)
+    where = ", ".join(f"{count} {carrier}" for carrier, count in carriers.items())
+    killed, total = matrix.mutants_killed, matrix.mutants_total
+    share = f"{killed / total:.0%}" if total else "–"
+    bugs = len(matrix.bugs_covered)
+    yield f"{killed} of {total} mutants killed ({share}): {where or 'none ran'}; {bugs} bugs"
+    for result in matrix.survivors:
+        why = ", ".join(f"{c} warned" for c, cell in result.cells.items() if cell == WARNED)
+        yield f"survivor: {result.name}: {result.mutant.bug}" + (f" ({why})" if why else "")
+    yield f"{len(matrix.false_alarms)} of {matrix.correct_total} correct kernels flagged"
+    yield from _alarm_lines(matrix)
+    for result in matrix.mutants:
+        if result.is_killed and not result.is_killed_as_planned:
+            how = ", ".join(result.killed_by) or str(result.record.outcome)
+            planned = " or ".join(result.mutant.killed_by)
+            yield f"killed by {how}, not by {planned} as planned: {result.name}"
+    for item in matrix.broken:
+        yield f"did not run: {item.name}: {first_line(item.reason)}"
+    if unseen := matrix.unseen:
+        yield (
+            f"unseen: killed {unseen.mutants_killed} of {unseen.mutants_total}; "
+            f"correct kernels flagged: {len(unseen.false_alarms)} of {unseen.correct_total}"
+        )
+        for result in unseen.survivors:
+            yield f"unseen survivor: {result.name}: {result.mutant.bug}"
+        yield from (f"unseen {line}" for line in _alarm_lines(unseen))
+
+
+def _alarm_lines(matrix: KillMatrix) -> Iterator[str]:
+    for result in matrix.false_alarms:
+        why = reason_line(result.record) or first_line(result.record.verdict.reason)
+        yield f"false alarm: {result.name}: {why}"
+
+
+def kill_matrix_page(matrix: KillMatrix, facts: Facts) -> str:
+    """The page: score, checks, a row for each kernel, the checks of other harnesses."""
+    machine = facts.get("machine") or {}
+    devices = Counter(map(str, machine.get("devices", ())))
+    of_a_kind = (f"{count} × {name}" if count > 1 else name for name, count in devices.items())
+    places = ", ".join((str(machine.get("cpu", "")), *of_a_kind))
+    parts = [
+        "# Kill matrix",
+        f"This page is generated by `gemmetry verify self-test -o FILE.md`: level "
+        f"{facts.get('level')}, gemmetry {machine.get('gemmetry', '')}, on {escape(places)}.",
+        "\n".join(f"* {escape(line)}" for line in score_lines(matrix)),
+        "## Checks",
+        _page_table(
+            ["", "check", "mutants killed", "by it alone"],
+            [
+                [letter, check, str(matrix.kills[check]), str(matrix.sole_kills[check])]
+                for check, letter in letters_of(matrix.checks).items()
+            ],
+            numbers=(2, 3),
+        ),
+        "## Mutants",
+        _kernels(matrix.mutants, "killed by"),
+        "## Correct but tricky kernels",
+        _kernels(matrix.correct, "flagged by"),
+    ]
+    if matrix.unseen:
+        parts += [
+            "## Unseen kernels",
+            "These kernels were written without knowledge of the checks and are scored "
+            "separately. They show how well the checks find bugs that they were not designed for.",
+            _kernels(matrix.unseen.mutants, "killed by"),
+            "Correct ones:",
+            _kernels(matrix.unseen.correct, "flagged by"),
+        ]
+    parts += [
+        "## The matrix",
+        "● the check failed the kernel, w it warned, · it passed, blank: it does not apply or was "
+        "not reached.",
+        _dots(matrix),
+    ]
+    if matrix.rivals:
+        parts += [
+            "## What other checks find in the same results",
+            "Each is run on the first result of every mutant that left one, as these harnesses "
+            "do. *Wrong at once* are the mutants whose first result has a wrong element; the bugs "
+            "of the others show only with another shape, input or launch.",
+            _page_table(
+                ["check", "mutants let through", "of those wrong at once",
+                 "correct kernels flagged", "which mutants", "which correct kernels"],
+                [
+                    [name, *score.shares, _stems(score.let_through), _stems(score.false_alarms)]
+                    for name, score in matrix.rivals.items()
+                ],
+                numbers=(1, 2, 3),
+            ),
+        ]  # fmt: skip
+    if matrix.not_run:
+        reasons: dict[str, list[str]] = {}
+        for item in matrix.not_run:
+            name = item.name or f"number {item.number} of the list"
+            reasons.setdefault(first_line(item.reason, 400), []).append(name)
+        rows = [[reason, str(len(names)), ", ".join(names)] for reason, names in reasons.items()]
+        parts += ["## Not run here", _page_table(["why", "kernels", "which"], rows, numbers=(1,))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _kernels(results: Sequence[MutantResult], verdict: str) -> str:
+    if not results:
+        return "None ran."
+    rows = [
+        [
+            str(result.mutant.number),
+            result.short_name,
+            result.mutant.bug,
+            ", ".join(result.killed_by) or (result.verdict if result.is_bad else "none"),
+        ]
+        for result in results
+    ]
+    return _page_table(["#", "kernel", "what it does", verdict], rows)
+
+
+def _dots(matrix: KillMatrix) -> str:
+    letters = letters_of(matrix.checks)
+    results = [result for _, part in matrix.sections for result in part]
+    width = max((len(result.short_name) for result in results), default=0)
+    lines = [f"{'':{width}}  {' '.join(letters.values())}"]
+    for result in results:
+        dots = " ".join(CELLS[cell] for cell in result.row(letters))
+        word = f"  {result.verdict}" if result.is_bad else ""
+        lines.append(f"{result.short_name:{width}}  {dots}".rstrip() + word)
+    return "\n".join(("```text", *lines, "```"))
+
+
+def _stems(names: Sequence[str]) -> str:
+    """The numbers with which the names begin, each once, in order."""
+    return ", ".join(sorted({name.partition("_")[0] for name in names})) or "none"
+
+
+def _page_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Sequence[int] = (0,),
+) -> str:
+    types = [ColumnType.NUMBER if index in numbers else ColumnType.TEXT
+             for index in range(len(headings))]  # fmt: skip
+    return "\n".join(markdown_table(Table("", tuple(map(Column, headings, types)), rows)))
+
+
+def print_kill_matrix(matrix: KillMatrix, console: Console) -> None:
+    """Print the matrix, the score, the false alarms, what did not run, and the results of other
+    harnesses' checks."""
+    letters = letters_of(matrix.checks)
+    _print_legend(matrix, letters, console)
+    joint = " " if _NAME_WIDTH + 3 + 2 * len(letters) + _WORD_WIDTH <= console.width else ""
+    for title, results in matrix.sections:
+        if results:
+            head = Text(title.ljust(_NAME_WIDTH + 3), style="bold cyan")
+            console.print()
+            console.print(head.append(joint.join(letters.values()), style="dim"))
+        for result in results:
+            console.print(_line(result, letters, joint), no_wrap=True, overflow="ellipsis")
+    console.print()
+    for line in score_lines(matrix):
+        bad = line.removeprefix("unseen ").startswith(("survivor", "false alarm", "did not"))
+        console.print(Text(printable(line), style="bold red" if bad else ""))
+    _print_rivals(matrix, console)
+    _print_not_run(matrix, console)
+
+
+def _print_legend(matrix: KillMatrix, letters: Mapping[str, str], console: Console) -> None:
+    texts = [f"{letter} {check} ({matrix.kills[check]})" for check, letter in letters.items()]
+    width = max(map(len, texts), default=0) + 2
+    per_line = max(1, (min(console.width, 100) - 2) // width)
+    console.print(Text("Checks, and how many mutants each killed", style="bold cyan"))
+    for start in range(0, len(texts), per_line):
+        line = "".join(text.ljust(width) for text in texts[start : start + per_line])
+        console.print(Text(f"  {line.rstrip()}"), no_wrap=True)
+    legend = (
+        "  ● failed it   w warned   · passed   i incomplete   p property   blank: not applicable"
+    )
+    console.print(Text(legend, style="dim"))
+
+
+def _line(result: MutantResult, letters: Mapping[str, str], joint: str) -> Text:
+    """A kernel's line; `joint` separates the cells."""
+    name = result.short_name
+    name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
+    line = Text("! " if result.is_bad else "  ", style="bold red")
+    line.append(f"{name:<{_NAME_WIDTH}} ", style="bold red" if result.is_bad else "")
+    for cell in result.row(letters):
+        line.append(CELLS[cell] + joint, style=_STYLES[cell])
+    if result.is_bad:
+        line.append(f" {result.verdict}".removeprefix(joint), style="bold red")
+    return line
+
+
+def _print_rivals(matrix: KillMatrix, console: Console) -> None:
+    if not matrix.rivals:
+        return
+    console.print()
+    table = RichTable.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    for _ in range(3):
+        table.add_column(justify="right")
+    table.add_row(
+        Text("What other checks let through", style="bold cyan"),
+        *(Text(text, style="dim") for text in ("mutants", "wrong at once", "correct flagged")),
+    )
+    for name, score in matrix.rivals.items():
+        table.add_row(f"  {name}", *score.shares)
+    console.print(table)
+    about = "  run on each mutant's first result; crashes and hangs left none"
+    console.print(Text(about, style="dim"))
+
+
+def _print_not_run(matrix: KillMatrix, console: Console) -> None:
+    if not matrix.not_run:
+        return
+    console.print()
+    console.print(Text(f"Not run: {len(matrix.not_run)}", style="bold cyan"))
+    reasons: dict[str, list[NotRun]] = {}
+    for item in matrix.not_run:
+        reasons.setdefault(first_line(item.reason), []).append(item)
+    for reason, items in reasons.items():
+        bugs = Counter(item.carrier for item in items if item.is_bug)
+        right = sum(not item.is_bug for item in items)
+        what = [counted(n, f"{v} mutant") if v else f"{n} without a kernel"
+                for v, n in bugs.items()]  # fmt: skip
+        what += [f"{right} correct"] if right else []
+        console.print(Text(f"  {', '.join(what)}: {reason}"))
+
+
+def kill_matrix_document(matrix: KillMatrix, facts: Facts) -> dict[str, Any]:
+    """The document of ``verify self-test --json``: the score, the lists and the whole matrix."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **facts,
+        **_score_document(matrix),
+        "bugs_covered": list(matrix.bugs_covered),
+        "not_run": [
+            {
+                "number": item.number,
+                "name": item.name or None,
+                "vehicle": item.carrier or None,
+                "is_bug": item.is_bug,
+                "reason": item.reason,
+                "is_broken": item.is_broken,
+            }
+            for item in matrix.not_run
+        ],
+        "checks": {
+            check: {"kills": matrix.kills[check], "sole_kills": matrix.sole_kills[check]}
+            for check in matrix.checks
+        },
+        "rivals": {
+            name: {
+                "asked": score.judged,
+                "let_through": list(score.let_through),
+                "wrong_asked": score.wrong_judged,
+                "wrong_let_through": list(score.wrong_let_through),
+                "correct_asked": score.correct_judged,
+                "false_alarms": list(score.false_alarms),
+            }
+            for name, score in matrix.rivals.items()
+        },
+        "matrix": list(map(_result_document, matrix.results)),
+        "unseen": matrix.unseen
+        and {
+            **_score_document(matrix.unseen),
+            "matrix": list(map(_result_document, matrix.unseen.results)),
+        },
+    }
+
+
+def _score_document(matrix: KillMatrix) -> dict[str, Any]:
+    return {
+        "mutants_total": matrix.mutants_total,
+        "mutants_killed": matrix.mutants_killed,
+        "survivors": sorted({result.name for result in matrix.survivors}),
+        "correct_total": matrix.correct_total,
+        "false_alarms": sorted({result.name for result in matrix.false_alarms}),
+    }
+
+
+def _result_document(result: MutantResult) -> dict[str, Any]:
+    record, mutant = result.record, result.mutant
+    return {
+        "name": result.name,
+        "number": mutant.number,
+        "bug": mutant.bug,
+        "vehicle": str(mutant.carrier),
+        "device": record.device,
+        "operation": record.operation,
+        "is_bug": mutant.is_bug,
+        "is_killed": result.is_killed if mutant.is_bug else None,
+        "is_false_alarm": None if mutant.is_bug else result.is_flagged,
+        "outcome": str(record.outcome),
+        "verification": str(record.verdict.status),
+        "killed_by": list(result.killed_by),
+        "planned": list(mutant.killed_by),
+        "checks": result.cells,
+        "rivals_let_it_through": dict(record.verdict.rivals),
+        "reason": record.reason or record.verdict.reason or None,
+        "reproduce": record.reproduce or None,
+    }
+
+
+def write_kill_matrix(matrix: KillMatrix, path: Path, facts: Facts) -> None:
+    """Write the matrix in the format of the suffix: md is a page, json the document, and all others
+    a table with one row for each kernel.
+
+    Raises:
+        RequestError: unknown suffix, or a library is missing. StorageError: not writable.
+    """
+    match check_suffix(path):
+        case ".md":
+            write_atomically(path, kill_matrix_page(matrix, facts).encode())
+        case ".json":
+            write_atomically(path, json_file(kill_matrix_document(matrix, facts)))
+        case _:
+            write_tables([_table(matrix)], path)
+
+
+def _table(matrix: KillMatrix) -> Table:
+    columns = (
+        Column("number", ColumnType.INTEGER),
+        *map(Column, ("name", "vehicle", "device", "operation", "bug")),
+        Column("is_bug", ColumnType.BOOLEAN),
+        *map(Column, ("outcome", "verdict", "killed_by", *matrix.checks)),
+        *(Column(f"let through by {name}", ColumnType.BOOLEAN) for name in matrix.rivals),
+        Column("reason"),
+    )
+    results = (*matrix.results, *(matrix.unseen.results if matrix.unseen else ()))
+    rows = [
+        {
+            **_result_document(result),
+            "verdict": result.verdict.lower(),
+            "killed_by": ", ".join(result.killed_by),
+            **{check: result.cells.get(check, "") for check in matrix.checks},
+            **{
+                f"let through by {name}": result.record.verdict.rivals.get(name)
+                for name in matrix.rivals
+            },
+            "reason": "" if result.record.outcome is Outcome.OK else reason_line(result.record),
+        }
+        for result in results
+    ]
+    return Table.from_records("kill matrix", columns, rows)

@@ -21,21 +21,20 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Listener, ignore_events
 from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
 from gemmetry.engine.store.creation import DEFAULT_FOLDER
-from gemmetry.providers.mutant_provider import NAME
-from gemmetry.providers.mutant_provider.catalogue import (
+from gemmetry.providers.registry import load_provider
+from gemmetry.selftest import NAME
+from gemmetry.selftest.catalogue import (
     WITHOUT_MUTANT,
+    Carrier,
+    Mutant,
     all_mutants,
     mutants_by_configuration,
 )
-from gemmetry.providers.mutant_provider.mutant import Carrier, Mutant
-from gemmetry.providers.registry import load_provider
 
 if TYPE_CHECKING:
     from gemmetry.engine import RunSummary
     from gemmetry.selftest.kill_matrix import KillMatrix
 
-
-PROVIDER = NAME
 
 DEADLINES_S: Mapping[Stage, float] = {Stage.VERIFY: 60.0, Stage.MEASURE: 20.0}
 """A mutant that hangs costs this long. The slowest mutant that does not hang (Triton's interpreter,
@@ -179,7 +178,7 @@ def _plan(chosen: Mapping[Target, Sequence[Mutant]], level: str) -> Plan:
     return Plan(
         name="self-test",
         operations=tuple(parse_operation(name) for name in operations),
-        providers=(ProviderRequest(name=PROVIDER),),
+        providers=(ProviderRequest(name=NAME),),
         targets=tuple(chosen),
         selection=Chosen(frozenset(names)),
         settings=settings,
@@ -214,7 +213,7 @@ def _settings(level: str) -> RunSettings:
 
 def _places(carrier: Carrier) -> list[Target] | str:
     """The devices of this machine on which kernels of `carrier` run, or why there is none."""
-    from gemmetry.providers.mutant_provider.provider import carrier_problem
+    from gemmetry.selftest.provider import carrier_problem
 
     targets = _targets()
     problems = {target: carrier_problem(carrier, target) for target in targets}
@@ -230,7 +229,7 @@ def _places(carrier: Carrier) -> list[Target] | str:
 def _targets() -> tuple[Target, ...]:
     """The first device of each kind."""
     found: dict[TargetKind, Target] = {}
-    for target in load_provider(PROVIDER).targets():
+    for target in load_provider(NAME).targets():
         found.setdefault(target.kind, target)
     return tuple(found.values())
 
@@ -248,7 +247,7 @@ def _code_digest() -> str:
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    for suffix in ("*.py", "*.cu", "*.cuh"):
+    for suffix in ("*.py", "*.cu", "*.cuh", "mutants.csv"):
         yield from root.rglob(suffix)
 
 

@@ -35,15 +35,19 @@ class SweepConfiguration:
     """Further axes with their values, by name."""
 
     @property
-    def label(self) -> str:
-        """``256 threads, 8 channels, NCCL_ALGO=Ring``."""
+    def settings(self) -> list[str]:
+        """Each setting, for people: ``256 threads``, ``NCCL_ALGO=Ring``."""
         parts = []
         if self.threads is not None:
             parts.append(counted(self.threads, "thread"))
         if self.channels is not None:
             parts.append(counted(self.channels, "channel"))
-        parts += [f"{name}={value}" for name, value in self.axes]
-        return ", ".join(parts) or "the only configuration"
+        return [*parts, *(f"{name}={value}" for name, value in self.axes)]
+
+    @property
+    def label(self) -> str:
+        """``256 threads, 8 channels, NCCL_ALGO=Ring``."""
+        return ", ".join(self.settings) or "the only configuration"
 
     @property
     def order(self) -> tuple[Any, ...]:

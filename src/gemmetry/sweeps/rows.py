@@ -502,6 +502,10 @@ class GemmRow(PointKeys):
 class PooledRow(PointKeys):
     """A kernel with a shape on all ranks of a point."""
 
+    PAGE_LAST = (
+        "with comm. µs", "slowdown", "low", "high", "verdict", "ms/step", "full overlap",
+        "highest overlap", "n alone", "n with comm.", "note",
+    )  # fmt: skip
     gemm: PooledGemm = inline()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.engine.opaque import is_kept
 from gemmetry.sweeps.training.planning import (
     PlannedSweep,
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from gemmetry.engine.opaque import JobEnd, JobListener, OpaqueJob
     from gemmetry.sweeps.api import AnalyzedSweep
     from gemmetry.sweeps.training.axes import PlannedPoint
-
-
-SCHEMA_VERSION = 1
 
 
 class SweepRun:

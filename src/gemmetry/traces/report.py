@@ -10,7 +10,7 @@ Which lanes the timeline of a report of traces shows, in which order, and what w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -277,51 +277,6 @@ class TraceReport:
         return [f"{without_gpu_text(files, len(self.summaries))}; {instead}"]
 
 
-@dataclass
-class _Gathered:
-    """The data kept of traces whose rows have been released."""
-
-    short_kernel_us: float
-    with_lanes: bool
-    times: dict[str, float]
-    tables: list[tuple[Path, Table]] = field(default_factory=list)
-    summaries: list[Summary] = field(default_factory=list)
-    steps: list[Summary] = field(default_factory=list)
-    ranks: list[RankTrace] = field(default_factory=list)
-    names: dict[Any, CommunicationNames] = field(default_factory=dict)
-    lanes: list[TimelineLane] = field(default_factory=list)
-    gemms: Gemms = field(default_factory=Gemms)
-    host: HostOperators = field(default_factory=HostOperators)
-    host_rows: list[HostOperator] = field(default_factory=list)
-    """Operators of each file."""
-    devices: set[str] = field(default_factory=set)
-    without_gpu: list[Path] = field(default_factory=list)
-
-    def add(self, trace: Trace) -> None:
-        with stage(self.times, "join"):
-            _ = trace.launches
-        with stage(self.times, "tables"):
-            summary = summarize(trace)
-            self.summaries.append(summary)
-            self.steps += summarize_steps(trace)
-            for table in trace_tables(trace, summary, short_kernel_us=self.short_kernel_us):
-                self.tables.append((trace.file, table))
-            rank = rank_trace(trace)
-            self.ranks.append(rank)
-            if rank.collectives:
-                self.names[trace.file] = communication_names(trace)
-                table = single_trace_sheet(rank, self.names[trace.file])
-                self.tables.append((trace.file, table))
-            self.devices |= set(map(trace.device_name, set(trace.rows.gpu.device.tolist())))
-            if not trace.has_gpu_work:
-                self.without_gpu.append(trace.file)
-                self.host_rows += self.host.add(trace)
-            self.gemms.add(trace)
-        if self.with_lanes:
-            with stage(self.times, "timeline"):
-                self.lanes += trace_lanes(trace, rank.rank)
-
-
 def build_report(
     traces: Iterable[Trace],
     errors: Mapping[str, RequestError],
@@ -341,56 +296,75 @@ def build_report(
         RequestError: a rank occurs twice in one job.
     """
     times = times if times is not None else {}
-    gathered = _Gathered(short_kernel_us, with_lanes, times)
-
+    summaries, steps, without_gpu = list[Summary](), list[Summary](), list[Path]()
+    sheets, lanes = list[tuple[Path, Table]](), list[TimelineLane]()
+    ranks, names = list[RankTrace](), dict[Path, CommunicationNames]()
+    gemms, host, host_rows, devices = Gemms(), HostOperators(), list[HostOperator](), set[str]()
     with stage(times, "tables"):
         for trace in traces:
-            gathered.add(trace)
-        gemms = gathered.gemms.rows()
-        jobs = analyse_jobs(gathered.ranks)
-        failed = {file: error.message for file, error in errors.items()}
-        products = gathered.host.products()
-        all_without = len(gathered.without_gpu) == len(gathered.summaries)
-        load = workload(products if all_without else gemms)
-        tables = _tracelens_tables(gathered, jobs)
-        own = own_tables(
-            summaries=gathered.summaries,
-            steps=gathered.steps,
-            gemms=gemms,
-            load=load,
-            host_rows=gathered.host_rows,
-            jobs=jobs,
-            failed=failed,
+            with stage(times, "join"):
+                _ = trace.launches
+            summaries.append(summarize(trace))
+            steps += summarize_steps(trace)
+            found = trace_tables(trace, summaries[-1], short_kernel_us=short_kernel_us)
+            sheets += [(trace.file, table) for table in found]
+            rank = rank_trace(trace)
+            ranks.append(rank)
+            if rank.collectives:
+                names[trace.file] = communication_names(trace)
+                sheets.append((trace.file, single_trace_sheet(rank, names[trace.file])))
+            devices |= set(map(trace.device_name, set(trace.rows.gpu.device.tolist())))
+            gemms.add(trace)
+            if not trace.has_gpu_work:
+                without_gpu.append(trace.file)
+                host_rows += host.add(trace)
+            if with_lanes:
+                with stage(times, "timeline"):
+                    lanes += trace_lanes(trace, rank.rank)
+        report = TraceReport(
+            tables=[],
+            summaries=summaries,
+            steps=steps,
+            gemms=gemms.rows(),
+            host_operators=host.rows(),
+            host_products=host.products(),
+            without_gpu=without_gpu,
+            jobs=analyse_jobs(ranks),
+            devices=sorted(filter(None, devices)),
+            lanes=lanes,
+            errors={file: error.message for file, error in errors.items()},
         )
-        tables += [table for table in own if table.rows]
-    return TraceReport(
-        tables=tables,
-        summaries=gathered.summaries,
-        steps=gathered.steps,
-        gemms=gemms,
-        host_operators=gathered.host.rows(),
-        host_products=products,
-        without_gpu=gathered.without_gpu,
-        jobs=jobs,
-        devices=sorted(filter(None, gathered.devices)),
-        lanes=gathered.lanes,
-        errors=failed,
-    )
+        report.tables.extend(_tracelens_tables(report, sheets, names))
+        own = own_tables(
+            summaries=summaries,
+            steps=steps,
+            gemms=report.gemms,
+            load=workload(report.gemms if report.has_gpu_work else report.host_products),
+            host_rows=host_rows,
+            jobs=report.jobs,
+            failed=report.errors,
+        )
+        report.tables.extend(table for table in own if table.rows)
+    return report
 
 
-def _tracelens_tables(gathered: _Gathered, jobs: Sequence[JobCollectives]) -> list[Table]:
+def _tracelens_tables(
+    report: TraceReport,
+    sheets: Iterable[tuple[Path, Table]],
+    communication: Mapping[Path, CommunicationNames],
+) -> list[Table]:
     parts: dict[str, list[tuple[str, Table]]] = {}
-    for file, table in gathered.tables:
+    for file, table in sheets:
         parts.setdefault(table.name, []).append((str(file), table))
-    several = len(gathered.summaries) > 1
+    several = len(report.summaries) > 1
     joined = {
         name: _joined(name, found, "file" if several else "") for name, found in parts.items()
     }
     of_jobs: dict[str, list[tuple[str, Table]]] = {}
-    with_collectives = [job for job in jobs if any(one.collectives for one in job.job.ranks)]
+    with_collectives = [job for job in report.jobs if any(one.collectives for one in job.job.ranks)]
     none = CommunicationNames({}, 0)
     for job in with_collectives:
-        names = {one.file: gathered.names.get(one.file, none) for one in job.job.ranks}
+        names = {one.file: communication.get(one.file, none) for one in job.job.ranks}
         for table in job_sheets(job, names):
             if several or table.name == "nccl_long":
                 of_jobs.setdefault(table.name, []).append((job.job.name, table))

@@ -49,12 +49,6 @@ from gemmetry.numerics.references import Reference
 from gemmetry.numerics.storage import Array
 from gemmetry.verification.after_timing import ReferenceOnDevice, judge
 from gemmetry.verification.checks import calls, changes, contents, exact, memory, shapes, special
-from gemmetry.verification.checks import calls as repeats
-from gemmetry.verification.checks import calls as stress
-from gemmetry.verification.checks import contents as rows
-from gemmetry.verification.checks import exact as scale
-from gemmetry.verification.checks import memory as values
-from gemmetry.verification.checks import shapes as long_axes
 from gemmetry.verification.checks.results import (
     CheckOutcome,
     CheckResult,
@@ -78,7 +72,7 @@ class Check:
     launches: int = 0
     """Number of launches of the operation itself, in addition to those of earlier checks."""
     fewest: int | None = None
-    """Number of launches where they are slow, as :func:`repeats.calls` counts; None: unchanged."""
+    """Number of launches where they are slow, as :func:`calls.calls` counts; None: unchanged."""
     more_at_paranoid: int = 0
     """Additional launches at level paranoid; those under load are made at standard on a GPU."""
 
@@ -92,18 +86,18 @@ CHECKS: tuple[Check, ...] = (
     Check("quick", memory.check_written, 1),
     Check("quick", memory.check_inputs_unchanged),
     Check("quick", memory.check_red_zones),
-    Check("quick", values.check_values),
-    Check("standard", repeats.check_second_launch, 1),
-    Check("standard", repeats.check_repeat),
-    Check("standard", stress.check_spoiled_scratch, 1),
+    Check("quick", memory.check_values),
+    Check("standard", calls.check_second_launch, 1),
+    Check("standard", calls.check_repeat),
+    Check("standard", calls.check_spoiled_scratch, 1),
     Check("standard", exact.check_integers, 1),
-    Check("standard", repeats.check_every_call, repeats.CALLS, repeats.FEWEST_CALLS),
+    Check("standard", calls.check_every_call, calls.CALLS, calls.FEWEST_CALLS),
     Check("standard", exact.check_selects_lhs, 1),
     Check("standard", exact.check_selects_rhs, 1),
     Check("standard", exact.check_unknown_seed, 1),
-    Check("standard", scale.check_scaled_along_k, 1),
-    Check("standard", scale.check_subnormals, 1, more_at_paranoid=1),
-    Check("standard", scale.check_overflow, 1, more_at_paranoid=1),
+    Check("standard", exact.check_scaled_along_k, 1),
+    Check("standard", exact.check_subnormals, 1, more_at_paranoid=1),
+    Check("standard", exact.check_overflow, 1, more_at_paranoid=1),
     Check("standard", exact.check_fp8_promotion, 1),
     Check("standard", exact.check_scale_factors, 1),
     Check("standard", exact.check_addend_cancels, 1),
@@ -111,31 +105,31 @@ CHECKS: tuple[Check, ...] = (
     Check("standard", changes.check_follows_changes, changes.MOST_CHANGES, changes.FEWEST_CHANGES),
     Check("standard", special.check_nan_spreads, 2),
     Check("standard", special.check_inf_spreads, 2),
-    Check("standard", repeats.check_unordered_work, 1),
-    Check("standard", repeats.check_other_thread, 4),
+    Check("standard", calls.check_unordered_work, 1),
+    Check("standard", calls.check_other_thread, 4),
     Check("standard", memory.check_unaligned_buffers, 1),
     Check("standard", shapes.check_tail_shapes),
     Check("standard", shapes.check_many_shapes),
-    Check("standard", long_axes.check_long_axes),
+    Check("standard", shapes.check_long_axes),
     Check("standard", calls.check_many_calls),
     Check("standard", contents.check_structures),
     Check("standard", contents.check_ends_of_formats),
     Check("standard", contents.check_special_numbers),
-    Check("standard", stress.check_rare_launches),
+    Check("standard", calls.check_rare_launches),
     Check("standard", shapes.check_alpha_beta),
     Check("paranoid", exact.check_integer_ladder, 3),
-    Check("paranoid", values.check_zero_mean, 1),
-    Check("paranoid", values.check_same_sign, 1),
-    Check("paranoid", values.check_wide_range, 1),
-    Check("paranoid", values.check_cancellation, 1),
-    Check("paranoid", repeats.check_many_repeats, repeats.REPEATS),
+    Check("paranoid", memory.check_zero_mean, 1),
+    Check("paranoid", memory.check_same_sign, 1),
+    Check("paranoid", memory.check_wide_range, 1),
+    Check("paranoid", memory.check_cancellation, 1),
+    Check("paranoid", calls.check_many_repeats, calls.REPEATS),
     Check(
         "standard",
-        stress.check_under_load,
-        fewest=repeats.FEWEST_CALLS,
-        more_at_paranoid=stress.CALLS_UNDER_LOAD,
+        calls.check_under_load,
+        fewest=calls.FEWEST_CALLS,
+        more_at_paranoid=calls.CALLS_UNDER_LOAD,
     ),
-    Check("standard", repeats.check_results_stay),
+    Check("standard", calls.check_results_stay),
 )
 """The checks in the order in which they run; the first failure determines the reason. ``form``
 comes before all of them, and ends the verification if it fails."""
@@ -173,7 +167,7 @@ def launches(level: str, seconds_per_launch: float = 0.0) -> int:
         if LEVELS.index(check.level) <= wanted:
             most = check.launches + (check.more_at_paranoid if level == LEVELS[-1] else 0)
             if most and check.fewest is not None:
-                most = repeats.calls(seconds_per_launch, most, check.fewest)
+                most = calls.calls(seconds_per_launch, most, check.fewest)
             total += most
     return total
 
@@ -189,7 +183,7 @@ def verify(
     companions: Companions | None = None,
     on_device: ReferenceOnDevice | None = None,
     judge_rivals: bool = False,
-    row_invariance: str = rows.OFF,
+    row_invariance: str = contents.OFF,
     on_failure: Callable[[Evidence], str | None] | None = None,
     on_right: Callable[[str], None] | None = None,
 ) -> Verdict:
@@ -234,8 +228,8 @@ def verify(
     if not results[0].is_failure:
         wanted = LEVELS.index(level)
         results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
-        if row_invariance != rows.OFF:
-            results.append(rows.check_row_invariance(context, row_invariance))
+        if row_invariance != contents.OFF:
+            results.append(contents.check_row_invariance(context, row_invariance))
     verdict = replace(_verdict(results), zero_share=zero_share(inputs))
     if judge_rivals and reference is not None:
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from gemmetry.counters.catalogue import Concept, Reading, chip_of, concept_of, flags_for, reading_of
-from gemmetry.counters.diagnosis.model import CounterEvidence, WorkCheck
+from gemmetry.counters.catalogue import Concept, chip_of, concept_of, flags_for, reading_of
+from gemmetry.counters.diagnosis.model import COUNTER, CounterEvidence, WorkCheck
 from gemmetry.counters.diagnosis.stalls import StallShares, stall_shares
 from gemmetry.counters.diagnosis.work import GemmWork, check_work
 from gemmetry.domain.errors import UnknownNameError
@@ -216,19 +216,6 @@ UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
 """In the order in which the document of a diagnosis lists them."""
 
 
-COUNTER = "counter"
-"""Source of evidence that the report contains as it is."""
-
-
-def evidence_of(reading: Reading) -> CounterEvidence:
-    """A value of the catalogue as evidence."""
-    is_plain = " " not in reading.metric
-    name = reading.metric if is_plain else reading.concept.name
-    return CounterEvidence(
-        name, reading.value, reading.unit, COUNTER if is_plain else reading.metric
-    )
-
-
 def share_of(
     name: str, part: CounterEvidence | None, whole: CounterEvidence | None
 ) -> CounterEvidence | None:
@@ -305,7 +292,7 @@ def utilisation(facts: Facts) -> dict[str, CounterEvidence]:
     for unit, concept in (("tensor", "tensor_pipe_percent"), ("fma", _VALU), ("l1", _LDS)):
         reading = reading_of(facts.launch, concept)
         if reading is not None:
-            found[unit] = evidence_of(reading)
+            found[unit] = reading
     read, written = facts.get("dram_read_bytes"), facts.get("dram_write_bytes")
     device, time = device_of(facts), facts.duration_ns
     if read is not None and written is not None and device is not None and time:
@@ -391,8 +378,7 @@ class Facts:
     def get(self, concept: str) -> CounterEvidence | None:
         """The value of a concept of the catalogue; None where the report lacks it."""
         if concept not in self._known:
-            reading = reading_of(self.launch, concept)
-            self._known[concept] = None if reading is None else evidence_of(reading)
+            self._known[concept] = reading_of(self.launch, concept)
         return self._known[concept]
 
     def value(self, concept: str) -> float | None:

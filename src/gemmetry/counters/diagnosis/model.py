@@ -62,6 +62,10 @@ CANNOT_TELL = "cannot_tell"
 WORK_MISMATCH = "work_mismatch"
 
 
+COUNTER = "counter"
+"""Source of evidence that the report contains as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class CounterEvidence:
     """A number that a finding rests on."""
@@ -70,7 +74,7 @@ class CounterEvidence:
     value: float
     unit: str
     source: str
-    """``counter``, or the formula by which it was computed."""
+    """:data:`COUNTER`, or the formula by which it was computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

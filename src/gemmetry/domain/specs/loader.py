@@ -92,6 +92,8 @@ def load_spec(
         raise RequestError(f"{what} is empty: it requests nothing", hint=_EMPTY_HINT)
     if not isinstance(values, dict):
         raise SpecError([f"{name}:1:1: a spec is a mapping of keys to values"], hint=_HINT)
+    if may_be_empty:  # An earlier version has stored it, whose agents are gone.
+        values = {key: one for key, one in values.items() if not _is_of_agents(key)}
     overrides = overrides or {}
 
     def place(location: tuple[str | int, ...], of_key: bool) -> str:
@@ -170,6 +172,10 @@ def in_order(lines: Iterable[str]) -> list[str]:
     return sorted(set(lines), key=_by_line)
 
 
+def _is_of_agents(key: object) -> bool:
+    return f"--{str(key).replace('_', '-')}" in OF_AGENTS
+
+
 def _line(error: Any, place: Place, model: type[BaseModel]) -> str:
     location = tuple(error["loc"])
     is_unknown = error["type"] == "extra_forbidden"
@@ -181,7 +187,7 @@ def _line(error: Any, place: Place, model: type[BaseModel]) -> str:
     if is_unknown:
         name = str(location[-1])
         if len(location) == depth:
-            if f"--{name.replace('_', '-')}" in OF_AGENTS:
+            if _is_of_agents(name):
                 return f"{where}: there is no key {name!r} any more. {WITHOUT_AGENTS}"
             unknown = UnknownNameError("key", name, section.model_fields)
             return f"{where}: {unknown.message}. {unknown.hint}"

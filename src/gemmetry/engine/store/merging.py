@@ -18,7 +18,7 @@ import msgspec
 
 from gemmetry.domain.dispatch import hash_of, parse_shard
 from gemmetry.domain.errors import RequestError, listed
-from gemmetry.domain.files import within
+from gemmetry.domain.files import within, write_whole
 from gemmetry.domain.units import noun_for
 from gemmetry.engine.store.creation import (
     DAMAGED_NAME,
@@ -93,7 +93,8 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         lock = FolderLock(into)
         try:
             if whole is not None:
-                _copy_files(paths, into)
+                copy_files(paths, into)
+                _forget_shard(into / "spec.yaml")
             create_filled(
                 into,
                 complete_manifest(head, command, created=time_created()),
@@ -113,28 +114,37 @@ def _head(heads: Sequence[Manifest]) -> Manifest:
 
 
 def _whole_plan(paths: Sequence[Path], heads: Sequence[Manifest]) -> Manifest | None:
-    """The plan of which `heads` are all shards; None if none of them is a shard.
+    """The plan of which `heads` are all shards; None if none of them is a shard."""
+    document = whole_document(paths, [head.document for head in heads])
+    if document is None:
+        return None
+    return Manifest(name=heads[0].name, plan_hash=hash_of(document), document=document)
+
+
+def whole_document(
+    paths: Sequence[Path], documents: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The document of the plan of which the folders `paths` with `documents` are all shards; None
+    if none of them is a shard.
 
     Raises:
         RequestError: one is of another plan, is there twice, or is missing.
     """
-    shards = [parse_shard(str(head.document.get("shard", ""))) for head in heads]
+    shards = [parse_shard(str(document.get("shard", ""))) for document in documents]
     first = shards[0]
     if not any(shards):
         return None
     found: dict[int, Path] = {}
-    document: dict[str, Any] = {}
-    for path, head, shard in zip(paths, heads, shards, strict=True):
-        theirs = {key: value for key, value in head.document.items() if key != "shard"}
-        document = document or theirs
-        picked = [one["selection"].get("dispatches") for one in (document, theirs)]
+    whole: dict[str, Any] = {}
+    for path, document, shard in zip(paths, documents, shards, strict=True):
+        theirs = {key: value for key, value in document.items() if key != "shard"}
+        whole = whole or theirs
+        picked = [one.get("selection", {}).get("dispatches") for one in (whole, theirs)]
         if None not in picked and picked[0] != picked[1]:
             # The finals of a search, which each shard has chosen from its own operations.
             both = list(dict.fromkeys((*picked[0], *picked[1])))
-            document, theirs = (
-                {**one, "selection": {"dispatches": both}} for one in (document, theirs)
-            )
-        difference = plan_differences(document, theirs)
+            whole, theirs = ({**one, "selection": {"dispatches": both}} for one in (whole, theirs))
+        difference = plan_differences(whole, theirs)
         if first is None or shard is None or shard.count != first.count or difference:
             raise RequestError(
                 f"{path} is not a shard of the same plan as {paths[0]}"
@@ -150,12 +160,12 @@ def _whole_plan(paths: Sequence[Path], heads: Sequence[Manifest]) -> Manifest | 
     assert first is not None
     missing = [f"{one}/{first.count}" for one in range(1, first.count + 1) if one not in found]
     if missing:
+        verb = noun_for(len(missing), "is", "are")
         raise RequestError(
-            f"of the shards of {heads[0].name}, {listed(missing, 8)} "
-            f"{noun_for(len(missing), 'is', 'are')} missing",
+            f"of the shards of this plan, {listed(missing, 8)} {verb} missing",
             hint=f"Run the same command with --shard {missing[0]}, and name its folder as well.",
         )
-    return Manifest(name=heads[0].name, plan_hash=hash_of(document), document=document)
+    return whole
 
 
 def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, int], int]:
@@ -189,17 +199,25 @@ def _plan_of(new: sqlite3.Connection, paths: Sequence[Path]) -> dict[tuple[int, 
     return {(index, old): number for number, (old, index, *_) in enumerate(rows, 1)}
 
 
-_NOT_COPIED = (JOURNAL_NAME, MANIFEST_NAME, LOCK_NAME, PREVIOUS_NAME, DAMAGED_NAME, "report.html",
+def _forget_shard(spec: Path) -> None:
+    """Make the request that a shard has stored that of the whole plan."""
+    if spec.is_file():
+        lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = (line for line in lines if not line.startswith(("shard:", "experiment:")))
+        write_whole(spec, "".join(kept).encode())
+
+
+NOT_COPIED = (JOURNAL_NAME, MANIFEST_NAME, LOCK_NAME, PREVIOUS_NAME, DAMAGED_NAME, "report.html",
                "references", "temporary", "counters")  # fmt: skip
 
 
-def _copy_files(paths: Sequence[Path], into: Path) -> None:
-    """Copy what the shards `paths` keep next to their journals; the names of files have those of
-    dispatches in them, so that only logs and descriptions meet, and the first is kept."""
+def copy_files(paths: Sequence[Path], into: Path, but: tuple[str, ...] = NOT_COPIED) -> None:
+    """Copy what the shards `paths` keep, except names that begin with `but`. Other names contain
+    those of dispatches, so that only logs and descriptions meet, of which the first is kept."""
     for path in paths:
         for one in sorted(path.rglob("*")):
             place = one.relative_to(path)
-            if place.parts[0].startswith(_NOT_COPIED):
+            if place.parts[0].startswith(but):
                 continue
             target = into / place
             if one.is_dir() and not one.is_symlink():

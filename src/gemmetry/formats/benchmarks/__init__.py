@@ -40,6 +40,18 @@ class RowError(ValueError):
     """A row cannot be imported; the message says why."""
 
 
+def factor(row: Mapping[str, str], column: str, usual: float) -> float:
+    """The factor (alpha or beta) in a column of a row; `usual` where the row has none.
+
+    Raises:
+        RowError: the column holds something else.
+    """
+    try:
+        return float(row.get(column) or usual)
+    except ValueError:
+        raise RowError(f"{column} is {row[column]!r}, not a number") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignResult:
     """One kernel on one problem, as the file states it."""

@@ -18,6 +18,7 @@ from gemmetry.formats.benchmarks import (
     ResultFormat,
     RowError,
     StatedOperation,
+    factor,
     integer,
     milliseconds,
     plain_name,
@@ -47,10 +48,6 @@ _CONFIGURES: Final = (
     "warps_m", "warps_n", "warps_k", "inst_m", "inst_n", "inst_k", "raster_order", "swizzle_size",
     "split_k_mode", "split_k_slices",
 )  # fmt: skip
-
-
-def _recognises(text: str) -> bool:
-    return _BEGINNING in text
 
 
 def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
@@ -100,7 +97,7 @@ def _result(header: list[str], cells: list[str]) -> ForeignResult:
 def _operation(row: dict[str, str]) -> Operation:
     m, n, k = (integer(row[name], name) for name in "mnk")
     batch = integer(row.get("batch_count") or 1, "batch_count")
-    alpha, beta = (_number(row.get(name, ""), name, usual) for name, usual in _FACTORS.items())
+    alpha, beta = (factor(row, name, usual) for name, usual in _FACTORS.items())
     result = row.get("D") or row["C"]
     if beta and result.partition(":")[0] != row["C"].partition(":")[0]:
         raise RowError(f"C is {row['C']} and D {result}: they are of one format here")
@@ -115,13 +112,6 @@ def _operation(row: dict[str, str]) -> Operation:
 _FACTORS: Final = {"alpha": 1.0, "beta": 0.0}
 
 
-def _number(text: str, what: str, usual: float) -> float:
-    try:
-        return float(text) if text else usual
-    except ValueError:
-        raise RowError(f"{what} is {text!r}, not a number") from None
-
-
 def _tensor(text: str) -> tuple[str, Layout]:
     """``f16:column``; names of eight bits begin with an ``f``: ``fe4m3``."""
     dtype, _, layout = text.partition(":")
@@ -133,6 +123,6 @@ def _tensor(text: str) -> tuple[str, Layout]:
 FORMAT = ResultFormat(
     name="cutlass_profiler",
     summary="tables of cutlass_profiler (CSV)",
-    recognises=_recognises,
+    recognises=lambda text: _BEGINNING in text,
     read=_read,
 )

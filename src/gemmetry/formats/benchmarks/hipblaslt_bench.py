@@ -21,6 +21,7 @@ from gemmetry.formats.benchmarks import (
     ResultFormat,
     RowError,
     StatedOperation,
+    factor,
     integer,
     milliseconds,
     plain_name,
@@ -50,10 +51,6 @@ _PLAIN: Final = {
 }  # fmt: skip
 """Columns that state more than a plain product -> what that is."""
 _NOTHING: Final = ("", "0", "none", "false")
-
-
-def _recognises(text: str) -> bool:
-    return any(_HEADER.fullmatch(line) for line in text.splitlines())
 
 
 def _read(path: Path, text: str, stated: StatedOperation) -> ForeignFile:
@@ -101,7 +98,7 @@ def _operation(row: dict[str, str], stated: StatedOperation) -> Operation:
         formats = signature.lhs.name, signature.rhs.name, signature.result.name
         return product((m, n, k, batch), formats, layouts)
     a, b, c, result = (_format(row, f"{name}_type") for name in "abcd")
-    alpha, beta = (_number(row, name, usual) for name, usual in (("alpha", 1.0), ("beta", 0.0)))
+    alpha, beta = (factor(row, name, usual) for name, usual in (("alpha", 1.0), ("beta", 0.0)))
     if beta and c != result:
         raise RowError(f"C is {c} and D {result}: they are of one format here")
     return product((m, n, k, batch), (b, a, result), layouts, alpha=alpha, beta=beta)
@@ -129,16 +126,9 @@ def _layout(row: dict[str, str], column: str) -> Layout:
     return Layout.ROW if text == "N" else Layout.COLUMN
 
 
-def _number(row: dict[str, str], column: str, usual: float) -> float:
-    try:
-        return float(row.get(column) or usual)
-    except ValueError:
-        raise RowError(f"{column} is {row[column]!r}, not a number") from None
-
-
 FORMAT = ResultFormat(
     name="hipblaslt_bench",
     summary="tables of hipblaslt-bench or rocblas-bench",
-    recognises=_recognises,
+    recognises=lambda text: any(_HEADER.fullmatch(line) for line in text.splitlines()),
     read=_read,
 )

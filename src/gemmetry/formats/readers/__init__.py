@@ -36,7 +36,7 @@ class TraceFormat:
     """A key that the outermost object of its JSON documents has, and of no other format."""
     counts: Callable[[bytes], bool] = lambda before: True
     """Whether `json_key` identifies the format after this beginning of the document."""
-    begins: Callable[[bytes], bool] = lambda text: False
+    begins: Callable[[bytes], object] = lambda text: False
     """Whether a file that is not a JSON object has this format, given its decompressed
     beginning."""
     confirmed: Callable[[Path], bool] = lambda path: True

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from gemmetry.formats.readers import TraceFormat
 
-
-def _counts(before: bytes) -> bool:
-    return b'"schema"' in before
-
-
 FORMAT = TraceFormat(
     name="Chakra execution trace",
     suffix=".json",
     json_key="nodes",
-    counts=_counts,
+    counts=lambda before: b'"schema"' in before,
     problem="it is a Chakra execution trace, which has no times of a GPU",
     hint="Give the *.pt.trace.json file that was recorded with it.",
 )

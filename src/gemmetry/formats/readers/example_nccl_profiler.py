@@ -17,14 +17,10 @@ _EVENTS = re.compile(
 letters."""
 
 
-def _begins(text: bytes) -> bool:
-    return _EVENTS.match(text) is not None
-
-
 FORMAT = TraceFormat(
     name="events of NCCL's example profiler plugin",
     suffix=".json",
-    begins=_begins,
+    begins=_EVENTS.match,
     problem="it was written by NCCL's example profiler plugin, which records what the host does "
     "for a collective, not the kernels of a GPU",
     hint="Give the Kineto trace of the run (torch.profiler); or record the collectives with NCCL "

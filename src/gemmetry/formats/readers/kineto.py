@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 _BARE_EVENTS = re.compile(rb'\s*\[\s*(?:\{.{0,2000}?"ph"\s*:|\]|\Z)', re.DOTALL)
 
 
-def _begins(text: bytes) -> bool:
-    return _BARE_EVENTS.match(text) is not None
-
-
 def _read(path: Path) -> TraceRows | None:
     from gemmetry.formats.kineto import read_kineto
 
@@ -30,7 +26,7 @@ FORMAT = TraceFormat(
     suffix=".json",
     summary="Kineto traces (JSON)",
     json_key="traceEvents",
-    begins=_begins,
+    begins=_BARE_EVENTS.match,
     read=_read,
     reads_unrecognised=True,
     own_name=re.compile(r"\.pt\.trace\.json(?:\.gz|\.zst)?\Z"),

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from gemmetry.formats.events import TraceRows
 
 
-def _begins(text: bytes) -> bool:
-    return text.startswith(SQLITE_MAGIC)
-
-
 def _confirmed(path: Path) -> bool:
     from gemmetry.formats.rocm.rocpd import is_rocpd
 
@@ -32,7 +28,7 @@ FORMAT = TraceFormat(
     name="rocpd database (SQLite)",
     suffix=".db",
     summary="rocprofv3's .db files (rocpd)",
-    begins=_begins,
+    begins=lambda text: text.startswith(SQLITE_MAGIC),
     confirmed=_confirmed,
     read=_read,
     problem="it is a SQLite database that is damaged or has no tables of rocprofv3",

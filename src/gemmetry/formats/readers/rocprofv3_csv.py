@@ -23,10 +23,6 @@ _HEADER = re.compile(
 """Columns of the tables of kernels and calls with times, counters, statistics and agents."""
 
 
-def _begins(text: bytes) -> bool:
-    return _HEADER.match(text) is not None
-
-
 def _read(path: Path) -> TraceRows | None:
     from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv
 
@@ -57,7 +53,7 @@ FORMAT = TraceFormat(
     name="rocprofv3 table (CSV)",
     suffix=".csv",
     summary="rocprofv3's kernel_trace.csv",
-    begins=_begins,
+    begins=_HEADER.match,
     read=_read,
     problem="neither it nor a file of the same process next to it has kernels with their times",
     is_missed=_is_of_kernels,

@@ -24,8 +24,9 @@ from typing import Any
 from urllib.parse import quote
 
 from gemmetry.domain.errors import RequestError, UnknownNameError
-from gemmetry.domain.units import counted
 from gemmetry.hardware.detect import has_amd_driver, has_gpu_driver, masked_variables
+from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import configuration_entry
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _PLACEHOLDER = re.compile(r"\{(\w[\w.]*)\}")
@@ -125,8 +126,8 @@ def _check_once(values: Sequence[str], option: str) -> None:
         raise RequestError(f"{option}: {twice} is given twice", hint="Give each value once.")
 
 
-TRACES, ROCPROF, NCU, LOG = "torch_profiler", "rocprof_traces", "ncu", "run_output.log"
-"""What a point's folder contains."""
+NCU = "ncu"
+"""Folder of Nsight Compute's reports, in that of a point."""
 
 _PLAIN = "+,@:^"
 """Characters that stay as they are in folders' names, in addition to letters, digits and ``_.-~``;
@@ -134,16 +135,12 @@ others are written as in an URL."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPoint:
-    """One run of a sweep."""
+class PlannedPoint(SweepConfiguration):
+    """One run of a sweep; settings that are None are the library's own choice."""
 
-    threads: int | None
-    """None: the library's own choice."""
-    channels: int | None
-    axes: tuple[tuple[str, str], ...]
-    repeat: int
+    repeat: int = 1
     """Counted from 1."""
-    has_repeat_folder: bool
+    has_repeat_folder: bool = False
 
     @property
     def folder(self) -> str:
@@ -162,24 +159,12 @@ class PlannedPoint:
     @property
     def title(self) -> str:
         """For people: ``256 threads, 28 channels, NCCL_ALGO=Ring, repeat 2``."""
-        parts = []
-        if self.threads is not None:
-            parts.append(counted(self.threads, "thread"))
-        if self.channels is not None:
-            parts.append(counted(self.channels, "channel"))
-        parts += [f"{name}={value}" for name, value in self.axes]
-        if self.has_repeat_folder or not parts:
-            parts.append(f"repeat {self.repeat}")
-        return ", ".join(parts)
+        is_numbered = self.has_repeat_folder or not self.settings
+        return ", ".join([*self.settings, *([f"repeat {self.repeat}"] if is_numbered else [])])
 
     def document(self) -> dict[str, Any]:
         """What identifies the point, as JSON values."""
-        return {
-            "threads": self.threads,
-            "channels": self.channels,
-            "axes": dict(self.axes),
-            "repeat": self.repeat,
-        }
+        return {**configuration_entry(self), "repeat": self.repeat}
 
 
 def plan_points(

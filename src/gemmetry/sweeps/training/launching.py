@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmetry.sweeps.folder import ROCPROF, TRACES
 from gemmetry.sweeps.training.axes import (
     NCU,
     PATH_AXIS,
-    ROCPROF,
-    TRACES,
     AxisKind,
     PlannedPoint,
     SweepAxis,

@@ -13,11 +13,10 @@ import msgspec
 from gemmetry.domain.errors import JournalDamagedError, RequestError
 from gemmetry.domain.opening import read_json
 from gemmetry.domain.record import Environment
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.engine.store.creation import now
 from gemmetry.hardware.detect import CLOCKS, TOPOLOGY, capture_environment, printed_by_tools
-
-MANIFEST, POINT = "sweep.json", "point.json"
-SCHEMA_VERSION = 1
+from gemmetry.sweeps.folder import MANIFEST
 
 _PACKAGES = ("torch", "triton", "numpy")
 _PREFIXES = ("nvidia-nccl", "nvidia-cublas", "nvidia-cudnn", "nvidia-cuda-runtime", "amd-")

@@ -21,6 +21,7 @@ from gemmetry.domain.settings import LOCAL, RunSettings, check_executor
 from gemmetry.engine.opaque import resolve_program
 from gemmetry.engine.store.creation import DEFAULT_FOLDER, plan_differences
 from gemmetry.hardware.detect import gpu_count, has_gpu_driver, masked_words
+from gemmetry.sweeps.folder import MANIFEST
 from gemmetry.sweeps.nccl_settings import (
     LEAST_NTHREADS,
     MOST_CHANNELS,
@@ -43,7 +44,7 @@ from gemmetry.sweeps.training.axes import (
 from gemmetry.sweeps.training.config import DOCUMENT, PRESETS, load_config, preset_of
 from gemmetry.sweeps.training.keys import config_keys
 from gemmetry.sweeps.training.launching import PointLaunch, RocprofLaunch, point_command
-from gemmetry.sweeps.training.manifest import MANIFEST, read_sweep_manifest
+from gemmetry.sweeps.training.manifest import read_sweep_manifest
 from gemmetry.sweeps.training.rocprof import DOCUMENTS_FILE, check_rocprof_input, existing_input
 
 

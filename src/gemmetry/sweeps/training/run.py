@@ -13,6 +13,7 @@ import msgspec
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove, sync, write_whole
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import LOCAL
 from gemmetry.engine.opaque import (
     JobEnd,
@@ -26,14 +27,13 @@ from gemmetry.engine.opaque import (
     OpaqueJob,
     read_ends,
 )
-from gemmetry.engine.store.creation import FolderLock, indented
+from gemmetry.engine.store.creation import LOCK_NAME, FolderLock, indented
+from gemmetry.engine.store.merging import copy_files, whole_document
 from gemmetry.engine.store.schema import os_failure
 from gemmetry.hardware.detect import masked_variables, masked_words
+from gemmetry.sweeps.folder import LOG, MANIFEST, POINT, ROCPROF, TRACES
 from gemmetry.sweeps.training.axes import (
-    LOG,
     NCU,
-    ROCPROF,
-    TRACES,
     CommunicationLibrary,
     PlannedPoint,
     common_environment,
@@ -41,11 +41,9 @@ from gemmetry.sweeps.training.axes import (
 )
 from gemmetry.sweeps.training.launching import PointLaunch, point_command, point_environment
 from gemmetry.sweeps.training.manifest import (
-    MANIFEST,
-    POINT,
-    SCHEMA_VERSION,
     capture_sweep_environment,
     environment_changes,
+    read_sweep_manifest,
     sweep_manifest,
     workload_facts,
 )
@@ -136,6 +134,45 @@ def ended_points(sweep: PlannedSweep) -> Mapping[str, JobEnd]:
     return {name: end for name, end in read_ends(path).items() if name in planned}
 
 
+def merge_sweeps(paths: Sequence[Path], into: Path) -> int:
+    """Merge the shards `paths` of a sweep into the new folder `into`. The same command without its
+    shard continues there. Returns the number of points.
+
+    Raises:
+        RequestError: a shard is missing, or one belongs to another sweep; `into` exists.
+        StorageError: `into` cannot be written.
+    """
+    manifests = [read_sweep_manifest(path) or {} for path in paths]
+    documents = [{**one.get("identity", {}), "shard": one.get("shard", "")} for one in manifests]
+    if whole_document(paths, documents) is None:
+        raise RequestError(
+            f"{paths[0]} is not a shard of a sweep",
+            hint="Merge the folders of sweep run --shard 1/2, 2/2 ...",
+        )
+    try:
+        into.mkdir(parents=True)
+        copy_files(paths, into, but=(MANIFEST, JOURNAL, LOCK_NAME, PREVIOUS))
+        journals = (path / JOURNAL for path in paths)
+        ends = b"".join(path.read_bytes() for path in journals if path.is_file())
+        write_whole(into / JOURNAL, ends, durable=True)
+        first = {key: value for key, value in manifests[0].items() if key != "shard"}
+        merged = first | {
+            key: [one for manifest in manifests for one in manifest[key]]
+            for key in ("points", "sessions")
+        }
+        merged["environments"] = {
+            key: one for manifest in manifests for key, one in manifest["environments"].items()
+        }
+        write_whole(into / MANIFEST, indented({**merged, "name": into.name}), durable=True)
+    except FileExistsError:
+        raise RequestError(
+            f"{into} exists already", hint="Name a folder that does not exist yet."
+        ) from None
+    except OSError as error:
+        raise os_failure(into, error, option="--into") from error
+    return len(merged["points"])
+
+
 def plan_jobs(sweep: PlannedSweep) -> list[OpaqueJob]:
     """The jobs of the points, to show them; nothing is written."""
     place = sweep.folder.absolute()
@@ -168,6 +205,8 @@ class _Work:
             folder.name, sweep.identity, points, _facts(sweep), self._environment,
             command=command, before=sweep.manifest,
         )  # fmt: skip
+        shard = sweep.request.where.shard
+        manifest = {**manifest, **({"shard": shard} if shard else {})}
         write_whole(folder / MANIFEST, indented(manifest), durable=True)
         sync(folder)
         attempt = len(manifest["sessions"])

@@ -31,6 +31,7 @@ import torch.distributed as dist
 
 from gemmetry.domain import units
 from gemmetry.domain.files import remove
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.units import counted
 from gemmetry.engine.recording import KINETO_SUFFIX, METADATA_KEY
 from gemmetry.hardware.detect import capture_environment
@@ -246,9 +247,6 @@ def check_memory(config: WorkloadConfig, ranks: Ranks) -> None:
             f"rank {ranks.rank} needs at least {units.format_bytes(needed)}, and {where} has "
             f"{units.format_bytes(free)} free"
         )
-
-
-SCHEMA_VERSION = 1
 
 
 def collect_facts(config: WorkloadConfig, parallel: Parallel, ranks: Ranks) -> dict[str, Any]:

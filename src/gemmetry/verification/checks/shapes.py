@@ -22,7 +22,6 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
 from gemmetry.verification.checks import exact, memory, special
-from gemmetry.verification.checks import memory as values
 from gemmetry.verification.checks.results import (
     BUGS,
     LIMITS,
@@ -82,7 +81,7 @@ _EACH: tuple[Callable[[Context], CheckResult], ...] = (
     memory.check_written,
     memory.check_inputs_unchanged,
     memory.check_red_zones,
-    values.check_values,
+    memory.check_values,
     exact.check_integers,
 )
 """Checks that every one of the other operations must pass."""

@@ -153,7 +153,3 @@ def test_a_folder_that_is_gone_is_reported(tmp_path: Path):
         store_binary(tmp_path, [dispatch()], b"binary")
     with pytest.raises(StorageError, match="cannot write"):
         store_logs(tmp_path, {dispatch(): ("key", "text")})
-    with pytest.raises(StorageError, match="cannot write"):
-        store_machine_code(tmp_path, dispatch(), "key", MachineCode("", ".s", "none"))
-    with pytest.raises(StorageError, match="cannot write"):
-        store_artefact(tmp_path, dispatch(), "key", Artefact("3", "x.vmfb", 1))

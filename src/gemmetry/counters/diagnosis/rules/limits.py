@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from gemmetry.counters.diagnosis import facts as amd
 from gemmetry.counters.diagnosis.facts import (
     CLEAR,
-    COUNTER,
     MAY_BE_UNLISTED,
     MEMORY,
     NEAR,
@@ -24,6 +23,7 @@ from gemmetry.counters.diagnosis.facts import (
 from gemmetry.counters.diagnosis.gates import ROOF_VERDICTS, at_its_rate, roof_claim
 from gemmetry.counters.diagnosis.model import (
     CANNOT_TELL,
+    COUNTER,
     WORK_MISMATCH,
     Claim,
     Confidence,

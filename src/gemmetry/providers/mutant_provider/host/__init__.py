@@ -1,1 +1,0 @@
-"""Mutants on the host: a tiled GEMM in numpy, and classes that each change one part of it."""

@@ -1,1 +1,0 @@
-"""Mutants in Triton."""

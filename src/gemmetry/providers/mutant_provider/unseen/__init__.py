@@ -1,1 +1,0 @@
-"""Mutants whose author had not seen the checks."""

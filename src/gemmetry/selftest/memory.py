@@ -1,0 +1,365 @@
+"""Mutants on the host: rows of zeros, previous contents of the output, vectors that end past K,
+special sizes, and shapes that raise an exception.
+
+Mutants on the host: bugs in what is read and written, and where.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gemmetry.domain.errors import LaunchError
+from gemmetry.hardware.host_device import HostBuffer
+from gemmetry.selftest.emulator import (
+    FRAGMENT_ROWS,
+    Array,
+    Kernels,
+    Tile,
+    TiledGemm,
+    given,
+    instead,
+    padded,
+)
+
+VECTOR_BYTES = 16
+"""The most that one load of a thread reads (PTX ISA, ld.v4.b32)."""
+
+
+class SkipsZeroRows(TiledGemm):
+    """Rows of A that are zero add nothing, so it does not store their results."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        counts = self.problem.a[tile.batch, self.rows(tile)].any(axis=1)
+        self.there(tile)[counts] = block[counts]
+
+
+class NormalisesRows(TiledGemm):
+    """Divides each row of A by a power of two near its largest number, as kernels that quantise on
+    the way do, and multiplies the sums by it."""
+
+    def before(self) -> None:
+        super().before()
+        largest = np.abs(self.problem.a).max(axis=-1, keepdims=True)
+        self.factors = self.factors_of(largest)
+        self.problem.a = self.problem.a / self.factors
+
+    def factors_of(self, largest: Array) -> Array:
+        return np.exp2(np.floor(np.log2(np.where(largest == 0, largest.dtype.type(1), largest))))
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        return super().scaled(tile, values * self.factors[tile.batch, self.rows(tile)])
+
+
+class ReadsVectorsPastK(TiledGemm):
+    """Loads rows of A and columns of B in whole vectors if K is a multiple of half a vector, and
+    number by number otherwise. If K is not a multiple of a whole vector, half a vector after each
+    line is added."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        lines = self.problem.a[tile.batch]
+        return self.with_last_vector(super().load_a(tile, step), lines, self.rows(tile), step)
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        lines = self.problem.b[tile.batch].T
+        block = super().load_b(tile, step).T
+        return self.with_last_vector(block, lines, self.columns(tile), step).T
+
+    def with_last_vector(self, block: Array, lines: Array, wanted: slice, step: int) -> Array:
+        """`block`, (lines, tile_k), with the whole of the vector that starts within K."""
+        vector = VECTOR_BYTES // self.signature.lhs.itemsize
+        half, place = vector // 2, self.k - step * self.tile_k
+        if self.k % vector != half or place >= self.tile_k:
+            return block
+        memory, numbers = lines.reshape(-1), np.arange(lines.shape[0])[wanted, np.newaxis]
+        behind = np.minimum((numbers + 1) * self.k + np.arange(half), memory.size - 1)
+        block = block.copy()
+        block[: len(numbers), place : place + half] = memory[behind]
+        return block
+
+
+class ThreadForEachColumn(TiledGemm):
+    """Has a thread for each column; columns after the last thread are never written."""
+
+    threads = 512
+
+    def store(self, tile: Tile, block: Array) -> None:
+        if tile.column < self.threads:
+            super().store(tile, block)
+
+
+class IndexErrorOnTail(TiledGemm):
+    """Looks up a partial last tile of rows in a table that does not contain it."""
+
+    def before(self) -> None:
+        super().before()
+        rows = list(range(self.m // self.tile_m))
+        assert rows[self.tiles_m - 1] == self.tiles_m - 1
+
+
+class RecursionOnTail(TiledGemm):
+    """Halves K until the remainder is a whole step, which never happens if K is not a multiple of a
+    step."""
+
+    def halved(self, rest: int) -> int:
+        return 0 if rest % self.tile_k == 0 else 1 + self.halved(rest + 2 * self.tile_k)
+
+    def before(self) -> None:
+        super().before()
+        self.halved(self.k)
+
+
+class KeyErrorOnTail(TiledGemm):
+    """Has a table of code by the remainder of N, with whole tiles only."""
+
+    def before(self) -> None:
+        super().before()
+        assert {0: "whole"}[self.n % self.tile_n]
+
+
+class RefusesTails(TiledGemm):
+    """Right: reports that it supports only multiples of its tile."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.m % self.tile_m or self.n % self.tile_n or self.k % self.tile_k:
+            raise LaunchError("M, N and K must be multiples of the tile")
+        return super().launch(inputs, output)
+
+
+SHARED_MEMORY_BYTES = 227 * 1024
+"""The shared memory that a block may use on an H100 or H200 (CUDA C++ Programming Guide, table of
+compute capabilities, 9.0)."""
+
+
+class ReturnsFreedMemory(TiledGemm):
+    """What it returns may contain a result that was just freed."""
+
+    writes_output = False
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return np.empty_like(output)
+
+
+class SkipsPartialRows(TiledGemm):
+    def prepare(self) -> None:
+        self.tiles_m = self.m // self.tile_m
+        self.tile_count = self.batch * self.tiles_m * self.tiles_n
+
+
+class SkipsPartialColumns(TiledGemm):
+    def prepare(self) -> None:
+        self.tiles_n = self.n // self.tile_n
+        self.tile_count = self.batch * self.tiles_m * self.tiles_n
+
+
+class DropsColumnsPast192(ThreadForEachColumn):
+    """Has twelve warps of sixteen columns each, whatever N is."""
+
+    threads = 12 * 16
+
+
+class DropsTailOfK(TiledGemm):
+    def prepare(self) -> None:
+        self.step_count = self.k // self.tile_k
+
+
+class ReadsPastB(TiledGemm):
+    """Masks the tail of A along K, but not that of B: whatever follows B is multiplied by zero."""
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        missing = (step + 1) * self.tile_k - self.k
+        if missing <= 0:
+            return super().load_b(tile, step)
+        block = super().load_b(tile, step).copy()
+        behind = memory_behind(self.problem.buffers["rhs"], missing * self.n)
+        rows = padded(behind.astype(block.dtype)[np.newaxis], (1, missing * self.n))
+        part = rows.reshape(missing, self.n)[:, self.columns(tile)]
+        block[self.tile_k - missing :, : part.shape[1]] = part
+        return block
+
+
+class StoresPastRows(TiledGemm):
+    """Stores whole tiles, so that rows past M overwrite the memory after the output."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        behind = memory_behind(self.problem.output, (tile.row + self.tile_m - self.m) * self.n)
+        for start in range(0, behind.size, self.n):
+            behind[start:][self.columns(tile)] = 0
+
+
+class StoresBeforeOutput(TiledGemm):
+    """An index of the first row is negative, so that a few bytes before the output are
+    overwritten."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        if tile.row == 0:
+            memory_before(self.problem.output, 4)[...] = 0
+
+
+class LaunchFailsSilently(TiledGemm):
+    """The launch fails because it requests more shared memory than a block may use, and nothing
+    checks for the error."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        per_step = (self.tile_m + self.tile_n) * self.tile_k * inputs[0].dtype.itemsize
+        if self.step_count * per_step > SHARED_MEMORY_BYTES:
+            return output
+        return super().launch(inputs, output)
+
+
+class StoresTailRowsRotated(TiledGemm):
+    """If the rows of a tile are not a multiple of 16, the halves of the last group are swapped."""
+
+    def staged(self, tile: Tile, block: Array) -> Array:
+        whole = block.shape[0] - block.shape[0] % (2 * FRAGMENT_ROWS)
+        tail = np.roll(block[whole:], FRAGMENT_ROWS, axis=0)
+        return super().staged(tile, np.concatenate([block[:whole], tail]))
+
+
+class NarrowIndex(TiledGemm):
+    """Offsets into C have 16 bits here, as they have 32 bits for outputs of more than 2^32
+    elements."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        rows = np.arange(self.m)[self.rows(tile), np.newaxis]
+        columns = np.arange(self.n)[self.columns(tile)]
+        offsets = (rows * self.n + columns).astype(np.uint16)
+        self.problem.output.reshape(-1)[offsets] = block
+
+
+class StoresTransposed(TiledGemm):
+    """Treats the row-major output as column-major."""
+
+    def before(self) -> None:
+        super().before()
+        stored = self.problem.output.reshape(self.batch, self.n, self.m)
+        self.problem.c = stored.swapaxes(-1, -2)
+
+
+class ReadsBUntransposed(TiledGemm):
+    """Treats the column-major B as row-major."""
+
+    def before(self) -> None:
+        super().before()
+        stored = np.ascontiguousarray(self.problem.b.swapaxes(-1, -2))
+        self.problem.b = stored.reshape(self.batch, self.k, self.n)
+
+
+class MasksByMultiplying(TiledGemm):
+    """Reads the tail of A along K, where the next row starts (for the last row, its own end), and
+    multiplies it by zero, which leaves NaN and infinity there."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        first = step * self.tile_k
+        if first + self.tile_k <= self.k:
+            return block
+        flat = self.problem.a[tile.batch].reshape(-1)
+        rows = np.arange(self.m)[self.rows(tile), np.newaxis]
+        columns = np.arange(first, first + self.tile_k)
+        read = flat[np.minimum(rows * self.k + columns, flat.size - 1)]
+        return padded(read * (columns < self.k), block.shape)
+
+
+class Hangs(TiledGemm):
+    """The barrier of a stage expects more bytes than are ever copied."""
+
+    def read(self, tile: Tile, step: int) -> tuple[Array, Array]:
+        while True:
+            time.sleep(1.0)
+
+
+class SkipsFullLastWave(TiledGemm):
+    """A persistent kernel that assumes its last wave of tiles to be partial, which leaves that wave
+    out if it is full."""
+
+    processors = 2
+
+    def work_of(self, processor: int) -> Iterable[int]:
+        full = (self.tile_count - 1) // self.processors * self.processors
+        yield from range(processor, full, self.processors)
+        if processor < self.tile_count % self.processors:
+            yield full + processor
+
+
+class RastersByRows(TiledGemm):
+    """Divides the tile's number by the count of tiles along M instead of N, which visits every tile
+    once only if the grid is square."""
+
+    def tile_at(self, number: int) -> Tile:
+        batch, rest = divmod(number, self.tiles_m * self.tiles_n)
+        row, column = divmod(rest, self.tiles_m)
+        return Tile(number, batch, row * self.tile_m, column * self.tile_n)
+
+    def compute(self, tile: Tile) -> None:
+        if tile.row < self.m and tile.column < self.n:
+            super().compute(tile)
+
+
+def memory_before(buffer: HostBuffer, count: int) -> HostBuffer:
+    """Up to `count` elements before a contiguous buffer, within its allocation."""
+    owner = buffer.base
+    if not isinstance(owner, np.ndarray):
+        return buffer.reshape(-1)[:0]
+    count = min(count, (buffer.ctypes.data - owner.ctypes.data) // buffer.itemsize)
+    start = buffer.ctypes.data - count * buffer.itemsize - owner.ctypes.data
+    return owner.reshape(-1).view(np.uint8)[start:][: count * buffer.itemsize].view(buffer.dtype)
+
+
+def memory_behind(buffer: HostBuffer, count: int) -> HostBuffer:
+    """Up to `count` elements after a contiguous buffer, writable: no more than its allocation
+    contains, so that no other memory is touched."""
+    owner = buffer.base
+    if not isinstance(owner, np.ndarray):
+        return buffer.reshape(-1)[:0]
+    end = buffer.ctypes.data + buffer.nbytes
+    room = (owner.ctypes.data + owner.nbytes - end) // buffer.itemsize
+    count = max(0, min(count, room))
+    size = buffer.size + count
+    return as_strided(buffer.reshape(-1), (size,), (buffer.itemsize,))[buffer.size :]
+
+
+KERNELS: Kernels = {
+    "divides_zero_by_zero": instead(
+        "factors_of", lambda g, largest: np.exp2(np.floor(np.log2(largest))), NormalisesRows
+    ),
+    # Stores the smaller of the result and the previous contents of the output. Of a
+    # NaN and a number, the smaller is the number (IEEE 754-2008, minNum), and no
+    # result exceeds the largest number.
+    "minimum_with_output": given("store", lambda g, tile, block: np.fmin(g.there(tile), block)),
+    # Stores the larger of the two.
+    "maximum_with_output": given("store", lambda g, tile, block: np.fmax(g.there(tile), block)),
+    # The pairs are those of a narrow instruction's fragment.
+    "eight_columns_in_pairs": given(
+        "store", lambda g, tile, block: block[:, np.arange(8) ^ 1] if g.n == 8 else block
+    ),
+    "adds_to_output": given("store", lambda g, tile, block: g.there(tile) + block),
+    # Computes beta · C even if beta = 0, so that NaN in C survives.
+    "reads_output_for_beta_zero": given(
+        "store", lambda g, tile, block: block + block.dtype.type(0) * g.there(tile)
+    ),
+    # Takes a path for a product with a vector if N is 1, and sums rows of A without
+    # B.
+    "single_column_by_rows": given(
+        "multiply_add", lambda g, accumulator, a, b: np.ones_like(b) if g.n == 1 else b
+    ),
+    # Leaves the loop along K early if K is 1, so that the result is A.
+    "single_product_without_b": given(
+        "multiply_add", lambda g, accumulator, a, b: (b != 0).astype(b.dtype) if g.k == 1 else b
+    ),
+    # Has a table for the steps of 1024 products, and leaves out all others.
+    "steps_in_a_table": given("mainloop", lambda g, tile, steps: steps[: -(-1024 // g.tile_k)]),
+    "returns_zeros": given("rounded", lambda g, values: np.zeros_like(values)),
+    "never_writes": instead("store", lambda g, tile, block: None),
+    # Tiles are computed in pairs, as clusters of two; a tile without a partner is not
+    # computed.
+    "skips_odd_tile": instead(
+        "work_of", lambda g, processor: range(processor, g.tile_count // 2 * 2, g.processors)
+    ),
+}

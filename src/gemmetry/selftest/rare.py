@@ -1,0 +1,488 @@
+"""Mutants on the host: kernels that cheat or disturb their caller from launch to launch, or rely on
+fresh memory and an idle machine.
+
+Mutants on the host: kernels that fail only for rare values, calls, threads, addresses and
+sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.operation import BF16, F16, Scaling
+from gemmetry.hardware.host import running_times
+from gemmetry.hardware.host_device import HostBuffer
+from gemmetry.numerics.storage import as_bits, quantize, to_float32, to_float64
+from gemmetry.selftest.caches import KeepsAnswers
+from gemmetry.selftest.emulator import Array, Kernels, Tile, TiledGemm, given, instead, result
+from gemmetry.selftest.scale import OrdersFactors
+
+THREAD_DELAY_S = 0.005
+"""The delay after which a thread writes; a launch of the shapes here takes about as long."""
+
+TABLE_SIZE = 20
+"""The outputs that fit into a table: more than verification uses, and fewer than verification and
+timing use together, because timing rotates through outputs to keep caches cold."""
+
+BACK_TO_BACK_S = 20e-6
+"""The longest pause in a timed loop, whose overhead is about a microsecond per launch."""
+
+WORKSPACE_BYTES = 40 * 2**20
+"""Above 32 MiB the GNU C library requests fresh pages from the system each time (mallopt(3),
+M_MMAP_THRESHOLD), so that this workspace is zero unless something fills it."""
+
+WAIT_S = 0.005
+LATE_NS = 500_000
+"""A partner is late if other threads have run for this long during the wait."""
+
+
+class KeepsFirstPointers(TiledGemm):
+    """Creates descriptors of A and B at the first launch of a shape and keeps them, so that later
+    launches read the first buffers."""
+
+    def prepare(self) -> None:
+        self.described: list[HostBuffer] = []
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        self.described = self.described or list(inputs[:2])
+        return super().launch([*self.described, *inputs[2:]], output)
+
+
+class FullTable(TiledGemm):
+    """Keeps a descriptor for each output in a table, and skips outputs that no longer fit."""
+
+    def prepare(self) -> None:
+        self.described: set[int] = set()
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        address = output.ctypes.data
+        if address not in self.described and len(self.described) == TABLE_SIZE:
+            return output
+        self.described.add(address)
+        return super().launch(inputs, output)
+
+
+class UsesAddendAsScratch(TiledGemm):
+    """Computes the result in the buffer of C, which is an input, and copies it from there."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        super().store(tile, block)
+        if "addend" in self.problem.tensors:
+            self.problem.tensors["addend"][self.rows(tile), self.columns(tile)] = block
+
+
+class LeavesWorkToThread(TiledGemm):
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        _later(lambda: super(LeavesWorkToThread, self).launch(inputs, output))
+        return output
+
+
+class ThreadWritesLater(TiledGemm):
+    """It is right when it returns; then a thread writes to the first row once more."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        super().launch(inputs, output)
+        _later(lambda: output[..., :1, :].fill(0))
+        return output
+
+
+class Lazy:
+    """Looks like an array, and computes when it is read."""
+
+    def __init__(self, compute: Callable[[], HostBuffer], like: HostBuffer) -> None:
+        self._compute = compute
+        self.shape, self.dtype, self.nbytes = like.shape, like.dtype, like.nbytes
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostBuffer:
+        return np.array(self._compute(), dtype=dtype, copy=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compute(), name)
+
+
+class ReturnsLazyResult(TiledGemm):
+    """Does not compute while it is timed, because nothing reads the result."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        return Lazy(lambda: super(ReturnsLazyResult, self).launch(inputs, output), output)
+
+
+class SkipsEveryTenth(TiledGemm):
+    every = 10
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if (self.launches + 1) % self.every == 0:
+            self.launches += 1
+            return output
+        return super().launch(inputs, output)
+
+
+class SkipsKnownOutputs(TiledGemm):
+    """Assumes that an output it has filled before belongs to a benchmark's next round."""
+
+    def prepare(self) -> None:
+        self.filled: dict[int, HostBuffer] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        address = output.ctypes.data
+        if address in self.filled:
+            return output
+        self.filled[address] = output  # Kept, so that no other buffer gets the address.
+        return super().launch(inputs, output)
+
+
+class SkipsBackToBack(TiledGemm):
+    """Does nothing if a launch follows the previous one at once, as in a timed loop; a caller that
+    examines each result leaves a pause."""
+
+    def prepare(self) -> None:
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if time.perf_counter() - self.ended_s > BACK_TO_BACK_S:
+            super().launch(inputs, output)
+        self.ended_s = time.perf_counter()
+        return output
+
+
+class SumsInsteadOfProducts(TiledGemm):
+    """Multiplies the row sums of A by the column sums of B: right for constant inputs, and within a
+    few per cent for positive inputs and large K."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        a = np.concatenate([self.load_a(tile, step) for step in steps], axis=1)
+        b = np.concatenate([self.load_b(tile, step) for step in steps], axis=0)
+        product = a.sum(axis=1, keepdims=True) * b.sum(axis=0)
+        return np.asarray(product / self.k, self.accumulator)
+
+
+def _later(work: Callable[[], object]) -> None:
+    def run() -> None:
+        time.sleep(THREAD_DELAY_S)
+        work()
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+class TakesWorkspaceForZero(TiledGemm):
+    """Adds to a workspace that it allocates at each launch and never clears."""
+
+    def before(self) -> None:
+        super().before()
+        sums = self.tile_count * self.tile_m * self.tile_n
+        least = WORKSPACE_BYTES // np.dtype(self.accumulator).itemsize
+        self.workspace: Array = np.empty(max(sums, least), self.accumulator)
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        size = self.tile_m * self.tile_n
+        sums = self.workspace[tile.number * size :][:size].reshape(self.tile_m, self.tile_n)
+        sums += super().mainloop(tile, steps)
+        return sums
+
+    def after(self) -> None:
+        del self.workspace
+
+
+class WaitsFixedTime(TiledGemm):
+    """Waits for another block's half of K for a time that is sufficient while nothing else runs,
+    and then stores the last tile without it. Other Python threads are what else may run."""
+
+    def after(self) -> None:
+        ran_before_ns = _others_ran_ns()
+        time.sleep(WAIT_S)
+        if _others_ran_ns() - ran_before_ns > LATE_NS:
+            tile = self.tile_at(self.tile_count - 1)
+            self.epilogue(tile, self.mainloop(tile, range(self.step_count // 2)))
+
+
+def _others_ran_ns() -> int:
+    ran = running_times()
+    others = (thread.native_id or 0 for thread in threading.enumerate())
+    return sum(ran.get(task, 0) for task in others if task != threading.get_native_id())
+
+
+_SMALLEST_FACTOR = 2.0**-12
+_LAUNCHES_OF_WEIGHTS = 48
+_RING = 80
+_CLOSE_NORM = 1e-5
+_CACHE_LINE_BYTES = 32
+_VECTOR_BYTES = 16
+_STEP_BITS = 11
+_LARGEST_S16 = 2**15 - 1
+
+
+# Scale factors ----------------------------------------------------------------------------------
+
+
+class FactorsInBf16(TiledGemm):
+    """Stores scale factors in bf16, whether they are powers of two or not."""
+
+    def scale_a(self, tile: Tile) -> Array:
+        return to_float32(quantize(super().scale_a(tile), BF16))
+
+    def scale_b(self, tile: Tile) -> Array:
+        return to_float32(quantize(super().scale_b(tile), BF16))
+
+
+class FactorsClamped(TiledGemm):
+    """Raises scale factors of B below 2^-12 to that value, to avoid a division by zero
+    elsewhere."""
+
+    def scale_b(self, tile: Tile) -> Array:
+        factors = super().scale_b(tile)
+        smallest = factors.dtype.type(_SMALLEST_FACTOR)
+        return np.where(np.abs(factors) < smallest, np.copysign(smallest, factors), factors)
+
+
+class RowsScaledInF16(TiledGemm):
+    """Stores the sum times the row's scale factor in f16, before the column's scale factor."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        assert self.signature.scaling is not Scaling.NONE
+        rows = to_float32(quantize(values * self.scale_a(tile), F16))
+        return np.asarray(rows * self.scale_b(tile))
+
+
+# What is added ----------------------------------------------------------------------------------
+
+
+class StoresBeforeAdding(OrdersFactors):
+    """Stores alpha·A·B in the result's format, reads it again and adds beta·C."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        product = values * values.dtype.type(self.alpha())
+        stored = quantize(product, self.signature.result).astype(values.dtype)
+        addend = self.tensor("addend", tile, values.dtype)
+        return np.asarray(stored + values.dtype.type(self.beta()) * addend)
+
+
+class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
+    """Does so in the first row of tiles, which another kernel finishes."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        if tile.row == 0:
+            return super().scaled(tile, values)
+        return OrdersFactors.scaled(self, tile, values)
+
+
+class StoresLastTilesBeforeAdding(StoresBeforeAdding):
+    """Does so in the last column of tiles, which another kernel finishes."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        if tile.column + self.tile_n >= self.n:
+            return super().scaled(tile, values)
+        return OrdersFactors.scaled(self, tile, values)
+
+
+# Inputs that are close ---------------------------------------------------------------------------
+
+
+class KeepsLast(TiledGemm, ABC):
+    """Keeps the last inputs and their result, which it returns again if `is_close` is true."""
+
+    def prepare(self) -> None:
+        self.last: list[Array] = []
+
+    @abstractmethod
+    def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
+        """Whether the inputs are taken for the last ones."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.last and self.is_close(inputs):
+            output[...] = self.last[-1]
+            return output
+        super().launch(inputs, output)
+        self.last = [buffer.copy() for buffer in (*inputs, output)]
+        return output
+
+
+class CloseByNorm(KeepsLast):
+    """Compares the norm of the difference with that of the inputs."""
+
+    def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
+        def is_small(now: HostBuffer, before: Array) -> bool:
+            wide = to_float64(before)
+            change = np.linalg.norm(to_float64(now) - wide)
+            # NaN if either contains NaN or infinity.
+            return bool(change / np.linalg.norm(wide) <= _CLOSE_NORM)
+
+        with np.errstate(all="ignore"):
+            return all(map(is_small, inputs, self.last[:-1]))
+
+
+class CloseByHalf(KeepsLast):
+    """Compares the inputs after rounding to bf16."""
+
+    def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
+        return all(map(np.array_equal, map(self.short, inputs), map(self.short, self.last[:-1])))
+
+    def short(self, values: Array) -> Array:
+        return as_bits(quantize(values, BF16))
+
+
+# Many calls --------------------------------------------------------------------------------------
+
+
+class WeightsAfterSomeCalls(TiledGemm):
+    """Treats B as weights from the 49th launch on, and packs it permanently."""
+
+    packed: Array | None = None
+
+    def before(self) -> None:
+        super().before()
+        if self.packed is not None:
+            self.problem.b = self.packed
+        elif self.launches > _LAUNCHES_OF_WEIGHTS:
+            self.packed = self.problem.b.copy()
+
+
+class RingOfOperands(TiledGemm):
+    """Copies A to a ring of 80 places, each of which is filled once."""
+
+    def prepare(self) -> None:
+        self.ring: list[Array] = []
+
+    def before(self) -> None:
+        super().before()
+        if len(self.ring) < _RING:
+            self.ring.append(self.problem.a.copy())
+        self.problem.a = self.ring[(self.launches - 1) % _RING]
+
+
+# Threads -----------------------------------------------------------------------------------------
+
+
+class WorkspaceOfThread(TiledGemm):
+    """Other threads have no workspace, which raises an AttributeError."""
+
+    def prepare(self) -> None:
+        self.own = threading.local()
+        self.own.workspace = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        self.own.workspace[...] = super().mainloop(tile, steps)
+        return np.array(self.own.workspace)
+
+
+class ModeOfThread(TiledGemm):
+    """Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16."""
+
+    def prepare(self) -> None:
+        self.builder = threading.get_ident()
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        if threading.get_ident() == self.builder:
+            return block
+        return to_float32(quantize(block, BF16))
+
+
+class EpilogueOfThread(TiledGemm):
+    def prepare(self) -> None:
+        self.builder = threading.get_ident()
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        is_builder = threading.get_ident() == self.builder
+        return super().fused(tile, values) if is_builder else values
+
+
+# Addresses ---------------------------------------------------------------------------------------
+
+
+class StoresAligned(TiledGemm):
+    """Stores vectors to the multiple of 16 bytes at or after the output's address."""
+
+    def after(self) -> None:
+        super().after()
+        output = self.problem.output
+        late = output.ctypes.data % _VECTOR_BYTES // output.itemsize
+        if late:
+            flat = output.reshape(-1)
+            flat[...] = np.roll(flat, late)
+
+
+# relu --------------------------------------------------------------------------------------------
+
+
+class ReluByMagnitude(TiledGemm):
+    def relu(self, values: Array) -> Array:
+        half = values.dtype.type(0.5)
+        return np.asarray(half * values + half * np.abs(values))
+
+
+# Sizes -------------------------------------------------------------------------------------------
+
+
+class StepsInElevenBits(TiledGemm):
+    def compute(self, tile: Tile) -> None:
+        steps = range(self.step_count % (1 << _STEP_BITS) or self.step_count)
+        self.epilogue(tile, self.mainloop(tile, steps))
+
+
+def _unaligned_head(g: TiledGemm) -> int:
+    lhs = g.problem.buffers["lhs"]
+    return int(-lhs.ctypes.data % _VECTOR_BYTES // lhs.itemsize)
+
+
+KERNELS: Kernels = {
+    "caches_by_pointer": instead(
+        "key",
+        lambda g, inputs, output: tuple(buffer.ctypes.data for buffer in inputs),
+        KeepsAnswers,
+    ),
+    # Caches the result for one set of inputs, which it recognises by their first
+    # elements.
+    "remembers_fixed_seed": instead(
+        "key",
+        lambda g, inputs, output: b"".join(buffer.reshape(-1)[:16].tobytes() for buffer in inputs),
+        KeepsAnswers,
+    ),
+    # Compares all but the last two bits of each number.
+    "close_but_for_last_bits": instead(
+        "is_close",
+        lambda g, inputs: all(
+            np.array_equal(np.right_shift(as_bits(now), 2), np.right_shift(as_bits(before), 2))
+            for now, before in zip(inputs, g.last[:-1], strict=True)
+        ),
+        KeepsLast,
+    ),
+    "relu_by_difference": instead(
+        "relu", lambda g, values: np.asarray(values - np.minimum(values, 0))
+    ),
+    # K is a signed 16-bit number, and there is nothing to do if it is negative.
+    "products_in_signed_16": instead(
+        "compute",
+        lambda g, tile: g.epilogue(
+            tile, g.mainloop(tile, range(min(g.step_count, max(1, _LARGEST_S16 // g.tile_k))))
+        ),
+    ),
+    # Counts rows of B in 16 bits, and so reads the first rows again after 65536 of
+    # them.
+    "rows_of_b_in_16_bits": given("load_b", lambda g, tile, step: step % ((1 << 16) // g.tile_k)),
+    # Counts columns of tiles in four bits, so that those after sixteen overwrite the
+    # first ones.
+    "column_tiles_in_four_bits": result(
+        "tile_at", lambda g, tile, number: replace(tile, column=tile.column % (16 * g.tile_n))
+    ),
+    # Counts rows in 16 bits, so that those after 65536 overwrite the first ones.
+    "rows_in_16_bits": result(
+        "tile_at", lambda g, tile, number: replace(tile, row=tile.row % (1 << 16))
+    ),
+    # Reads B from the multiple of 32 bytes at or before its address.
+    "reads_aligned_b": instead(
+        "seen_b",
+        lambda g, b: np.roll(b.reshape(-1), g.past("rhs", _CACHE_LINE_BYTES)).reshape(b.shape),
+    ),
+    # Starts at the first multiple of 16 bytes in A, and treats what is before it as zero.
+    "skips_unaligned_head": instead(
+        "seen_a",
+        lambda g, a: np.where(np.arange(a.size).reshape(a.shape) < _unaligned_head(g), 0, a),
+    ),
+}

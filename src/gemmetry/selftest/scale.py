@@ -1,0 +1,577 @@
+"""Mutants on the host: shared exponents, fixed point, epsilons, both ends of the range of f16, and
+how NaN and infinity spread; with correct kernels that resemble them.
+
+Mutants on the host: alpha, beta and scale factors, in correct and in wrong orders of operations.
+
+alpha·A·B + beta·C may be computed as (alpha·A)·B, as A·(alpha·B), as a sum that starts with beta·C,
+or step by step. Each rounds in other places, and libraries do all of these.
+
+Mutants on the host: factors of blocks that are read, decoded or applied wrongly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.operation import BF16, F16, DType
+from gemmetry.hardware.host_device import HostBuffer
+from gemmetry.numerics.storage import (
+    COLUMN_TILE,
+    ROW_TILE,
+    quantize,
+    smallest_normal,
+    spread,
+    swizzle_factors,
+    to_float32,
+    to_float64,
+    unswizzle_factors,
+)
+from gemmetry.selftest.arithmetic import RoundsInputs
+from gemmetry.selftest.emulator import (
+    Array,
+    Kernels,
+    Tile,
+    TiledGemm,
+    batched,
+    given,
+    instead,
+    result,
+)
+from gemmetry.selftest.memory import NormalisesRows
+
+EPSILON = 1e-12
+"""Below it, numbers are treated as zero, or it is added to a divisor."""
+
+
+def _power_of_two(largest: Array) -> Array:
+    """The largest power of two not above each of `largest`; 1 for zero, NaN and infinity."""
+    usable = np.where((largest > 0) & np.isfinite(largest), largest, 1)
+    return np.asarray(np.exp2(np.floor(np.log2(usable))), largest.dtype)
+
+
+def _fixed(values: Array, unit: Array | float) -> Array:
+    """`values` as multiples of 2**-24 `unit`; NaN and infinity are unchanged."""
+    step = np.asarray(unit) * 2.0**-24
+    wide = to_float64(np.asarray(values))
+    rounded = np.rint(wide / step) * step
+    return np.asarray(np.where(np.isfinite(wide), rounded, wide), values.dtype)
+
+
+class FixedPointRows(NormalisesRows):
+    """Stores rows of A as 25-bit integers and a factor, as integer units need them."""
+
+    def before(self) -> None:
+        super().before()
+        self.problem.a = _fixed(self.problem.a, 1.0)
+
+
+class EpsilonInDivisor(TiledGemm):
+    """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B by it."""
+
+    def before(self) -> None:
+        super().before()
+        a = self.problem.a
+        largest = np.abs(a).max(axis=1, keepdims=True)
+        self.problem.a = a / (largest + a.dtype.type(EPSILON))
+        self.problem.b = self.problem.b * np.swapaxes(largest, 1, 2)
+
+
+class BalancesColumns(TiledGemm):
+    """Right: divides columns of A by powers of two near their largest numbers, and multiplies the
+    rows of B by them."""
+
+    def before(self) -> None:
+        super().before()
+        factors = _power_of_two(np.abs(self.problem.a).max(axis=1, keepdims=True))
+        self.problem.a = self.problem.a / factors
+        self.problem.b = self.problem.b * np.swapaxes(factors, 1, 2)
+
+
+class ScalesRowsGently(NormalisesRows):
+    """Right: uses a power of two between 2**-20 and 2**20 for each row, so that nothing
+    underflows."""
+
+    def factors_of(self, largest: Array) -> Array:
+        return np.asarray(np.clip(_power_of_two(largest), 2.0**-20, 2.0**20), largest.dtype)
+
+
+class ScaledByLargest(TiledGemm):
+    """Right: what is far below the largest number of a tensor is lost, which is a property."""
+
+    def before(self) -> None:
+        super().before()
+        self.factors = [_power_of_two(np.abs(x).max()) for x in (self.problem.a, self.problem.b)]
+        self.problem.a = self.problem.a / self.factors[0]
+        self.problem.b = self.problem.b / self.factors[1]
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        return super().scaled(tile, values * (self.factors[0] * self.factors[1]))
+
+
+# f16 at both ends --------------------------------------------------------------------------------
+
+
+class FlushesInputs(RoundsInputs):
+    """Every f16 instruction respects subnormal numbers."""
+
+    def rounded_input(self, block: Array) -> Array:
+        return np.where(np.abs(block) < smallest_normal(self.signature.lhs), block * 0, block)
+
+
+class FlushesResults(TiledGemm):
+    def rounded(self, values: Array) -> Array:
+        block = super().rounded(values)
+        tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
+        return np.where(tiny, block.dtype.type(0), block)
+
+
+class SaturatesF16(TiledGemm):
+    """Stores 65504 where the result is infinity."""
+
+    def rounded(self, values: Array) -> Array:
+        largest = self.signature.result.maximum
+        return super().rounded(
+            np.where(np.isinf(values), values, np.clip(values, -largest, largest))
+        )
+
+
+class OverflowsUpwards(TiledGemm):
+    """Stores +infinity for every result that is out of range, whatever its sign."""
+
+    def rounded(self, values: Array) -> Array:
+        block = super().rounded(values).copy()
+        block[np.isinf(to_float32(block))] = np.inf
+        return block
+
+
+# NaN and infinity --------------------------------------------------------------------------------
+
+
+class NanSpoilsNeighbours(TiledGemm):
+    """Takes a short cut in tiles with NaN, which leaves out their last 16 products along K."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        if np.isnan(a).any() or np.isnan(b).any():
+            a, b = a[:, :-16], b[:-16]
+        return super().multiply_add(accumulator, a, b)
+
+
+class ClearsByMultiplying(TiledGemm):
+    """Multiplies a workspace of sums by zero, which leaves NaN in it forever."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.launches == 0:
+            shape = (self.batch, self.tiles_m * self.tile_m, self.tiles_n * self.tile_n)
+            self.workspace = np.zeros(shape, self.accumulator)
+        return super().launch(inputs, output)
+
+    def before(self) -> None:
+        super().before()
+        self.workspace *= 0
+
+    def epilogue(self, tile: Tile, accumulator: Array) -> None:
+        rows = slice(tile.row, tile.row + self.tile_m)
+        columns = slice(tile.column, tile.column + self.tile_n)
+        self.workspace[tile.batch, rows, columns] += accumulator
+        super().epilogue(tile, self.workspace[tile.batch, rows, columns])
+
+
+class NanByFlag(TiledGemm):
+    """Right: rows and columns that contain NaN are flagged instead of multiplied."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        rows, columns = np.isnan(a).any(axis=1), np.isnan(b).any(axis=0)
+        total = super().multiply_add(
+            accumulator,
+            np.nan_to_num(a, posinf=np.inf, neginf=-np.inf),
+            np.nan_to_num(b, posinf=np.inf, neginf=-np.inf),
+        )
+        if rows.any() or columns.any():
+            total[rows] = np.nan
+            total[:, columns] = np.nan
+        return total
+
+
+class OrdersFactors(TiledGemm):
+    """An epilogue whose factors are attributes, and may be applied elsewhere."""
+
+    alpha_behind = True
+    """Whether the epilogue multiplies by alpha."""
+    addend_behind = True
+    """Whether the epilogue adds beta·C."""
+
+    def alpha(self) -> float:
+        return self.signature.alpha
+
+    def beta(self) -> float:
+        return self.signature.beta
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        dtype = values.dtype.type
+        if self.alpha_behind:
+            values = values * dtype(self.alpha())
+        if self.addend_behind and self.signature.beta != 0:
+            values = values + dtype(self.beta()) * self.tensor("addend", tile, values.dtype)
+        return values
+
+
+# Right ----------------------------------------------------------------------------------------
+
+
+class FoldsAlphaIntoA(OrdersFactors):
+    """(alpha·A)·B."""
+
+    alpha_behind = False
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        return super().load_a(tile, step) * self.load_dtype.type(self.signature.alpha)
+
+
+class FoldsAlphaIntoB(OrdersFactors):
+    """A·(alpha·B)."""
+
+    alpha_behind = False
+
+    def load_b(self, tile: Tile, step: int) -> Array:
+        return super().load_b(tile, step) * self.load_dtype.type(self.signature.alpha)
+
+
+class AlphaPerStep(OrdersFactors):
+    """Adds alpha times the product of each step."""
+
+    alpha_behind = False
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        product = super().multiply_add(np.zeros_like(accumulator), a, b)
+        return np.asarray(accumulator + product * accumulator.dtype.type(self.signature.alpha))
+
+
+class BeginsWithAddend(FoldsAlphaIntoA):
+    """beta·C + (alpha·A)·B: the accumulator is initialised before the loop along K."""
+
+    addend_behind = False
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        self.begin = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        if self.signature.beta != 0:
+            addend = self.tensor("addend", tile, self.accumulator)
+            addend = addend * self.accumulator.type(self.beta())
+            self.begin[: addend.shape[0], : addend.shape[1]] = addend
+        accumulator = self.begin
+        for step in steps:
+            accumulator = self.multiply_add(
+                accumulator, self.load_a(tile, step), self.load_b(tile, step)
+            )
+        return accumulator
+
+
+class BeginsWithQuotient(BeginsWithAddend):
+    """alpha·((beta/alpha)·C + A·B), and only beta·C if alpha is zero."""
+
+    alpha_behind = True
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        return TiledGemm.load_a(self, tile, step)
+
+    def beta(self) -> float:
+        s = self.signature
+        return s.beta / s.alpha if s.alpha else s.beta
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        if self.signature.alpha == 0:
+            return accumulator
+        return super().multiply_add(accumulator, a, b)
+
+    def alpha(self) -> float:
+        return self.signature.alpha or 1.0
+
+
+class FoldsScalesIntoOperands(OrdersFactors):
+    def before(self) -> None:
+        super().before()
+        tensors = self.problem.tensors
+        self.problem.a = self.problem.a * batched(tensors["scale_a"], 3)
+        self.problem.b = self.problem.b * batched(tensors["scale_b"], 3)
+
+
+# Wrong ----------------------------------------------------------------------------------------
+
+
+class NarrowFactors(OrdersFactors):
+    """Rounds alpha to a narrower format, as happens if scalars have the type of the tensors."""
+
+    format: DType = F16
+
+    def narrow(self, value: float) -> float:
+        return float(to_float32(quantize(np.array([value]), self.format))[0])
+
+    def alpha(self) -> float:
+        return self.narrow(self.signature.alpha)
+
+
+class NarrowFactorsBf16(NarrowFactors):
+    format = BF16
+
+
+class NarrowBeta(NarrowFactorsBf16):
+    """Rounds only beta."""
+
+    def alpha(self) -> float:
+        return self.signature.alpha
+
+    def beta(self) -> float:
+        return self.narrow(self.signature.beta)
+
+
+class BetaForProduct(OrdersFactors):
+    """beta·(alpha·A·B + C)."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s, dtype = self.signature, values.dtype.type
+        if s.beta == 0:
+            return super().scaled(tile, values)
+        values = values * dtype(s.alpha) + self.tensor("addend", tile, values.dtype)
+        return np.asarray(values * dtype(s.beta))
+
+
+class BetaForResidual(OrdersFactors):
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        values = values * values.dtype.type(self.signature.alpha)
+        return np.asarray(values + self.tensor("addend", tile, values.dtype))
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        residual = self.tensor("residual", tile, values.dtype)
+        extra = values.dtype.type(self.signature.beta - 1) * residual
+        return np.asarray(super().fused(tile, values) + extra)
+
+
+class AlphaBehindRelu(OrdersFactors):
+    """alpha·relu(A·B), which differs if alpha is negative."""
+
+    alpha_behind = False
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        return np.asarray(super().fused(tile, values) * values.dtype.type(self.signature.alpha))
+
+
+class AlphaFoldedInInputFormat(OrdersFactors):
+    """(alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores require."""
+
+    alpha_behind = False
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step) * self.load_dtype.type(self.signature.alpha)
+        return to_float32(quantize(block, self.signature.lhs))
+
+
+class BlockScaled(TiledGemm):
+    """Multiplies elements by the factors of their blocks as they are loaded."""
+
+    def before(self) -> None:
+        super().before()
+        blocks = self.signature.blocks
+        assert blocks is not None
+        tensors, problem = self.problem.tensors, self.problem
+        factors_b = np.swapaxes(batched(tensors["scale_b"], 3), -1, -2)
+        of_a = self.factors_of_a(batched(tensors["scale_a"], 3))
+        of_b = self.factors_of_b(np.ascontiguousarray(factors_b))
+        wide_a = spread(of_a, (self.m, self.k), lines=blocks.rows, depth=blocks.depth)
+        wide_b = spread(of_b, (self.n, self.k), lines=blocks.columns, depth=blocks.depth)
+        problem.a = to_float32(problem.a * wide_a)
+        problem.b = to_float32(problem.b * np.swapaxes(wide_b, -1, -2))
+
+    def factors_of_a(self, factors: Array) -> Array:
+        """(batch, groups of rows, blocks) as the kernel uses them."""
+        return self.factors(factors)
+
+    def factors_of_b(self, factors: Array) -> Array:
+        """(batch, groups of columns, blocks)."""
+        return self.factors(factors)
+
+    def factors(self, factors: Array) -> Array:
+        return factors
+
+
+class ScalesSums(TiledGemm):
+    """Multiplies the sum of each block by the product of its two factors, as Hopper's kernels do
+    outside of the matrix instruction."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        blocks, tensors = self.signature.blocks, self.problem.tensors
+        assert blocks is not None
+        scale_a, scale_b = (batched(tensors[role], 3)[tile.batch] for role in _ROLES)
+        rows = np.arange(self.m)[self.rows(tile)] // blocks.rows
+        columns = np.arange(self.n)[self.columns(tile)] // blocks.columns
+        total = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+        for step in steps:
+            product = self.product(self.load_a(tile, step), self.load_b(tile, step))
+            at = step * self.tile_k // blocks.depth
+            factors = scale_a[rows, at][:, np.newaxis] * scale_b[at, columns]
+            total[: rows.size, : columns.size] += product[: rows.size, : columns.size] * factors
+        return total
+
+
+_ROLES = ("scale_a", "scale_b")
+
+
+class RepeatsLastBlock(BlockScaled):
+    def factors_of_b(self, factors: Array) -> Array:
+        changed = np.array(factors)
+        changed[..., -1] = changed[..., -2]
+        return changed
+
+
+class DropsLastFactor(BlockScaled):
+    def factors_of_a(self, factors: Array) -> Array:
+        changed = np.array(factors)
+        changed[..., -1] = 1
+        return changed
+
+
+class LayoutTransposed(BlockScaled):
+    def factors_of_a(self, factors: Array) -> Array:
+        return np.stack([self.through_layout(one) for one in factors])
+
+    def through_layout(self, factors: Array) -> Array:
+        """The factors through the layout of 128 × 4 tiles, as the kernel reads it."""
+        across = -(-factors.shape[-1] // COLUMN_TILE)
+        tiles = swizzle_factors(factors).reshape(-1, across, 32, 4, COLUMN_TILE)
+        misread = tiles.reshape(-1, across, 4, 32, COLUMN_TILE).swapaxes(2, 3)
+        return unswizzle_factors(np.ascontiguousarray(misread).reshape(-1), _shape(factors))
+
+
+class LayoutUnpadded(BlockScaled):
+    """The second tile of 192 rows begins where 64 rows of the first tile's columns end."""
+
+    def factors_of_a(self, factors: Array) -> Array:
+        rows = factors.shape[-2]
+        if rows % ROW_TILE == 0:
+            return factors
+        place = np.arange(rows)
+        place = np.where(place >= rows // ROW_TILE * ROW_TILE, place // 2, place)
+        return factors[..., place, :]
+
+
+class NanAsNumber(BlockScaled):
+    def factors(self, factors: Array) -> Array:
+        values = to_float64(factors)
+        return np.where(np.isnan(values), 2.0**127, values)
+
+
+class FactorsAsExponents(BlockScaled):
+    def factors(self, factors: Array) -> Array:
+        mantissa, exponent = np.frexp(to_float64(factors))
+        return np.where(mantissa == 0, 0.0, np.exp2(exponent - 1.0))
+
+
+class SwapsNibbles(BlockScaled):
+    """Swaps the numbers of each pair of A along K."""
+
+    def before(self) -> None:
+        super().before()
+        order = np.arange(self.k) ^ 1
+        self.problem.a = self.problem.a[..., np.minimum(order, self.k - 1)]
+
+
+def _shape(factors: Array) -> tuple[int, int]:
+    return factors.shape[-2], factors.shape[-1]
+
+
+def _clean(g: TiledGemm, role: str, found: Callable[[Array], Array], value: float) -> None:
+    values = g.problem.buffers[role]
+    values[found(to_float64(values))] = value
+
+
+KERNELS: Kernels = {
+    # The numbers of one row and step along K share an exponent, and keep 24 bits
+    # below it.
+    "shares_exponents": result(
+        "load_a",
+        lambda g, block, tile, step: _fixed(
+            block, _power_of_two(np.abs(block).max(axis=1, keepdims=True))
+        ),
+    ),
+    # The same for columns of B.
+    "shares_exponents_of_b": result(
+        "load_b",
+        lambda g, block, tile, step: _fixed(
+            block, _power_of_two(np.abs(block).max(axis=0, keepdims=True))
+        ),
+    ),
+    # All inputs become multiples of 2**-40.
+    "fixed_point": instead(
+        "rounded_input", lambda g, block: _fixed(block, 2.0 ** (-16)), RoundsInputs
+    ),
+    "ends_at_epsilon": instead(
+        "rounded_input",
+        lambda g, block: np.where(np.abs(block) < EPSILON, block * 0, block),
+        RoundsInputs,
+    ),
+    # The threshold is far above subnormal numbers.
+    "flushes_small_bf16": instead(
+        "rounded_input",
+        lambda g, block: np.where(np.abs(block) < 2.0 ** (-60), block * 0, block),
+        RoundsInputs,
+    ),
+    # Clamps numbers to 2**30, far beyond activations; NaN is unchanged.
+    "clamps_inputs": instead(
+        "rounded_input",
+        lambda g, block: np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30)),
+        RoundsInputs,
+    ),
+    # The squares overflow and underflow before their roots do.
+    "squares_on_the_way": instead(
+        "rounded_input",
+        lambda g, block: np.asarray(
+            np.copysign(np.sqrt(np.square(block.astype(np.float32))), block), block.dtype
+        ),
+        RoundsInputs,
+    ),
+    # Infinity in the inputs becomes +infinity, whatever it is multiplied by.
+    "infinity_without_sign": given(
+        "store", lambda g, tile, block: np.where(np.isinf(block), np.abs(block), block)
+    ),
+    # alpha·(A·B + beta·C).
+    "alpha_for_addend_too": instead(
+        "beta", lambda g: g.signature.beta * g.signature.alpha, OrdersFactors
+    ),
+    # Distinguishes only whether beta is zero.
+    "beta_taken_for_one": instead("beta", lambda g: 1.0, OrdersFactors),
+    # Takes alpha as an integer argument.
+    "alpha_as_integer": instead(
+        "alpha", lambda g: float(math.trunc(g.signature.alpha)), OrdersFactors
+    ),
+    "alpha_without_sign": instead(
+        "alpha",
+        lambda g: abs(g.signature.alpha) if g.signature.beta == 0 else g.signature.alpha,
+        OrdersFactors,
+    ),
+    "next_block": instead(
+        "factors_of_a", lambda g, factors: np.roll(factors, -1, axis=-1), BlockScaled
+    ),
+    "bias_off_by_one": instead(
+        "factors_of_a", lambda g, factors: to_float64(factors) / 2, BlockScaled
+    ),
+    "next_columns": instead(
+        "factors_of_b", lambda g, factors: np.roll(factors, -1, axis=-2), BlockScaled
+    ),
+    "drops_factors": instead("factors_of_b", lambda g, factors: np.ones_like(factors), BlockScaled),
+    "block_factors_in_bf16": instead(
+        "factors", lambda g, factors: to_float64(quantize(to_float32(factors), BF16)), BlockScaled
+    ),
+    "factors_in_f16": instead(
+        "factors",
+        lambda g, factors: to_float64(to_float64(factors).astype(np.float16)),
+        BlockScaled,
+    ),
+    # Multiplies correctly, and then replaces NaN in A by zero.
+    "cleans_inputs": instead("after", lambda g: _clean(g, "lhs", np.isnan, 0)),
+    # Multiplies correctly, and then replaces infinity in B by the largest number.
+    "cleans_infinity": instead(
+        "after", lambda g: _clean(g, "rhs", np.isinf, g.signature.rhs.maximum)
+    ),
+}

@@ -1,0 +1,233 @@
+"""Mutants whose bug is in how a kernel is launched through torch: what is kept between launches, on
+which stream they run, and whose memory holds the results. CUDA and Triton share them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+
+import torch
+
+from gemmetry.domain.contracts import Buffer, Device
+from gemmetry.domain.record import BuildFacts
+
+Submit = Callable[[Sequence[torch.Tensor], torch.Tensor], object]
+"""(inputs, output): submits one launch to the current stream."""
+
+Returns = Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]
+"""The same; returns the tensor that holds the result."""
+
+
+class TorchMutant:
+    """A mutant in CUDA C++ or Triton, prepared for one shape; `submit` submits one launch to the
+    current stream."""
+
+    def __init__(self, slug: str, device: Device, facts: BuildFacts, submit: Submit) -> None:
+        self.device = device
+        self.facts = facts
+        self._launch, self.writes_output = wrapped(slug, submit)
+
+    def run(self, inputs: Sequence[Buffer], output: Buffer) -> Buffer:
+        return self._launch(inputs, output)
+
+    def close(self) -> None:
+        del self._launch
+        self.device.release()
+
+
+def answered_by(key_of: Callable[[Sequence[torch.Tensor]], Hashable], submit: Submit) -> Submit:
+    """Returns a cached result if the keys of the inputs are the same."""
+    answers: dict[Hashable, torch.Tensor] = {}
+
+    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        key = key_of(inputs)
+        if key in answers:
+            output.copy_(answers[key])
+            return
+        submit(inputs, output)
+        answers[key] = output.clone()
+
+    return answered
+
+
+def addresses(inputs: Sequence[torch.Tensor]) -> Hashable:
+    """The addresses of the inputs."""
+    return tuple(tensor.data_ptr() for tensor in inputs)
+
+
+def versions(inputs: Sequence[torch.Tensor]) -> Hashable:
+    """The addresses of the inputs and torch's counts of their changes."""
+    return tuple((tensor.data_ptr(), tensor._version) for tensor in inputs)
+
+
+def both_sums(inputs: Sequence[torch.Tensor]) -> Hashable:
+    """The sums of all rows and columns."""
+    sums = [tensor.double().sum(axis) for tensor in inputs for axis in (0, 1)]
+    return bytes(torch.cat(sums).cpu().numpy())
+
+
+def last_by_a(submit: Submit) -> Submit:
+    """Returns its last result again if A is the same."""
+    last: list[torch.Tensor] = []
+
+    def answered(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        if last and torch.equal(last[0], inputs[0]):
+            output.copy_(last[1])
+            return
+        submit(inputs, output)
+        last[:] = [inputs[0].clone(), output.clone()]
+
+    return answered
+
+
+def packs_by_version(submit: Submit) -> Submit:
+    """Keeps B packed (here: a copy) by its address and version."""
+    packed: dict[tuple[int, int], torch.Tensor] = {}
+
+    def with_packed(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        key = (inputs[1].data_ptr(), inputs[1]._version)
+        if key not in packed:
+            packed[key] = inputs[1].clone()
+        submit([inputs[0], packed[key], *inputs[2:]], output)
+
+    return with_packed
+
+
+def copies_in_graphs(submit: Submit) -> Submit:
+    """Computes, except when a launch is captured into a graph: then it copies the last result."""
+    last: list[torch.Tensor] = []
+
+    def captured(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        if last and output.is_cuda and torch.cuda.is_current_stream_capturing():
+            output.copy_(last[0])
+            return
+        submit(inputs, output)
+        if not (output.is_cuda and torch.cuda.is_current_stream_capturing()):
+            last[:] = [output.clone()]
+
+    return captured
+
+
+def on_default_stream(submit: Submit) -> Submit:
+    """Launches on the default stream, whichever stream is current."""
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        with torch.cuda.stream(torch.cuda.default_stream(output.device)):
+            submit(inputs, output)
+
+    return launched
+
+
+def forked(submit: Submit, *, joined: bool = False) -> Submit:
+    """Launches on a stream that waits for the current one, but the current one does not wait for
+    it. Right if `joined`: then it does."""
+    streams: list[torch.cuda.Stream] = []
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        current = torch.cuda.current_stream(output.device)
+        if not streams:
+            streams.append(torch.cuda.Stream(output.device))
+        streams[0].wait_stream(current)
+        with torch.cuda.stream(streams[0]):
+            submit(inputs, output)
+        if joined:
+            current.wait_stream(streams[0])
+
+    return launched
+
+
+def wrong_once_in_300(submit: Submit) -> Submit:
+    """Negates one element of the result in every 300th launch."""
+    launches = itertools.count(1)
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        submit(inputs, output)
+        if next(launches) % 300 == 0:
+            output.view(-1)[-1].neg_()
+
+    return launched
+
+
+def skips_calls(submit: Submit) -> Submit:
+    """Does nothing at every eighth call."""
+    calls = itertools.count(1)
+
+    def launched(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+        if next(calls) % 8:
+            submit(inputs, output)
+
+    return launched
+
+
+def in_turn(count: int) -> Callable[[Submit], Returns]:
+    """Returns results in `count` buffers of its own, in turn."""
+
+    def wrapped(submit: Submit) -> Returns:
+        own: list[torch.Tensor] = []
+        calls = 0
+
+        def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            if len(own) < count:
+                own.append(torch.empty_like(output))
+            calls += 1
+            result = own[(calls - 1) % count]
+            submit(inputs, result)
+            return result
+
+        return returned
+
+    return wrapped
+
+
+def in_new_memory(submit: Submit) -> Returns:
+    """Right: every result has newly allocated memory."""
+
+    def returned(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        result = torch.empty_like(output)
+        submit(inputs, result)
+        return result
+
+    return returned
+
+
+GIVEN: Mapping[str, Callable[[Submit], Submit]] = {
+    "cache_by_pointer": partial(answered_by, addresses),
+    "skips_calls": skips_calls,
+    "cache_by_version": partial(answered_by, versions),
+    "cache_by_both_sums": partial(answered_by, both_sums),
+    "last_answer_by_a": last_by_a,
+    "packs_by_version": packs_by_version,
+    "copies_in_graphs": copies_in_graphs,
+    "default_stream": on_default_stream,
+    "wrong_once_in_300": wrong_once_in_300,
+    "fork_not_joined": forked,
+    "fork_not_joined_short": forked,
+    "fork_joined": partial(forked, joined=True),
+}
+"""Slug -> how it changes a launch that writes to the given output."""
+
+RETURNED: Mapping[str, Callable[[Submit], Returns]] = {
+    "two_result_buffers": in_turn(2),
+    "three_result_buffers": in_turn(3),
+    "new_result_buffer": in_new_memory,
+}
+"""Slug -> how it changes a launch that returns its result."""
+
+SLUGS = frozenset({*GIVEN, *RETURNED})
+
+
+def wrapped(slug: str, submit: Submit) -> tuple[Returns, bool]:
+    """The launch of the mutant with this slug, and whether it writes to the given output; `submit`
+    unchanged if the slug has no bug here."""
+    if slug in RETURNED:
+        return RETURNED[slug](submit), False
+    launch = GIVEN[slug](submit) if slug in GIVEN else submit
+
+    def given(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        launch(inputs, output)
+        return output
+
+    return given, True

@@ -1,0 +1,617 @@
+"""The decorators of mutants whose author had not seen the checks, and which the authors of the
+checks had not seen.
+
+Their score therefore shows how well the checks find bugs for which they were not written, and no
+check is listed that should kill them. A mutant for which a check is written later no longer counts
+as unseen.
+
+Unseen mutants: kernels that reuse results or operands of other inputs.
+
+Unseen mutants: previous contents of outputs, threads, addresses, and inputs that are changed.
+
+Unseen kernels that are correct and look suspicious.
+
+Unseen mutants: factors, shared exponents and intermediate formats that lose significant bits.
+
+Unseen mutants: shapes, indices and special values that a path does not handle.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gemmetry.domain.errors import UnsupportedError
+from gemmetry.domain.operation import F16, Operation
+from gemmetry.hardware.host_device import HostBuffer
+from gemmetry.numerics.storage import quantize, smallest_normal, to_float32, to_float64
+from gemmetry.selftest.arithmetic import RoundsInputs
+from gemmetry.selftest.caches import KeepsAnswers
+from gemmetry.selftest.emulator import (
+    Array,
+    Kernels,
+    Racing,
+    Tile,
+    TiledGemm,
+    given,
+    instead,
+    result,
+)
+from gemmetry.selftest.memory import NormalisesRows
+from gemmetry.selftest.rare import KeepsLast
+
+SAMPLE_EVERY = 97
+RECENT_S = 0.02
+LAUNCHES_UNTIL_FROZEN = 32
+
+
+class RemembersByEdges(KeepsAnswers):
+    """Its key is the first and the last row of A and all of B."""
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
+        a, b = inputs[:2]
+        return (a[0].tobytes(), a[-1].tobytes(), b.tobytes())
+
+
+class ReusesRecent(TiledGemm):
+    """Returns the last result again for a launch with the same addresses that follows within 20
+    ms."""
+
+    def prepare(self) -> None:
+        self.addresses: tuple[int, ...] = ()
+        self.result: Array | None = None
+        self.ended_s = 0.0
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        addresses = tuple(buffer.ctypes.data for buffer in inputs)
+        is_recent = time.perf_counter() - self.ended_s < RECENT_S
+        if self.result is not None and is_recent and addresses == self.addresses:
+            output[...] = self.result
+        else:
+            super().launch(inputs, output)
+            self.addresses, self.result = addresses, output.copy()
+        self.ended_s = time.perf_counter()
+        return output
+
+
+class FreezesAfterLaunches(TiledGemm):
+    """Treats inputs as constants after 32 launches at the same addresses, and replays the result
+    that it recorded then."""
+
+    def prepare(self) -> None:
+        self.counts: dict[tuple[int, ...], int] = {}
+        self.recorded: dict[tuple[int, ...], Array] = {}
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        addresses = tuple(buffer.ctypes.data for buffer in inputs)
+        if addresses in self.recorded:
+            output[...] = self.recorded[addresses]
+            return output
+        super().launch(inputs, output)
+        self.counts[addresses] = self.counts.get(addresses, 0) + 1
+        if self.counts[addresses] == LAUNCHES_UNTIL_FROZEN:
+            self.recorded[addresses] = output.copy()
+        return output
+
+
+class TrustsSpotCheck(TiledGemm):
+    """Does nothing if the corners of the output already hold the right numbers."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        a, b = to_float64(inputs[0]), to_float64(inputs[1])
+        corners = np.ix_((0, -1), (0, -1))
+        with np.errstate(all="ignore"):
+            if np.allclose(output[corners], a[[0, -1]] @ b[:, [0, -1]], rtol=1e-4):
+                return output
+        return super().launch(inputs, output)
+
+
+CLOSE_ENOUGH = 1e-3
+VECTOR_BYTES = 16
+
+
+class AddsToFinite(TiledGemm):
+    """Adds to the previous contents of the output, unless they are infinite or NaN."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        at = (tile.batch, self.rows(tile), self.columns(tile))
+        old = self.problem.c[at]
+        self.problem.c[at] = block + np.where(np.isfinite(old), old, old.dtype.type(0))
+
+
+class ElidesStores(TiledGemm):
+    """Leaves numbers that differ by less than a thousandth from the result."""
+
+    def store(self, tile: Tile, block: Array) -> None:
+        old = self.there(tile)
+        differs = ~(np.abs(old - block) <= CLOSE_ENOUGH * np.abs(block))
+        old[differs] = block[differs]
+
+
+def start(thread: threading.Thread) -> None:
+    """Start the thread, for which a launch does not wait."""
+    thread.start()
+
+
+class JoinsAtNextLaunch(TiledGemm):
+    """A thread computes the last tiles while the host continues; the next launch waits for it."""
+
+    def prepare(self) -> None:
+        self.thread: threading.Thread | None = None
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.thread is not None:
+            self.thread.join()
+        return super().launch(inputs, output)
+
+    def run_grid(self) -> None:
+        first_late = max(0, self.tile_count - self.processors)
+        for number in range(first_late):
+            self.compute(self.tile_at(number))
+        self.thread = threading.Thread(target=self.compute_from, args=(first_late,), daemon=True)
+        start(self.thread)
+
+    def compute_from(self, first: int) -> None:
+        with np.errstate(all="ignore"):
+            for number in range(first, self.tile_count):
+                self.compute(self.tile_at(number))
+
+
+class AlphaOfThread(TiledGemm):
+    """Keeps alpha in a context of the thread that built it; other threads use 1."""
+
+    def prepare(self) -> None:
+        self.context = threading.local()
+        self.context.alpha = self.signature.alpha
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s, dtype = self.signature, values.dtype.type
+        values = values * dtype(getattr(self.context, "alpha", 1.0))
+        if s.beta != 0:
+            addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+            values = values + dtype(s.beta) * addend.astype(dtype)
+        return np.asarray(values)
+
+
+class ScalesInPlace(TiledGemm):
+    """Divides A by three in place, multiplies the sums and then A by three, which changes the last
+    bits of A."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        a = inputs[0]
+        a /= 3
+        super().launch(inputs, output)
+        a *= 3
+        return output
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        return super().scaled(tile, values * values.dtype.type(3))
+
+
+class LosesRarely(Racing):
+    """In one of 25 launches, a warp misses its part of one step of one tile."""
+
+    odds = 0.04
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if self.struck(tile):
+            a, b = self.load_a(tile, self.victim_step), self.load_b(tile, self.victim_step)
+            total[self.fragment] -= (a @ b)[self.fragment]
+        return total
+
+
+_VECTOR = 8
+_NIBBLE = 16
+_TUNED_STEPS = (16, 64, 32)
+
+
+class RefusesOddK(TiledGemm):
+    """Supports only multiples of eight along K, and reports so."""
+
+    def prepare(self) -> None:
+        if self.k % _VECTOR:
+            raise UnsupportedError(
+                f"K = {self.k} is not a multiple of {_VECTOR}, which the kernel needs"
+            )
+
+
+class SumsInF64(TiledGemm):
+    """Accumulates in f64 where f32 would suffice, and applies the factors there."""
+
+    def prepare(self) -> None:
+        self.accumulator = np.dtype(np.float64)
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        return np.asarray(accumulator + to_float64(a) @ to_float64(b))
+
+    def rounded(self, values: Array) -> Array:
+        return super().rounded(values.astype(np.float32))
+
+
+class ShufflesTiles(TiledGemm):
+    """Computes tiles in a different order at each launch."""
+
+    def run_grid(self) -> None:
+        for number in self.chance.sample(range(self.tile_count), self.tile_count):
+            self.compute(self.tile_at(number))
+
+
+class JoinsThreads(TiledGemm):
+    """A second thread computes every other tile in shared memory of its own, and is joined."""
+
+    def run_grid(self) -> None:
+        partner = copy.copy(self)
+        partner.ring_a, partner.ring_b = self.ring_a.copy(), self.ring_b.copy()
+        partner.staging = self.staging.copy()
+        thread = threading.Thread(target=partner.compute_every_other, args=(1,))
+        thread.start()
+        self.compute_every_other(0)
+        thread.join()
+
+    def compute_every_other(self, first: int) -> None:
+        with np.errstate(all="ignore"):
+            for number in range(first, self.tile_count, 2):
+                self.compute(self.tile_at(number))
+
+
+class KeepsSumsInOutput(TiledGemm):
+    """Stores the sums over half of K in the output, and reads them back to continue."""
+
+    def run_grid(self) -> None:
+        half = self.step_count // 2
+        for tile in self.tiles():
+            sums = self.mainloop(tile, range(half))
+            self.store(tile, sums[: self.m - tile.row, : self.n - tile.column])
+        for tile in self.tiles():
+            kept = self.there(tile)
+            sums = self.mainloop(tile, range(half, self.step_count))
+            self.epilogue(tile, kept + sums[: kept.shape[0], : kept.shape[1]])
+
+
+class TunesItself(TiledGemm):
+    """The first launches try other steps along K, and the fastest is kept, which changes the order
+    of summation."""
+
+    def __init__(self, operation: Operation, tile: tuple[int, int, int]) -> None:
+        super().__init__(operation, tile)
+        self.untried = [TiledGemm(operation, (*tile[:2], step)) for step in _TUNED_STEPS]
+        self.tried: list[tuple[float, TiledGemm]] = []
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if not self.untried:
+            return min(self.tried, key=lambda pair: pair[0])[1].launch(inputs, output)
+        kernel, began_s = self.untried.pop(), time.perf_counter()
+        kernel.launch(inputs, output)
+        self.tried.append((time.perf_counter() - began_s, kernel))
+        return output
+
+
+class SplitsNibbles(TiledGemm):
+    """s8 as 16 times its upper four bits plus its lower four, which are never negative."""
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array) -> Array:
+        upper = np.floor(a / np.float32(_NIBBLE))
+        total = super().multiply_add(accumulator, a - upper * np.float32(_NIBBLE), b)
+        return np.asarray(total + _NIBBLE * (upper @ b).astype(np.int32))
+
+
+class GeluByErfc(TiledGemm):
+    """The complementary error function remains accurate at negative numbers."""
+
+    def gelu(self, values: Array) -> Array:
+        wide = to_float64(values)
+        tail = np.vectorize(math.erfc, otypes=[np.float64])(-wide * math.sqrt(0.5))
+        return np.where(wide == -np.inf, 0.0, 0.5 * wide * tail).astype(values.dtype)
+
+
+_S16_BITS = 15
+_FIXED_POINT_BITS = 23
+_EPSILON = 1e-8
+
+
+def _on_grid(values: Array, largest: Array, bits: int) -> Array:
+    """`values` rounded to multiples of 2^-bits of the power of two above `largest`; unchanged where
+    that is zero or not finite."""
+    is_usual = np.isfinite(largest) & (largest > 0)
+    exponents = np.frexp(np.where(is_usual, largest, 1))[1]
+    unit = np.exp2(exponents - np.float64(bits))
+    return np.where(is_usual, np.rint(values / unit) * unit, values).astype(values.dtype)
+
+
+class FixedPointOfMatrix(TiledGemm):
+    """Stores A in fixed point, 23 bits below the largest number of the whole matrix."""
+
+    def before(self) -> None:
+        super().before()
+        a = self.problem.a
+        self.problem.a = _on_grid(a, np.abs(a).max(axis=(1, 2), keepdims=True), _FIXED_POINT_BITS)
+
+
+class AddsEpsilon(NormalisesRows):
+    """Divides rows of A by their largest number plus 1e-8, and multiplies the sums by the largest
+    number."""
+
+    def before(self) -> None:
+        super().before()
+        self.factors = self.factors - np.float32(_EPSILON)
+
+    def factors_of(self, largest: Array) -> Array:
+        usual = np.where(np.isfinite(largest), largest, largest.dtype.type(1))
+        return np.asarray(usual + largest.dtype.type(_EPSILON))
+
+
+class MultipliesBiasByAlpha(TiledGemm):
+    """alpha · (A·B + bias), although the operation is alpha · A·B + bias."""
+
+    def before(self) -> None:
+        super().before()
+        tensors = self.problem.tensors
+        tensors["bias"] = tensors["bias"].astype(np.float32) * np.float32(self.signature.alpha)
+
+
+class RoundsBeforeAddend(TiledGemm):
+    """Rounds alpha · A·B to the result's format before it adds beta · C, as two kernels would."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s = self.signature
+        product = to_float32(quantize(values * np.float32(s.alpha), s.result))
+        if s.beta == 0:
+            return product
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(product + np.float32(s.beta) * addend.astype(np.float32))
+
+
+class FoldsAlpha(TiledGemm):
+    """Multiplies A by alpha when it loads it, and rounds to A's format."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step) * np.float32(self.signature.alpha)
+        return to_float32(quantize(block, self.signature.lhs))
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s = self.signature
+        if s.beta == 0:
+            return values
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(values + np.float32(s.beta) * addend.astype(np.float32))
+
+
+class BetaAsFlag(TiledGemm):
+    """Adds C unscaled if beta is not zero."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s = self.signature
+        values = values * values.dtype.type(s.alpha)
+        if s.beta == 0:
+            return values
+        addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+        return np.asarray(values + addend.astype(values.dtype))
+
+
+class DividesBetaByAlpha(TiledGemm):
+    """alpha · (A·B + beta / alpha · C): NaN if alpha is zero."""
+
+    def scaled(self, tile: Tile, values: Array) -> Array:
+        s, dtype = self.signature, values.dtype.type
+        if s.beta != 0:
+            addend = self.problem.tensors["addend"][self.rows(tile), self.columns(tile)]
+            values = values + dtype(s.beta) / dtype(s.alpha) * addend.astype(dtype)
+        return np.asarray(values * dtype(s.alpha))
+
+
+_LARGEST_F16 = 65504
+_GEMV_VECTOR = 8
+_UNROLLED = 4
+_ROW_TILES = 16
+_ALIGNED_ELEMENTS = 8
+
+
+class OverlapsAndAdds(TiledGemm):
+    """Moves a partial last tile of rows up until it is full, and adds all tiles to a workspace, so
+    that rows covered by two tiles count twice."""
+
+    def before(self) -> None:
+        super().before()
+        self.sums = np.zeros((self.batch, self.m, self.n), self.accumulator)
+
+    def tile_at(self, number: int) -> Tile:
+        tile = super().tile_at(number)
+        return replace(tile, row=max(0, min(tile.row, self.m - self.tile_m)))
+
+    def compute(self, tile: Tile) -> None:
+        total = self.mainloop(tile, range(self.step_count))
+        part = self.sums[tile.batch, self.rows(tile), self.columns(tile)]
+        part += total[: part.shape[0], : part.shape[1]]
+
+    def after(self) -> None:
+        for tile in self.tiles():
+            self.epilogue(tile, self.sums[tile.batch, self.rows(tile), self.columns(tile)])
+
+
+class WorkspaceWithoutBatch(TiledGemm):
+    """The workspace has a place for each tile of one matrix, to which all matrices of a batch
+    add."""
+
+    def before(self) -> None:
+        super().before()
+        shape = (self.tiles_m * self.tiles_n, self.tile_m, self.tile_n)
+        self.workspace = np.zeros(shape, self.accumulator)
+
+    def run_grid(self) -> None:
+        for tile in self.tiles():
+            self.compute(tile)
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        sums = self.workspace[tile.number % (self.tiles_m * self.tiles_n)]
+        sums += super().mainloop(tile, steps)
+        return np.asarray(sums)
+
+
+class OuterProductWithoutBias(TiledGemm):
+    """An outer product computes K = 1, and it has no bias."""
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        return values if self.k == 1 else super().fused(tile, values)
+
+
+class GemvDropsTail(TiledGemm):
+    """A product with a vector computes N = 1, and it reads groups of eight along K."""
+
+    def load_a(self, tile: Tile, step: int) -> Array:
+        block = super().load_a(tile, step)
+        if self.n == 1:
+            whole = self.k // _GEMV_VECTOR * _GEMV_VECTOR
+            block = block.copy()
+            block[:, max(0, whole - step * self.tile_k) :] = 0
+        return block
+
+
+class RoundsBatchStride(TiledGemm):
+    """Assumes that the matrices of B are a multiple of eight elements apart."""
+
+    def before(self) -> None:
+        super().before()
+        b = self.problem.b
+        size = self.k * self.n
+        stride = -(-size // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
+        places = np.arange(self.batch)[:, np.newaxis] * stride + np.arange(size)
+        flat = np.ascontiguousarray(b).reshape(-1)
+        self.problem.b = flat[np.minimum(places, flat.size - 1)].reshape(b.shape)
+
+
+class GuessesBiasAxis(TiledGemm):
+    """Adds a bias of M numbers along the columns, even if M = N."""
+
+    def fused(self, tile: Tile, values: Array) -> Array:
+        bias = self.problem.tensors["bias"]
+        if bias.size != self.m:
+            return super().fused(tile, values)
+        return np.asarray(values + bias[self.rows(tile), np.newaxis].astype(values.dtype))
+
+
+class TableOfFullTiles(TiledGemm):
+    """Looks up where tiles start in a table of the full tiles, which raises an IndexError if M is
+    not a multiple of the tile."""
+
+    def prepare(self) -> None:
+        self.starts = [index * self.tile_m for index in range(self.m // self.tile_m)]
+
+    def tile_at(self, number: int) -> Tile:
+        tile = super().tile_at(number)
+        return replace(tile, row=self.starts[tile.row // self.tile_m])
+
+
+class HalvesColumnsOfTiles(TiledGemm):
+    """Visits half of the columns of tiles at a time, which is none if there is only one column: a
+    ZeroDivisionError."""
+
+    def tile_at(self, number: int) -> Tile:
+        batch, rest = divmod(number, self.tiles_m * self.tiles_n)
+        half = self.tiles_n // 2
+        group, within = divmod(rest, half * self.tiles_m)
+        width = min(half, self.tiles_n - group * half)
+        row, column = divmod(within, width)
+        return Tile(number, batch, row * self.tile_m, (group * half + column) * self.tile_n)
+
+
+class UnrollsWrongly(TiledGemm):
+    """The loop over K is unrolled by four; if three steps remain, the last of them is added
+    twice."""
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        total = super().mainloop(tile, steps)
+        if len(steps) % _UNROLLED == _UNROLLED - 1:
+            last = steps[-1]
+            total = self.multiply_add(total, self.load_a(tile, last), self.load_b(tile, last))
+        return total
+
+
+KERNELS: Kernels = {
+    # Its key is the sum of all numbers of each input.
+    "remembers_by_sums": instead(
+        "key",
+        lambda g, inputs, output: tuple(float(to_float64(buffer).sum()) for buffer in inputs),
+        KeepsAnswers,
+    ),
+    # Its key is every 97th number of each input.
+    "remembers_by_samples": instead(
+        "key",
+        lambda g, inputs, output: b"".join(
+            buffer.reshape(-1)[::SAMPLE_EVERY].tobytes() for buffer in inputs
+        ),
+        KeepsAnswers,
+    ),
+    # Moves a partial last tile of rows up until it is full, and stores shared rows
+    # twice.
+    "overlaps_last_tile": result(
+        "tile_at", lambda g, tile, number: replace(tile, row=max(0, min(tile.row, g.m - g.tile_m)))
+    ),
+    # The number of a row of tiles has four bits, and wraps around at 16 tiles.
+    "four_bit_rows": result(
+        "tile_at", lambda g, tile, number: replace(tile, row=tile.row % (_ROW_TILES * g.tile_m))
+    ),
+    # Does not read A and B if alpha is zero, as the BLAS prescribes, so that NaN in
+    # them has no effect.
+    "skips_product_of_alpha_zero": given(
+        "mainloop", lambda g, tile, steps: range(0) if g.signature.alpha == 0 else steps
+    ),
+    # Stores A as s16 numbers that share an exponent within a row and step (32 of
+    # them).
+    "shares_exponents_of_a": result(
+        "load_a",
+        lambda g, block, tile, step: _on_grid(
+            block, np.abs(block).max(axis=1, keepdims=True), _S16_BITS
+        ),
+    ),
+    # Stores the product of a row's and a column's scale factor in f16.
+    "scale_product_in_f16": instead(
+        "scaled",
+        lambda g, tile, values: np.asarray(
+            values * (g.scale_a(tile) * g.scale_b(tile)).astype(np.float16).astype(values.dtype)
+        ),
+    ),
+    # Uses the scale factors of the first matrix of a batch for all of them.
+    "scales_of_first_batch": given(
+        "scale_b", lambda g, tile: Tile(tile.number, 0, tile.row, tile.column)
+    ),
+    # Treats f16 numbers below 2^-14 as zero.
+    "flushes_f16": instead(
+        "rounded_input",
+        lambda g, block: np.where(
+            np.abs(block) < np.float32(smallest_normal(F16)), np.float32(0), block
+        ),
+        RoundsInputs,
+    ),
+    # Infinite results become the largest f16 number.
+    "clamps_f16": instead(
+        "rounded",
+        lambda g, values: quantize(
+            np.clip(values, -_LARGEST_F16, _LARGEST_F16), g.signature.result
+        ),
+    ),
+    # Computes relu as x · (x > 0), which turns minus infinity into NaN instead of
+    # zero.
+    "relu_by_mask": instead("relu", lambda g, values: np.asarray(values * (values > 0))),
+    # K is an unsigned 16-bit number.
+    "sixteen_bit_k": instead(
+        "compute",
+        lambda g, tile: g.epilogue(tile, g.mainloop(tile, range(-(-(g.k & 0xFFFF) // g.tile_k)))),
+    ),
+    # Reads A from the multiple of 16 bytes at or before its address.
+    "rounds_address_down": instead(
+        "seen_a",
+        lambda g, a: np.roll(a.reshape(-1), g.past("lhs", VECTOR_BYTES)).reshape(a.shape),
+    ),
+    # Keeps the last inputs and their result.
+    "reuses_when_close": instead(
+        "is_close", lambda g, inputs: all(map(np.allclose, inputs, g.last[:-1])), KeepsLast
+    ),
+}
