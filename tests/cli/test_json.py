@@ -18,7 +18,7 @@ COUNTERS = str(DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz")
 TABLE = "(M, N, K);aten-latency\n(64, 64, 64);0.5\n"
 TINY = ("--providers", "null", "--shapes", "64x64x64", "--dtypes", "f32")
 
-WITHOUT = {"agent": "it serves until it is ended", "schema": "its output is a JSON document anyway"}
+WITHOUT = {"schema": "its output is a JSON document anyway"}
 NEED_MORE = ("kernels check", "kernels ladder", "dispatcher evaluate")
 """Commands that need a GPU, or more results than a short run makes."""
 
