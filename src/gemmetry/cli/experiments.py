@@ -106,7 +106,7 @@ class Merge(IntoFolder):
 def merge(options: Merge) -> None:
     """Merge experiments into one folder; the newest record of each dispatch is kept."""
     from gemmetry.engine.store.merging import merge as merge_experiments
-    from  import MANIFEST
+    from gemmetry.sweeps.folder import MANIFEST
 
     into = options.into
     if all((folder / MANIFEST).is_file() for folder in options.experiments):
