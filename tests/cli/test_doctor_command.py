@@ -22,7 +22,7 @@ def test_doctor_is_read_at_80_columns(cli, monkeypatch):
     def terminal():
         return Console(width=80, force_terminal=True, color_system=None)
 
-    monkeypatch.setattr("gemmetry.cli.console.stdout_console", terminal)
+    monkeypatch.setattr("gemmetry.cli.machine.stdout_console", terminal)
     lines = cli("doctor").stdout.splitlines()
     assert all(len(line.rstrip()) <= 80 for line in lines)
     assert any(line.startswith("provider null") and "yes" in line for line in lines)

@@ -23,6 +23,8 @@ from gemmetry.providers.base import builtin_names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ONLY_READ = ("examples.md",)
+"""Examples of help; the reference of the command line, whose lines run, has them too."""
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 _INDENTED = re.compile(r"(?:^(?: {4}|\t)[^\n]*\n)+", re.M)
@@ -226,6 +228,7 @@ def run_lines() -> list[str]:
         dict.fromkeys(
             shlex.join(line.words)
             for page in PAGES
+            if page.name not in ONLY_READ
             for line in gemmetry_lines(page)
             if page.name == "README.md" or not line.in_prose
         )

@@ -70,7 +70,7 @@ def test_colours_are_as_many_on_a_dark_ground():
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_texts_of_the_page_can_be_read_on_their_grounds(dark):
-    style = resources.files("gemmetry.dispatches").joinpath("templates/report.css").read_text()
+    style = resources.files("gemmetry.results").joinpath("templates/report.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", blocks[1 if dark else 0]))
     texts = ("ink", "quiet", "accent", "good", "bad", "warn")

@@ -118,7 +118,7 @@ class CpuConvTile(IreeTile):
         levels = [
             ("distribution", [1, self.tile_rows, 0, self.tile_channels, 0, 0, 0]),
             ("vector_common_parallel", [1, 1, columns, self.vector_channels, 0, 0, 0]),
-            ("vector_reduction", [0, 1, 1, self.vector_depth]),
+            ("vector_reduction", [0, 0, 0, 0, 1, 1, self.vector_depth]),
         ]
         products = columns * self.vector_channels * self.vector_depth
         return Lowering(
