@@ -99,13 +99,13 @@ class GpuProvider(BaseProvider):
     Such a provider also writes ``compile_one``.
     """
 
+    @abstractmethod
     def compile_one(self, dispatch: Dispatch, workspace: Workspace) -> BuildFacts | None:
         """Facts from compiling one dispatch; None where nothing has to be compiled.
 
         Raises:
             DispatchError: it cannot be compiled.
         """
-        raise NotImplementedError
 
     def compiles_ahead(self, target: Target) -> bool:
         return target.is_gpu

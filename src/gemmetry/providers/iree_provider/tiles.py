@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +54,7 @@ class Lowering:
     """Note on the translation, for the record."""
 
 
-class IreeTile:
+class IreeTile(ABC):
     """One configuration of one form; forms are frozen dataclasses of positive integers."""
 
     form: ClassVar[str] = ""
@@ -87,9 +88,9 @@ class IreeTile:
         """Why the tile does not fit the operation (the validity filter), or None."""
         return None
 
+    @abstractmethod
     def lowering(self, operation: Operation) -> Lowering:
         """The attributes and flags that make the compiler use it."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
