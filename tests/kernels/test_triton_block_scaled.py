@@ -6,10 +6,10 @@ Triton decides whether it interprets when it is first imported, so the check run
 from __future__ import annotations
 
 import importlib.util
+from importlib.metadata import version
 
 import pytest
-
-from gemmetry.selftest.provider import interpreter_problem
+from packaging.version import Version
 
 SCRIPT = """
 import os
@@ -72,8 +72,8 @@ matmul ['widened']
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_every_method_with_tails_batches_and_an_epilogue(forked) -> None:
-    if problem := interpreter_problem():
-        pytest.skip(problem)
+    if Version(version("triton")) < Version("3.9"):
+        pytest.skip("Triton 3.7.1 cannot interpret its own dot_scaled")
     run = forked(SCRIPT)
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout == EXPECTED

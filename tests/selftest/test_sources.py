@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from gemmetry.domain.record import Trait
-from gemmetry.selftest import provider
 from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, all_mutants
 from gemmetry.selftest.torch_callers import SLUGS
 
@@ -81,30 +79,3 @@ def test_right_kernels_are_special_in_something() -> None:
     assert len(set(recipes)) == len(recipes)
     for item in IN_TRITON:
         assert (Trait.NONDETERMINISTIC in item.declared) == (item.recipe.splits > 1)
-
-
-@pytest.mark.parametrize(
-    ("triton", "numpy", "works"),
-    [
-        ("3.6.0", "2.5.2", False),
-        ("3.6.0", "2.4.6", False),
-        ("3.6.0", "2.3.5", True),
-        ("3.9.0+git1", "2.5.2", True),
-    ],
-)
-def test_versions_that_the_interpreter_cannot_use_are_reported(
-    monkeypatch, triton: str, numpy: str, works: bool
-) -> None:
-    versions = {"triton": triton, "numpy": numpy}
-    monkeypatch.setattr(provider, "version", versions.__getitem__)
-    problem = provider.interpreter_problem()
-    assert (problem is None) == works
-    assert works or (triton in problem and numpy in problem)
-
-
-def test_a_missing_triton_is_reported(monkeypatch) -> None:
-    def missing(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(provider, "version", missing)
-    assert provider.interpreter_problem() == "needs triton"

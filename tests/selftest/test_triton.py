@@ -6,10 +6,10 @@ Triton decides whether it interprets when it is first imported, so this runs as 
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 
 import pytest
-
-from gemmetry.selftest.provider import interpreter_problem
+from packaging.version import Version
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
@@ -77,8 +77,8 @@ print("done")
 
 
 def test_bugs_show_and_right_kernels_are_right(forked, tmp_path) -> None:
-    if problem := interpreter_problem():
-        pytest.skip(problem)
+    if Version(version("triton")) < Version("3.7") and Version(version("numpy")) >= Version("2.4"):
+        pytest.skip("the interpreter of Triton 3.6 needs an older numpy than 2.4")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     finished = forked(SCRIPT, str(tmp_path), env=environment)
     assert finished.returncode == 0, finished.stderr[-3000:]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import ClassVar
 
@@ -48,8 +46,6 @@ def carrier_problem(carrier: Carrier, target: Target) -> str | None:
     missing = [name for name in _NEEDS[carrier] if not _is_installed(name)]
     if missing:
         return f"needs {' and '.join(missing)}"
-    if carrier is Carrier.TRITON and not target.is_gpu:
-        return interpreter_problem()
     return None
 
 
@@ -58,26 +54,6 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # a parent package is missing
         return False
-
-
-def interpreter_problem() -> str | None:
-    """Why Triton's interpreter does not work here, judged by the versions alone; None if it does.
-
-    Triton 3.6.0 fails with numpy 2.5.2, which no longer converts arrays of one element to numbers.
-    numpy 2.4 was the first to raise TypeError there (its release notes, expired deprecations).
-    Triton 3.9.0 does not rely on the conversion.
-    """
-    try:
-        triton, numpy = version("triton"), version("numpy")
-    except PackageNotFoundError as error:
-        return f"needs {error.name}"
-    if _numbers(triton) < (3, 9) and _numbers(numpy) >= (2, 4):
-        return f"the interpreter of triton {triton} does not work with numpy {numpy}"
-    return None
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
 class MutantProvider(BaseProvider):
