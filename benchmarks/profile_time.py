@@ -175,16 +175,12 @@ def _time_worker(clock: Clock, provider: Any) -> None:
 
 def _time_parent(clock: Clock) -> None:
     from gemmetry.engine import compiling as ahead
-    from gemmetry.engine import device as closing
-    from gemmetry.engine import device as opening
-    from gemmetry.engine import device as sampling
     from gemmetry.engine import session
+    from gemmetry.engine.device import DeviceSession
     from gemmetry.engine.workers import local
     from gemmetry.engine.workers import process as crew
 
-    clock.methods(opening.Opener, ["open"], "opener ")
-    clock.methods(sampling.RoundRobin, ["run"], "rounds ")
-    clock.methods(closing.Closer, ["close_all"], "closer ")
+    clock.methods(DeviceSession, ["_open_all", "_sample_all", "_close_all"], "device ")
     clock.methods(crew.Crews, ["start", "wait_ready", "stop"], "crews ")
     clock.methods(ahead.CompilingAhead, ["ready"], "compiled ahead: ")
     clock.functions(session._loaded, session._environment)

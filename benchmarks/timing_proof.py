@@ -26,7 +26,7 @@ from gemmetry.dispatches.profile import profile
 from gemmetry.dispatches.results import Results
 from gemmetry.domain.operation import parse_dtype
 from gemmetry.domain.record import Measurement, Record, ResultSet
-from gemmetry.engine.device import ASSUMED_CACHE_BYTES
+from gemmetry.engine.slots import ASSUMED_CACHE_BYTES
 from gemmetry.measurement.launches import CACHE_FACTOR, MAX_SETS
 from gemmetry.statistics.comparison import Comparison, Difference, Pairing
 

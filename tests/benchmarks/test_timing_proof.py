@@ -120,8 +120,8 @@ def test_group_memory_makes_the_engine_open_that_many() -> None:
     from gemmetry.domain.dispatch import Target, TargetKind
     from gemmetry.domain.names import parse_operation
     from gemmetry.domain.settings import RunSettings
-    from gemmetry.engine.device import Budget
     from gemmetry.engine.jobs import job_of
+    from gemmetry.engine.slots import Budget
 
     class Candidate:
         def __init__(self, operation: str) -> None:

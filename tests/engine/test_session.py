@@ -25,11 +25,9 @@ from gemmetry.domain.errors import (
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import DispatchFinished, Message, PlanReady, StageProgress
 from gemmetry.engine import bench as launch_budget
-from gemmetry.engine import device as grouping
-from gemmetry.engine import device as opening
-from gemmetry.engine import device as results
-from gemmetry.engine import run, session
-from gemmetry.engine.device import DeviceSession, PendingResults
+from gemmetry.engine import device, run, session
+from gemmetry.engine import slots as grouping
+from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.store.experiment import Experiment
 from gemmetry.engine.workers.process import WorkerProcess
 from gemmetry.engine.workers.protocol import Sample, Trying
@@ -185,30 +183,30 @@ def named(configuration):
 def test_failures_and_verdicts_are_durable_while_a_group_opens(make_plan, tmp_path, monkeypatch):
     """A run that is broken off while the third dispatch is opened keeps the first two's results."""
     folder = tmp_path / "experiment"
-    monkeypatch.setattr(results, "STORE_EVERY_S", 0.0)
+    monkeypatch.setattr(device, "STORE_EVERY_S", 0.0)
     opened = []
-    original = opening.Opener._take_opened
+    original = DeviceSession._take_verified
 
-    def break_off(self, worker, candidate, reply):
+    def break_off(self, worker, candidate, reply, failure):
         if len(opened) == 3:
             raise KeyboardInterrupt
         opened.append((candidate.configuration.name, reply.verdict is not None))
-        original(self, worker, candidate, reply)
+        original(self, worker, candidate, reply, failure)
 
-    monkeypatch.setattr(opening.Opener, "_take_opened", break_off)
+    monkeypatch.setattr(DeviceSession, "_take_verified", break_off)
     plan = make_plan(("wrong", "factor_2"))
     with pytest.raises(KeyboardInterrupt):
         run(plan, folder)
     with Experiment.open(folder) as experiment:
         assert [r.configuration for r in experiment.records()] == ["wrong"]
-    monkeypatch.setattr(opening.Opener, "_take_opened", original)
+    monkeypatch.setattr(DeviceSession, "_take_verified", original)
     opened.clear()
 
-    def watch(self, worker, candidate, reply):
+    def watch(self, worker, candidate, reply, failure):
         opened.append((candidate.configuration.name, reply.verdict is not None))
-        original(self, worker, candidate, reply)
+        original(self, worker, candidate, reply, failure)
 
-    monkeypatch.setattr(opening.Opener, "_take_opened", watch)
+    monkeypatch.setattr(DeviceSession, "_take_verified", watch)
     assert run(plan, folder).outcomes == {Outcome.OK: 3, Outcome.WRONG: 1}
     assert opened == [("default", False), ("fast", False), ("factor_2", True)], "verified once"
     with Experiment.open(folder) as experiment:
@@ -569,7 +567,7 @@ def test_the_work_of_a_lost_device_goes_to_another(make_plan, run_plan, monkeypa
 
 def test_a_group_that_another_device_began_is_taken_again_whole(make_plan, run_plan, monkeypatch):
     plan = make_plan(("fast",), repetitions=40, **_null_pool("null:1"))
-    original = PendingResults.store
+    original = DeviceSession._store
 
     def interrupt(self):
         has_rounds = bool(self._rounds)
@@ -578,7 +576,7 @@ def test_a_group_that_another_device_began_is_taken_again_whole(make_plan, run_p
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PendingResults, "store", interrupt)
+        patch.setattr(DeviceSession, "_store", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run_plan(plan)
     other = dataclasses.replace(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gemmetry.domain.dispatch import Dispatch
     from gemmetry.domain.operation import Operation
     from gemmetry.engine.candidates import Candidate
-    from gemmetry.engine.device import Budget
+    from gemmetry.engine.slots import Budget
     from gemmetry.engine.store.experiment import Experiment
     from gemmetry.engine.workers.protocol import Opened, WireDispatch
     from gemmetry.measurement.sampler import Sampler
@@ -109,7 +109,7 @@ class Job:
 
     def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
         """`candidates` in groups that are open at the same time."""
-        from gemmetry.engine.device import groups
+        from gemmetry.engine.slots import groups
 
         return groups(candidates, budget)
 

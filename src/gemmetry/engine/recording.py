@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gemmetry.domain.contracts import Executable
     from gemmetry.domain.dispatch import Dispatch
     from gemmetry.engine.candidates import Candidate
-    from gemmetry.engine.device import Budget
+    from gemmetry.engine.slots import Budget
     from gemmetry.engine.store.experiment import Experiment
     from gemmetry.engine.workers.protocol import Opened, WireDispatch
 

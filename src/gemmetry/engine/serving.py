@@ -13,11 +13,11 @@ from gemmetry.domain.errors import DeviceLostError
 from gemmetry.domain.record import Environment
 from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.compiling import CompilePool, CompilingAhead
-from gemmetry.engine.device import Budget, DeviceSession, longest_first
+from gemmetry.engine.device import DeviceSession
 from gemmetry.engine.jobs import Outputs
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider, Resolver
-from gemmetry.engine.slots import GroupQueue, Slot, device_id, unfinished
+from gemmetry.engine.slots import Budget, GroupQueue, Slot, device_id, longest_first, unfinished
 from gemmetry.engine.workers.process import WorkerContext
 
 CHUNK = 128

@@ -11,8 +11,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import DispatchFinished
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker
-from gemmetry.engine.device import Budget, DeviceSession
-from gemmetry.engine.slots import Slot
+from gemmetry.engine.device import DeviceSession
+from gemmetry.engine.slots import Budget, Slot
 from gemmetry.engine.store.rows import Lane
 from gemmetry.engine.workers.process import WorkerContext
 
@@ -31,6 +31,7 @@ class MemoryJournal:
         self.processes = []
         self.records = {}
         self.events = []
+        self.losses = 0
 
     def rounds(self, ids):
         return {}
@@ -44,13 +45,23 @@ class MemoryJournal:
             self.turns += [(one.document["turn"], one.round, one.dispatch) for one in rounds]
             self.processes += [(r.round, r.document["process"], r.dispatch) for r in rounds]
 
+    def count_device_loss(self, number):
+        self.losses += 1
+        return self.losses
+
     def finish(self, records):
+        assert not self.records.keys() & records.keys(), "a dispatch ends once"
         self.records.update(records)
         for record in records.values():
             self.publish(DispatchFinished(record))
 
     def publish(self, event):
         self.events.append(event)
+
+
+@pytest.fixture
+def memory_journal():
+    return MemoryJournal()
 
 
 @pytest.fixture
@@ -69,7 +80,7 @@ def measure(tmp_path, memory_workers, make_candidate):
     """Measures configurations of the null provider in one session; the journal. Its workers find
     everything right, unless an executor is given."""
 
-    def go(configurations, lanes=1, executor=None, trace_folder="", **settings):
+    def go(configurations, lanes=1, executor=None, trace_folder="", journal=None, **settings):
         values = {"verification_level": "quick", **settings}
         context = WorkerContext(
             settings=RunSettings(**values),
@@ -80,7 +91,7 @@ def measure(tmp_path, memory_workers, make_candidate):
             temporary=tmp_path / "temporary",
             executor=executor or memory_workers.MemoryExecutor(),
         )
-        journal = MemoryJournal()
+        journal = journal or MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
         slot = Slot(TARGET, "device", "env", context, ["env"])
         budget = Budget(TARGET, context.job)

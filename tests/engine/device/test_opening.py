@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from gemmetry.domain.errors import Outcome, Stage
+import threading
+
+import pytest
+
+from gemmetry.domain.errors import DeviceLostError, Outcome, Stage
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.workers.protocol import (
@@ -95,3 +99,55 @@ def test_traces_are_recorded_one_dispatch_at_a_time_and_nothing_is_sampled(
     assert not any(isinstance(event, StageProgress) for event in journal.events)
     assert all(record.trace.folder == "t" for record in journal.records.values())
     assert [record.measurement for record in journal.records.values()] == [None, None]
+
+
+def failing(memory_workers, failure, broken=1):
+    def reply_to(wire):
+        entered, opened = memory_workers.opened(wire)
+        if wire.id == broken:
+            opened = Opened(wire.id, opened.facts, None, failure, "", 0)
+        return [entered, opened]
+
+    return opening(memory_workers, reply_to)
+
+
+def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(
+    measure, memory_workers, memory_journal
+):
+    executor = failing(memory_workers, Failure("DeviceLostError", "it is gone"))
+    for losses, expected in ((1, []), (2, [(1, Outcome.CRASH, Stage.VERIFY)])):
+        with pytest.raises(DeviceLostError):
+            measure(["default", "fast"], executor=executor, journal=memory_journal)
+        assert memory_journal.losses == losses
+        found = [(key, r.outcome, r.stage) for key, r in memory_journal.records.items()]
+        assert found == expected
+
+
+def test_a_spoiled_worker_is_ended_and_the_others_continue(measure, memory_workers):
+    failure = Failure("LaunchError", "x", worker_is_spoiled=True)
+    executor = failing(memory_workers, failure)
+    records = measure(["default", "fast", "factor_2"], executor=executor).records
+    assert [records[number].outcome for number in range(3)] == [
+        Outcome.OK, Outcome.LAUNCH_ERROR, Outcome.OK
+    ]  # fmt: skip
+    assert len(executor.channels) == 2
+
+
+@pytest.mark.parametrize(("every_s", "rounds"), [(0.0, 1), (99.0, 3)])
+def test_quick_results_share_a_transaction(measure, monkeypatch, every_s, rounds):
+    monkeypatch.setattr("gemmetry.engine.device.STORE_EVERY_S", every_s)
+    journal = measure(["default", "fast", "factor_2"], min_samples=5, max_samples=5)
+    assert {len(transaction) for transaction in journal.transactions} == {rounds}
+
+
+def test_devices_compute_their_results_one_after_another(measure, memory_journal):
+    """So that they are out of step from then on."""
+    waiting = threading.Thread(
+        target=measure, args=(["default"],), kwargs={"journal": memory_journal}
+    )
+    with memory_journal.completing:
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive() and not memory_journal.records
+    waiting.join()
+    assert memory_journal.records

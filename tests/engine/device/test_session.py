@@ -297,9 +297,10 @@ def test_a_dispatch_that_has_ended_is_not_opened_again_with_those_that_a_loss_le
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_workers_answer_every_dispatch_gets_its_record(
-    measure, memory_workers, some_replies, seed
+    measure, memory_workers, some_replies, seed, monkeypatch
 ):
     """Each answer is the right one or, with some probability, an arbitrary one."""
+    monkeypatch.setattr(device_session, "STORE_EVERY_S", 0.2 * (seed % 2))
     chance = random.Random(seed)
     senseless = some_replies(chance, 200)
 

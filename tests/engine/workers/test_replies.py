@@ -27,10 +27,7 @@ from gemmetry.engine.workers.protocol import (
     Reply,
     Sampled,
     WireDispatch,
-    flaw_of_closed,
-    flaw_of_entered,
-    flaw_of_opened,
-    flaw_of_sampled,
+    flaw_of,
 )
 from gemmetry.measurement.energy import EnergyTaken, EnergyWindow
 from gemmetry.measurement.stopping import Round
@@ -38,6 +35,7 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
 
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x"), trace_folder="/e/t")
+JOB = job_of(RunSettings())
 ROUND = Round(samples_ns=(1.0, 2.5), method="events", telemetry={"power_w": 1.0})
 QUICK = ("form", "written", "inputs_unchanged", "red_zones", "values")
 STANDARD = dict.fromkeys(("form", *(check.name for check in CHECKS)), "passed")
@@ -57,24 +55,24 @@ def opened(**changes):
 
 def test_right_replies_have_no_flaw():
     settings = RunSettings()
-    assert flaw_of_opened(opened(), WIRE, job_of(settings)) == ""
+    assert flaw_of(opened(), WIRE, job_of(settings)) == ""
     failed = opened(verdict=None, failure=Failure("LaunchError", "no"))
-    assert flaw_of_opened(failed, WIRE, job_of(settings)) == ""
-    assert flaw_of_opened(opened(verdict=None, skip_reason="slow"), WIRE, job_of(settings)) == ""
+    assert flaw_of(failed, WIRE, job_of(settings)) == ""
+    assert flaw_of(opened(verdict=None, skip_reason="slow"), WIRE, job_of(settings)) == ""
     verified = msgspec.structs.replace(WIRE, verify=False)
-    assert flaw_of_opened(opened(verdict=None), verified, job_of(settings)) == ""
+    assert flaw_of(opened(verdict=None), verified, job_of(settings)) == ""
     tracing = RunSettings(trace=TraceSchedule())
-    assert flaw_of_opened(opened(trace=TRACE), WIRE, job_of(tracing)) == ""
+    assert flaw_of(opened(trace=TRACE), WIRE, job_of(tracing)) == ""
     wrong = Verdict(status=Verification.FAILED, evidence_path="artifacts/failures/x")
-    assert flaw_of_opened(opened(verdict=wrong), WIRE, job_of(tracing)) == ""
-    assert flaw_of_sampled(Sampled(7, ROUND, None)) == ""
-    assert flaw_of_sampled(Sampled(7, None, Failure("LaunchError", "no"))) == ""
+    assert flaw_of(opened(verdict=wrong), WIRE, job_of(tracing)) == ""
+    assert flaw_of(Sampled(7, ROUND, None), WIRE, JOB) == ""
+    assert flaw_of(Sampled(7, None, Failure("LaunchError", "no")), WIRE, JOB) == ""
     check = CheckResult("after_timing", CheckOutcome.PASSED)
-    assert flaw_of_closed(Closed(7, check, None), job_of(settings)) == ""
+    assert flaw_of(Closed(7, check, None), WIRE, job_of(settings)) == ""
     nothing = Closed(7, None, None)
-    assert flaw_of_closed(nothing, job_of(RunSettings(verify=False))) == ""
-    assert flaw_of_closed(nothing, job_of(RunSettings(measure=False))) == ""
-    assert flaw_of_closed(Closed(7, None, Failure("LaunchError", "no")), job_of(settings)) == ""
+    assert flaw_of(nothing, WIRE, job_of(RunSettings(verify=False))) == ""
+    assert flaw_of(nothing, WIRE, job_of(RunSettings(measure=False))) == ""
+    assert flaw_of(Closed(7, None, Failure("LaunchError", "no")), WIRE, job_of(settings)) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +92,7 @@ def test_right_replies_have_no_flaw():
     ],
 )
 def test_flaws_of_opening(reply, settings):
-    assert flaw_of_opened(reply, WIRE, job_of(settings)) != ""
+    assert flaw_of(reply, WIRE, job_of(settings)) != ""
 
 
 @pytest.mark.parametrize(
@@ -116,19 +114,19 @@ def test_flaws_of_opening(reply, settings):
     ],
 )
 def test_flaws_of_samples(changes):
-    assert flaw_of_sampled(Sampled(7, dataclasses.replace(ROUND, **changes), None)) != ""
+    assert flaw_of(Sampled(7, dataclasses.replace(ROUND, **changes), None), WIRE, JOB) != ""
 
 
 def test_a_stage_that_is_not_of_opening_is_a_flaw():
-    assert flaw_of_entered(Entered(7, Stage.MEASURE)) == ""
-    assert flaw_of_entered(Entered(7, Stage.COMPILE)) == "the unexpected stage compile"
+    assert flaw_of(Entered(7, Stage.MEASURE), WIRE, JOB) == ""
+    assert flaw_of(Entered(7, Stage.COMPILE), WIRE, JOB) == "the unexpected stage compile"
 
 
 def test_flaws_of_what_is_both_or_neither():
-    assert flaw_of_sampled(Sampled(7, None, None)) != ""
-    assert flaw_of_sampled(Sampled(7, ROUND, Failure("x", "y"))) != ""
+    assert flaw_of(Sampled(7, None, None), WIRE, JOB) != ""
+    assert flaw_of(Sampled(7, ROUND, Failure("x", "y")), WIRE, JOB) != ""
     check = CheckResult("after_timing", CheckOutcome.PASSED)
-    assert "outside" in flaw_of_closed(Closed(7, check, None, "../x"), job_of(RunSettings()))
+    assert "outside" in flaw_of(Closed(7, check, None, "../x"), WIRE, job_of(RunSettings()))
 
 
 @pytest.mark.parametrize("joules", [-1.0, math.nan, math.inf])
@@ -139,14 +137,14 @@ def test_an_energy_has_to_be_a_number(joules):
         EnergyTaken((EnergyWindow(1.0, 2.0, 100, 0.01),), idle_power_w=joules),
     ):
         closed = Closed(7, check, None, energy=taken)
-        assert flaw_of_closed(closed, job_of(RunSettings())) == "an invalid energy"
+        assert flaw_of(closed, WIRE, job_of(RunSettings())) == "an invalid energy"
     right = EnergyTaken((EnergyWindow(1.0, 2.0, 100, 0.01),), 90.0)
-    assert flaw_of_closed(Closed(7, check, None, energy=right), job_of(RunSettings())) == ""
+    assert flaw_of(Closed(7, check, None, energy=right), WIRE, job_of(RunSettings())) == ""
 
 
 @pytest.mark.parametrize("check", [None, CheckResult("values", CheckOutcome.PASSED)])
 def test_outputs_after_timing_have_to_be_judged(check):
-    assert "after_timing" in flaw_of_closed(Closed(7, check, None), job_of(RunSettings()))
+    assert "after_timing" in flaw_of(Closed(7, check, None), WIRE, job_of(RunSettings()))
 
 
 def verdict_of(checks):
@@ -156,24 +154,24 @@ def verdict_of(checks):
 def test_a_verdict_has_every_check_of_its_level():
     quick = RunSettings(verification_level="quick")
     right = dict.fromkeys(QUICK, "passed")
-    assert flaw_of_opened(verdict_of(right), WIRE, job_of(quick)) == ""
-    assert "second_launch and" in flaw_of_opened(verdict_of(right), WIRE, job_of(RunSettings()))
-    assert flaw_of_opened(verdict_of(STANDARD), WIRE, job_of(RunSettings())) == ""
-    assert flaw_of_opened(verdict_of({}), WIRE, job_of(quick)) == (
+    assert flaw_of(verdict_of(right), WIRE, job_of(quick)) == ""
+    assert "second_launch and" in flaw_of(verdict_of(right), WIRE, job_of(RunSettings()))
+    assert flaw_of(verdict_of(STANDARD), WIRE, job_of(RunSettings())) == ""
+    assert flaw_of(verdict_of({}), WIRE, job_of(quick)) == (
         "a verdict without a result of the check form and 4 others"
     )
     for name in QUICK:
         rest = {other: text for other, text in right.items() if other != name}
-        assert f"the check {name}" in flaw_of_opened(verdict_of(rest), WIRE, job_of(quick))
+        assert f"the check {name}" in flaw_of(verdict_of(rest), WIRE, job_of(quick))
         for text in ("", "fine", "not applicable", "not applicable: ", "failed: it is wrong"):
             bad = verdict_of({**right, name: text})
-            assert f"the check {name}" in flaw_of_opened(bad, WIRE, job_of(quick)), text
+            assert f"the check {name}" in flaw_of(bad, WIRE, job_of(quick)), text
         for text in ("passed: all but one", "warned: odd", "not applicable: no reference"):
-            assert flaw_of_opened(verdict_of({**right, name: text}), WIRE, job_of(quick)) == ""
+            assert flaw_of(verdict_of({**right, name: text}), WIRE, job_of(quick)) == ""
     sums = {"freivalds" if name == "values" else name: "passed" for name in QUICK}
-    assert flaw_of_opened(verdict_of(sums), WIRE, job_of(quick)) == ""
+    assert flaw_of(verdict_of(sums), WIRE, job_of(quick)) == ""
     failed = Verdict(status=Verification.FAILED, checks={"form": "failed: no array"})
-    assert flaw_of_opened(opened(verdict=failed), WIRE, job_of(quick)) == ""
+    assert flaw_of(opened(verdict=failed), WIRE, job_of(quick)) == ""
 
 
 # -- what is no frame --------------------------------------------------------------------------

@@ -364,13 +364,25 @@ def out_of_turn(reply: Frame) -> str:
     return f"an unexpected reply ({type(reply).__name__})"
 
 
-def flaw_of_entered(entered: Entered) -> str:
-    """What is wrong with entering a stage while a dispatch is opened; "" if nothing is."""
-    return "" if entered.stage in OPENING_STAGES else f"the unexpected stage {entered.stage}"
+def flaw_of(reply: Frame, wire: WireDispatch, job: Job) -> str:
+    """What is wrong with a reply to a request about `wire` that arrives when it is due; "" if
+    nothing is."""
+    match reply:
+        case Entered():
+            is_due = reply.stage in OPENING_STAGES
+            return "" if is_due else f"the unexpected stage {reply.stage}"
+        case Opened():
+            return _flaw_of_opened(reply, wire, job)
+        case Sampled():
+            if (reply.round is None) == (reply.failure is None):
+                return "samples and a failure at once, or neither"
+            return "" if reply.round is None else _flaw_of_round(reply.round)
+        case Closed():
+            return _flaw_of_closed(reply, job)
+    return ""
 
 
-def flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
-    """What is wrong with the answer to a request to open `wire`; "" if nothing is."""
+def _flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
     settings = job.settings
     if opened.failure is not None or opened.skip_reason:
         return ""
@@ -389,15 +401,7 @@ def flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
     return job.flaw_of_opened(opened, wire)
 
 
-def flaw_of_sampled(sampled: Sampled) -> str:
-    """What is wrong with the answer to a request for samples; "" if nothing is."""
-    if (sampled.round is None) == (sampled.failure is None):
-        return "samples and a failure at once, or neither"
-    return "" if sampled.round is None else _flaw_of_round(sampled.round)
-
-
-def flaw_of_closed(closed: Closed, job: Job) -> str:
-    """What is wrong with the answer to a request to close; "" if nothing is."""
+def _flaw_of_closed(closed: Closed, job: Job) -> str:
     if not is_inside(closed.evidence_path):
         return "evidence outside the experiment"
     if closed.energy is not None and not _is_sane_energy(closed.energy):
