@@ -24,7 +24,7 @@ import struct
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -33,12 +33,14 @@ from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.jobs import Job
 from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.stopping import Round
 from gemmetry.verification import after_timing
 from gemmetry.verification.checks import CheckResult
 from gemmetry.verification.protocol import missing_checks
+
+if TYPE_CHECKING:
+    from gemmetry.engine.jobs import Job
 
 _LENGTH = struct.Struct("<I")
 CHUNK_BYTES = 1 << 20
