@@ -22,8 +22,8 @@ from gemmetry.domain.record import Environment
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import run
 from gemmetry.engine.candidates import RecordMaker
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import enumerate_plan, make_lanes
-from gemmetry.engine.store.experiment import Experiment
 from gemmetry.hardware.host import usable_cores
 from gemmetry.providers.registry import load_provider
 

@@ -107,7 +107,7 @@ def set_constants() -> None:
 def worker(arguments: list[str]) -> int:
     """Serve as a worker whose stages are timed."""
     began = time.perf_counter()
-    from gemmetry.engine.workers import main
+    from gemmetry.engine import worker as main
 
     clock = Clock()
     clock.totals["imports: worker"] = [
@@ -175,13 +175,13 @@ def _time_worker(clock: Clock, provider: Any) -> None:
 
 def _time_parent(clock: Clock) -> None:
     from gemmetry.engine import compiling as ahead
+    from gemmetry.engine import process as crew
+    from gemmetry.engine import process as local
     from gemmetry.engine import session
     from gemmetry.engine.device import DeviceSession
-    from gemmetry.engine.workers import local
-    from gemmetry.engine.workers import process as crew
 
     clock.methods(DeviceSession, ["_open_all", "_sample_all", "_close_all"], "device ")
-    clock.methods(crew.Crews, ["start", "wait_ready", "stop"], "crews ")
+    clock.methods(crew.Crews, ["start", "of", "stop"], "crews ")
     clock.methods(ahead.CompilingAhead, ["ready"], "compiled ahead: ")
     clock.functions(session._loaded, session._environment)
     start = local.start_guarded

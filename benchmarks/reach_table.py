@@ -27,7 +27,7 @@ from gemmetry.dispatches.analysis import (
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record, ResultSet
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 LIBRARIES = ("torch", "cublaslt")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import StressDevice
-from gemmetry.engine.workers import local
+from gemmetry.engine import process as local
 from gemmetry.hardware.host_device import set_blas_threads
 from gemmetry.providers.user_provider import probe as _user_probe
 

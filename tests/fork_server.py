@@ -1,7 +1,7 @@
 """Processes for the tests, forked from one that has imported torch and gemmetry already.
 
 Imports are nine tenths of the cost of a worker or a command in the suite. While tests run in this
-process, ``python -m gemmetry.engine.workers.main ...`` is therefore not started as a new process: a
+process, ``python -m gemmetry.engine.worker ...`` is therefore not started as a new process: a
 server that has imported what workers import forks, and the copy continues as a new one would, with
 its arguments, descriptors, environment, working directory, session and output. The only difference
 is what a library reads from the environment when it is loaded, so each such environment has a
@@ -38,8 +38,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-COMMAND = [sys.executable, "-m", "gemmetry.engine.workers.main"]
-"""What a guardian starts, see ``gemmetry.engine.workers.guardian``."""
+COMMAND = [sys.executable, "-m", "gemmetry.engine.worker"]
+"""What a guardian starts, see ``gemmetry.engine.guardian``."""
 
 BEFORE_COMMAND = 3
 """Arguments of a guardian before the command."""
@@ -154,7 +154,7 @@ class ForkServers:
 
     def popen(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """A worker, or any other process as usual."""
-        from gemmetry.engine.workers import local
+        from gemmetry.engine import process as local
 
         if list(command) == PROBE:
             environment = dict(os.environ)
@@ -386,9 +386,9 @@ def _end_with(run: Callable[[list[str]], int], arguments: list[str]) -> None:
 
 
 def _worker_status(command: list[str]) -> int:
-    from gemmetry.engine.workers.main import main
+    from gemmetry.engine.worker import main
 
-    sys.argv = ["gemmetry.engine.workers.main", *command[len(COMMAND) :]]
+    sys.argv = ["gemmetry.engine.worker", *command[len(COMMAND) :]]
     return main(sys.argv[1:])
 
 
@@ -399,7 +399,7 @@ def _status_of(arguments: list[str]) -> int:
         importlib.import_module(arguments[1]).main()
         return 0
     if arguments[0] != "-c":
-        from gemmetry.engine.workers import guardian
+        from gemmetry.engine import guardian
 
         status = guardian.main(arguments, lambda command: _end_with(_worker_status, command))
         return guardian.end_like(status)
@@ -418,8 +418,8 @@ def _status_of(arguments: list[str]) -> int:
 def _import_plain() -> None:
     """What every worker imports."""
     import gemmetry.engine.bench
-    import gemmetry.engine.workers.guardian
-    import gemmetry.engine.workers.main
+    import gemmetry.engine.guardian
+    import gemmetry.engine.worker
     import gemmetry.providers.null_provider.provider
     import gemmetry.providers.numpy_provider.provider
     import gemmetry.providers.registry  # noqa: F401

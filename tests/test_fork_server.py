@@ -14,9 +14,9 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.store.rows import Lane
-from gemmetry.engine.workers import local
-from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
+from gemmetry.engine import process as local
+from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.schema import Lane
 
 ELSEWHERE = Path(__file__).with_name("elsewhere.py")
 

@@ -16,7 +16,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 from gemmetry.statistics.intervals import quantile
 from gemmetry.tuning.dispatcher.choosing import Chooser
 from gemmetry.tuning.dispatcher.evaluation import evaluate

@@ -17,7 +17,7 @@ from pathlib import Path
 from gemmetry.dispatches.analysis import group_by_problem
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Record
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 from gemmetry.tuning.dispatcher.building import best_times, is_usable
 from gemmetry.tuning.dispatcher.table import CUBLAS, parts_of, problem_of
 

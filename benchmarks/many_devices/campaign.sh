@@ -25,7 +25,7 @@ done
 import sys
 from pathlib import Path
 
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 results = Path(sys.argv[1])
 lines = (results / "seconds.txt").read_text().split("\n")[-3:-1]

@@ -4,8 +4,7 @@ import pytest
 
 import gemmetry
 from gemmetry.domain.errors import GemmetryError, RequestError
-from gemmetry.engine.store.creation import FolderLock
-from gemmetry.engine.store.schema import JOURNAL_NAME
+from gemmetry.engine.schema import JOURNAL_NAME, FolderLock
 from gemmetry.history import api as history
 from gemmetry.history.folder import append
 

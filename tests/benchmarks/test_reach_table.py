@@ -9,7 +9,7 @@ import pytest
 import reach_table
 
 from gemmetry.cli.main import run
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 
 def test_ratios_are_over_the_fastest_of_the_library(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.engine.workers.guardian import descendants
+from gemmetry.engine.guardian import descendants
 from gemmetry.verification.comparison import load
 
 pytest.importorskip("torch")

@@ -204,7 +204,7 @@ def test_an_unexpected_error_is_one_sentence_and_has_its_own_status(cli, monkeyp
     def broken(*_arguments):
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("gemmetry.engine.store.experiment.Experiment.open", broken)
+    monkeypatch.setattr("gemmetry.engine.experiment.Experiment.open", broken)
     ended = cli("report", "a")
     assert ended.status == 70
     assert "ZeroDivisionError" in ended.stderr

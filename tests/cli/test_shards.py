@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.dispatch import Shard, parse_shard
 from gemmetry.domain.errors import RequestError
-from gemmetry.engine.store.creation import read_manifest
+from gemmetry.engine.schema import read_manifest
 
 WHOLE = ("profile", "--providers", "null", "--device", "null", "--dtypes", "f32",
          "--shapes", "8x8x8,16x16x16,32x8x8,8x8x64", "--max-samples", "5")  # fmt: skip

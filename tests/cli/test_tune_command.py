@@ -10,7 +10,7 @@ import pytest
 from gemmetry.dispatches.progress import ProgressListener
 from gemmetry.domain.record import DispatchFinished
 from gemmetry.engine import slots as grouping
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 from gemmetry.tuning.dispatcher import table as problems
 from gemmetry.tuning.run import EngineMeasure
 

@@ -22,10 +22,9 @@ from gemmetry.domain.operation import F32, MatmulShape, Operation, OperationKind
 from gemmetry.domain.record import Event, Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import RunSummary, run, session
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.workers.local import Executor
-from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import Frame, Reply
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.protocol import Frame, Reply
 from gemmetry.measurement.stopping import Round
 
 _MEMORY_WORKERS = Path(__file__).with_name("memory_workers.py")
@@ -110,11 +109,11 @@ def memory_workers() -> types.ModuleType:
 
 
 @pytest.fixture
-def use_executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[Executor], None]:
+def use_executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Has runs start their workers with an executor."""
 
-    def use(executor: Executor) -> None:
-        monkeypatch.setattr(session, "WorkerContext", partial(WorkerContext, executor=executor))
+    def use(executor: Any) -> None:
+        monkeypatch.setattr(session, "WorkerContext", partial(WorkerContext, start=executor.start))
 
     return use
 

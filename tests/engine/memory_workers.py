@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ import msgspec
 
 from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
-from gemmetry.engine.recording import trace_names
-from gemmetry.engine.workers.local import WorkerStart
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine.protocol import (
     Answered,
     ChannelClosed,
     Close,
@@ -32,6 +30,7 @@ from gemmetry.engine.workers.protocol import (
     Sampled,
     WireDispatch,
 )
+from gemmetry.engine.recording import trace_names
 from gemmetry.measurement.stopping import Round
 from gemmetry.verification.checks import CheckOutcome, CheckResult
 from gemmetry.verification.protocol import CHECKS
@@ -173,14 +172,16 @@ class MemoryExecutor:
         make_channel: Callable[[], MemoryChannel] = lambda: MemoryChannel(healthy_answers),
     ) -> None:
         self._make_channel = make_channel
-        self.starts: list[WorkerStart] = []
+        self.starts: list[tuple[Path, Path, Mapping[str, str]]] = []
         self.channels: list[MemoryChannel] = []
         self.processes: list[MemoryProcess] = []
 
-    def start(self, worker: WorkerStart) -> tuple[MemoryChannel, MemoryProcess]:
+    def start(
+        self, log: Path, temporary: Path, environment: Mapping[str, str]
+    ) -> tuple[MemoryChannel, MemoryProcess]:
         channel = self._make_channel()
         process = MemoryProcess(channel)
-        self.starts.append(worker)
+        self.starts.append((log, temporary, environment))
         self.channels.append(channel)
         self.processes.append(process)
         return channel, process

@@ -8,9 +8,9 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
-from gemmetry.engine.store.rows import Lane
-from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import Compile
+from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.protocol import Compile
+from gemmetry.engine.schema import Lane
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from gemmetry.domain.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from gemmetry.engine.failures import (
+from gemmetry.engine.protocol import (
     HUNG_REASON,
     describe,
     ending_of,

@@ -14,12 +14,12 @@ from gemmetry.domain.dispatch import ProviderRequest, Target, TargetKind
 from gemmetry.domain.errors import Outcome, PlanMismatchError
 from gemmetry.domain.record import DispatchFinished, PlanReady
 from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.engine import experiment as growth
+from gemmetry.engine import experiment as store
 from gemmetry.engine import run, session, trace_plan
-from gemmetry.engine.jobs import job_of
+from gemmetry.engine.candidates import job_of
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import obstacles
-from gemmetry.engine.store import experiment as store
-from gemmetry.engine.store import reading as growth
-from gemmetry.engine.store.experiment import Experiment
 
 SETTINGS = {"seed": 42, "repetitions": None, "max_seconds_per_launch": 10.0}
 NULL = {"name": "null", "options": {"configurations": ["slow_1"]}}
@@ -157,7 +157,7 @@ def test_more_repeats_are_added_to_those_that_are_there(grown):
 
 
 def test_what_other_limits_gave_up_is_tried_again(grown, monkeypatch):
-    monkeypatch.setattr("gemmetry.engine.bench.LEAST_TRIAL_S", 0.0)
+    monkeypatch.setattr("gemmetry.engine.candidates.LEAST_TRIAL_S", 0.0)
     _, _, records, _ = grown(["slow_300"], max_seconds_per_launch=0.1)
     assert records[name(8, "slow_300")].outcome is Outcome.SKIPPED
     summary, _, records, _ = grown(["slow_300"], max_seconds_per_launch=20.0, repetitions=1)

@@ -8,7 +8,7 @@ import pytest
 import gemmetry.engine
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.engine.jobs import Compiling, Measuring, Verifying, job_of
+from gemmetry.engine.candidates import Compiling, Measuring, Verifying, job_of
 from gemmetry.engine.recording import Recording
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)

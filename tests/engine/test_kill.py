@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gemmetry.domain.errors import Outcome
 from gemmetry.engine import run
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 TARGET = Path(__file__).with_name("kill_target.py")
 EARLY_KILLS = 3
@@ -44,7 +44,7 @@ def workers_with(marker: bytes) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"gemmetry.engine.workers.main" not in (folder / "cmdline").read_bytes():
+            if b"gemmetry.engine.worker" not in (folder / "cmdline").read_bytes():
                 continue
             if marker in (folder / "environ").read_bytes():
                 found.append(int(folder.name))

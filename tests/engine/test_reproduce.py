@@ -11,9 +11,9 @@ from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import Effect, RunSettings, TraceSchedule
 from gemmetry.domain.specs.keys import SETTINGS
-from gemmetry.engine import reproduce
-from gemmetry.engine.reproduce import reproduction_command
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine import candidates as reproduce
+from gemmetry.engine.candidates import reproduction_command
+from gemmetry.engine.schema import Lane
 
 
 def test_the_command_names_everything_that_decides():

@@ -24,13 +24,13 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import DispatchFinished, Message, PlanReady, StageProgress
-from gemmetry.engine import bench as launch_budget
+from gemmetry.engine import candidates as launch_budget
 from gemmetry.engine import device, run, session
 from gemmetry.engine import slots as grouping
 from gemmetry.engine.device import DeviceSession
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.workers.process import WorkerProcess
-from gemmetry.engine.workers.protocol import Sample, Trying
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.process import WorkerProcess
+from gemmetry.engine.protocol import Sample, Trying
 
 
 def test_a_run_measures_verifies_and_stores(make_plan, run_plan, tmp_path):

@@ -6,7 +6,7 @@ from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.record import Message, StageProgress
 from gemmetry.domain.specs.generated import read_generated
 from gemmetry.engine import compile_plan, generate, run
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 
 def test_compiling_runs_nothing(make_plan, tmp_path):

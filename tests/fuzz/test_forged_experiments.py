@@ -16,8 +16,8 @@ import gemmetry
 from gemmetry.cli.main import run
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove, within
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.schema import CHECKED_TABLES, checksum, with_checksum
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.schema import CHECKED_TABLES, checksum, with_checksum
 
 PROFILE = ("profile", "--providers", "null", "--shapes", "64x64x64,32x32x32")
 
@@ -72,7 +72,7 @@ def test_a_forged_manifest_of_traces_removes_nothing(forged):
     manifest = {"schema_version": 1, "configurations": [entry]}
     (forged / "traces_matmul" / "manifest.json").write_text(json.dumps(manifest))
     from gemmetry.domain.errors import JournalDamagedError
-    from gemmetry.engine.store.trace_manifest import TraceManifest
+    from gemmetry.engine.recording import TraceManifest
 
     with pytest.raises(JournalDamagedError):
         TraceManifest(forged)
@@ -244,7 +244,7 @@ def test_what_is_removed_goes_through_one_function():
                 found.add((path.relative_to(root).as_posix(), name))
     assert found == {
         ("domain/files.py", "unlink"), ("domain/files.py", "rmtree"),
-        ("engine/workers/guardian.py", "rmtree"), ("engine/store/experiment.py", "rmdir"),
+        ("engine/guardian.py", "rmtree"), ("engine/experiment.py", "rmdir"),
     }  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from gemmetry.dispatches.profile import profile
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome, RequestError
 from gemmetry.domain.names import parse_operation
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.opaque import run_command
-from gemmetry.engine.store.experiment import Experiment
 from gemmetry.formats.counters.launches import LaunchTable, ProfiledLaunch
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
 from gemmetry.hardware.doctor import find_profiler, is_restricted

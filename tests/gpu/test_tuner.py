@@ -10,7 +10,7 @@ import pytest
 
 from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 from gemmetry.tuning.simulation import median_of
 
 pytestmark = pytest.mark.gpu

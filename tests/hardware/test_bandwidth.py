@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.hardware import bandwidth
+from gemmetry.hardware import roofline as bandwidth
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.operation import BF16, E4M3, F16, F32, F64, S8, TF32
-from gemmetry.hardware.cpu import core_peak, peak_flops_per_s
 from gemmetry.hardware.detect import CpuFacts
+from gemmetry.hardware.roofline import core_peak, peak_flops_per_s
 
 AVX2 = frozenset({"fma", "avx2"})
 AVX512 = AVX2 | {"avx512f", "avx512_vnni"}

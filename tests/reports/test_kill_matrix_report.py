@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import Outcome, RequestError, Stage, Verification
 from gemmetry.domain.record import Verdict
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.selftest.catalogue import Carrier, Mutant
 from gemmetry.selftest.kill_matrix import (
     kill_matrix,

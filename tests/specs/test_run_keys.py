@@ -31,11 +31,11 @@ settings.RunSettings = RunSettings
 
 from gemmetry.cli.main import run
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.reproduce import reproduction_command
+from gemmetry.engine.candidates import reproduction_command
 from gemmetry.domain.specs.planning import run_settings
 from gemmetry.domain.specs.schema import spec_schema
 from gemmetry.domain.specs.loader import make_spec
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.schema import Lane
 
 def printed(*arguments):
     with contextlib.redirect_stdout(io.StringIO()) as out, \\

@@ -12,8 +12,8 @@ import pytest
 from gemmetry.domain.dispatch import Plan, Target, TargetKind
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import Environment, Measurement, Record
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import Lane, PlanBatch, StoredRound
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.schema import Lane, PlanBatch, StoredRound
 
 ENVIRONMENT = Environment(hostname="here")
 OPERATIONS = ("matmul_8x8x8_f32t_f32t_f32t", "matmul_16x8x8_f32t_f32t_f32t")

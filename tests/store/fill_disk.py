@@ -12,8 +12,8 @@ import numpy as np
 from gemmetry.domain.dispatch import Plan
 from gemmetry.domain.errors import StorageError
 from gemmetry.domain.record import Environment
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import StoredRound
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.schema import StoredRound
 
 plan = Plan(name="store", operations=(), providers=(), targets=(), document={"a": 1})
 folder = Path(sys.argv[1])

@@ -21,7 +21,7 @@ from gemmetry.domain.errors import (
     Verification,
 )
 from gemmetry.domain.record import BuildFacts, CounterFacts, Environment, Verdict
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 
 def test_a_new_experiment_holds_its_plan_and_nothing_else(tmp_path, open_experiment):
@@ -285,7 +285,7 @@ def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_reco
     # its rights up.
     code = (
         "import os, sys; from pathlib import Path;"
-        "from gemmetry.engine.store.experiment import Experiment;"
+        "from gemmetry.engine.experiment import Experiment;"
         "os.geteuid() == 0 and (os.setgid(65534), os.setuid(65534));"
         "assert not os.access(sys.argv[1], os.W_OK);"
         "print(len(list(Experiment.open(Path(sys.argv[1])).records())))"

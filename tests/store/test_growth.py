@@ -6,10 +6,8 @@ import pytest
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.engine.store.creation import store_plan
-from gemmetry.engine.store.reading import Again, add_plan
-from gemmetry.engine.store.rows import Lane, PlanBatch
-from gemmetry.engine.store.schema import connect_writer, create_journal
+from gemmetry.engine.experiment import add_plan
+from gemmetry.engine.schema import Lane, PlanBatch, connect_writer, create_journal, store_plan
 
 NULL = Lane(1, "null", {}, Target(TargetKind.NULL))
 CPU = Lane(2, "numpy", {}, Target(TargetKind.CPU))
@@ -46,7 +44,7 @@ def test_what_is_missing_comes_behind_what_is_there(journal, make_record):
         PlanBatch([(1, "c"), (2, "b")], [(1, "y")], [(1, 1, 1, 1), (2, 2, 2, 1)], [(1, refused)]),
         PlanBatch([(3, "a")], [(2, "x")], [(3, 3, 2, 2), (4, 2, 2, 2), (5, 3, 1, 2)]),
     ]
-    add_plan(journal, lanes, batches, Again(), "here")
+    add_plan(journal, lanes, batches, {}, "here")
     assert planned(journal) == [
         (1, "a", "null", "x"), (2, "b", "null", "x"),
         (3, "c", "numpy", "y"), (4, "b", "null", "y"), (5, "a", "numpy", "x"),
@@ -58,7 +56,7 @@ def test_what_is_missing_comes_behind_what_is_there(journal, make_record):
 
 def test_nothing_is_added_twice(journal):
     for _ in range(2):
-        add_plan(journal, [NULL], [FIRST], Again(), "here")
+        add_plan(journal, [NULL], [FIRST], {}, "here")
     assert [row[0] for row in planned(journal)] == [1, 2]
 
 
@@ -66,8 +64,8 @@ def test_what_is_wanted_again_keeps_its_verdict_and_loses_its_record(journal, ma
     verdict = Verdict(status=Verification.PASSED)
     record = make_record(outcome=Outcome.SKIPPED, reason="slow", measurement=None)
     add_plan(journal, [NULL], [PlanBatch([(1, "c")], [(1, "x")], [(1, 1, 1, 1)], [(1, record)])],
-             Again(), "here")  # fmt: skip
-    add_plan(journal, [NULL], [], Again({3: verdict, 2: None}), "here")
+             {}, "here")  # fmt: skip
+    add_plan(journal, [NULL], [], {3: verdict, 2: None}, "here")
     assert journal.execute("SELECT count(*) FROM records").fetchall() == [(0,)]
     ((number, environment, text, _),) = journal.execute("SELECT * FROM verdicts").fetchall()
     assert (number, environment) == (3, "here")

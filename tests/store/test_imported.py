@@ -6,9 +6,8 @@ import pytest
 
 from gemmetry.domain.errors import Outcome, RequestError, Verification
 from gemmetry.domain.record import Environment
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.imported import MeasuredOn, import_results, measured_like
-from gemmetry.engine.store.merging import merge
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.merging import MeasuredOn, import_results, measured_like, merge
 
 WHOLE = "matmul_64x64x64_f32t_f32t_f32t"
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gemmetry.domain.errors import RequestError
-from gemmetry.engine.store.creation import FolderLock
+from gemmetry.engine.schema import FolderLock
 
 
 def test_one_holder_at_a_time(tmp_path):
@@ -21,7 +21,7 @@ def test_one_holder_at_a_time(tmp_path):
 def test_a_dead_process_holds_no_lock(tmp_path):
     code = (
         "import os, sys; from pathlib import Path;"
-        "from gemmetry.engine.store.creation import FolderLock;"
+        "from gemmetry.engine.schema import FolderLock;"
         "lock = FolderLock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import JournalDamagedError
-from gemmetry.engine.store.creation import (
+from gemmetry.engine.schema import (
     Manifest,
     indented,
     plan_differences,

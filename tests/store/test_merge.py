@@ -6,8 +6,8 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import CounterFacts, Environment
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.merging import merge
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.merging import merge
 
 
 def _fill(open_experiment, make_record, make_round, path, seconds, **arguments):

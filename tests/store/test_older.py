@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import without_unfounded_interval
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.schema import without_unfounded_interval
 
 
 @pytest.mark.parametrize(

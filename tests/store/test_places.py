@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.engine.store.creation import missing_experiment
-from gemmetry.engine.store.schema import JOURNAL_NAME
+from gemmetry.engine.schema import JOURNAL_NAME, missing_experiment
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.store.rows import Lane, PlannedDispatch
+from gemmetry.engine.schema import Lane, PlannedDispatch
 
 
 def test_names_are_formatted():

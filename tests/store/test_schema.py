@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from gemmetry.domain.errors import JournalDamagedError, StorageError
-from gemmetry.engine.store.schema import connect_writer, create_journal, storage_errors
+from gemmetry.engine.schema import connect_writer, create_journal, storage_errors
 
 
 def test_commits_are_durable(tmp_path):

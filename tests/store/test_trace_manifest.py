@@ -9,7 +9,7 @@ import pytest
 from gemmetry.domain.errors import JournalDamagedError, Outcome
 from gemmetry.domain.record import Environment, TraceFacts
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.engine.store.trace_manifest import TraceManifest, key_of
+from gemmetry.engine.recording import TraceManifest, key_of
 
 SCHEDULE = TraceSchedule()
 

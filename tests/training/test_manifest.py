@@ -7,7 +7,7 @@ import pytest
 
 from gemmetry.domain.errors import JournalDamagedError
 from gemmetry.domain.record import Environment
-from gemmetry.engine.store.creation import indented
+from gemmetry.engine.schema import indented
 from gemmetry.sweeps.training.manifest import (
     environment_changes,
     installed_versions,

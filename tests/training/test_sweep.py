@@ -14,7 +14,7 @@ import pytest
 from gemmetry.domain.errors import PlanMismatchError, RequestError, StorageError
 from gemmetry.engine import opaque as running
 from gemmetry.engine.opaque import JobFinished, JobsPlanned, JobWarning
-from gemmetry.engine.store.creation import FolderLock
+from gemmetry.engine.schema import FolderLock
 from gemmetry.sweeps.folder import read_sweep
 from gemmetry.sweeps.training import run as sweep_module
 from gemmetry.sweeps.training.launching import PointLaunch

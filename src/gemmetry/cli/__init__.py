@@ -2,3 +2,5 @@
 
 Start at ``main.py`` (commands by name), then ``options.py``.
 """
+
+from __future__ import annotations

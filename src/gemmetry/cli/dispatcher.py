@@ -37,7 +37,7 @@ def build(options: Build) -> None:
     candidates that passed verification at level standard are ever chosen.
     """
     from gemmetry.domain.units import counted
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
     from gemmetry.providers.registry import load_provider
     from gemmetry.results.emit import check_writable
     from gemmetry.tuning.dispatcher.building import build_table
@@ -82,7 +82,7 @@ def evaluate(options: Evaluate) -> None:
 
     A replay of stored times: nothing runs, and no GPU is needed.
     """
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
     from gemmetry.tuning.dispatcher.evaluation import evaluate as run
     from gemmetry.tuning.dispatcher.evaluation import (
         evaluation_document,

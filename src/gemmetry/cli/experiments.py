@@ -42,7 +42,7 @@ def report(options: Report) -> None:
     from gemmetry.dispatches.profile import stored_baseline
     from gemmetry.dispatches.records import tag_names
     from gemmetry.domain.errors import UnknownNameError
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     formats = ("table", "block", "csv", "md", "none")
     if options.format not in formats:
@@ -77,7 +77,7 @@ def show(options: Show) -> None:
     """Show everything about one dispatch: verdict, samples, facts of its build, source, command."""
     from gemmetry.cli.results import Rendering, check_rendering, render
     from gemmetry.dispatches.show import matching_records, show_dispatch
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     rendering = Rendering(outputs=tuple(options.output), json=options.json, format="none")
     check_rendering(rendering)
@@ -105,7 +105,7 @@ class Merge(IntoFolder):
 
 def merge(options: Merge) -> None:
     """Merge experiments into one folder; the newest record of each dispatch is kept."""
-    from gemmetry.engine.store.merging import merge as merge_experiments
+    from gemmetry.engine.merging import merge as merge_experiments
     from gemmetry.sweeps.folder import MANIFEST
 
     into = options.into
@@ -169,7 +169,7 @@ def compare(options: Compare) -> int:
         write_comparison,
     )
     from gemmetry.domain.errors import RequestError
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     options.check(comparison_suffixes())
     baseline, share = options.baseline, options.threshold
@@ -224,7 +224,7 @@ def import_(options: Import) -> None:
     status 2 if there is none.
     """
     from gemmetry.domain.units import counted
-    from gemmetry.engine.store.imported import MeasuredOn, import_results, measured_like
+    from gemmetry.engine.merging import MeasuredOn, import_results, measured_like
 
     into, like = options.into, options.like
     summary = import_results(

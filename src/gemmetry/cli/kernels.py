@@ -42,7 +42,7 @@ def check(options: Check) -> int:
     """
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.domain.files import user_cache
-    from gemmetry.engine.kernels import check_kernels
+    from gemmetry.engine.catalogue import check_kernels
     from gemmetry.hardware.host import usable_cores
 
     options.check()
@@ -131,7 +131,7 @@ def ladder(options: LadderOptions) -> int:
     from gemmetry.dispatches.ladder_report import SUFFIXES, ladder_tables, print_ladder
     from gemmetry.dispatches.ladder_run import SIZES, ladder_of, parse_rungs, prepare_ladder
     from gemmetry.domain.specs.ranges import parse_sizes
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
     from gemmetry.results.emit import FORMATS, tables_document
 
     options.check((*FORMATS, *SUFFIXES))
@@ -187,7 +187,7 @@ def _write(found: Ladder, path: Path) -> None:
 
 def list_(options: Written) -> None:
     """List the kernels: what each rung of the ladder adds, and its configurations."""
-    from gemmetry.engine.kernels import list_kernels
+    from gemmetry.engine.catalogue import list_kernels
 
     options.emit(list_kernels(), _print_list)
 

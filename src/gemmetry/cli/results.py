@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gemmetry.cli.console import note, print_json, say, stdout_console
-from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import RAY
 
 if TYPE_CHECKING:

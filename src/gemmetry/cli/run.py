@@ -82,7 +82,7 @@ def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
     """What an interrupted run left in the first of `folders` with results, and how to continue."""
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.domain.units import counted
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     for folder in folders:
         try:
@@ -138,7 +138,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     from gemmetry.cli.results import check_rendering, render, rendering_of
     from gemmetry.dispatches.profile import run_prepared
     from gemmetry.dispatches.progress import ProgressListener
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     rendering = rendering_of(prepared.spec, json=json)
     check_rendering(rendering, tags=prepared.plan.settings.tags)

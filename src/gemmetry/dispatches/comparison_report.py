@@ -23,7 +23,7 @@ from gemmetry.dispatches.comparison import CandidateComparison, Change, Experime
 from gemmetry.dispatches.terminal import GroupedRow, print_grouped
 from gemmetry.dispatches.writers import set_counts, xml_document, xml_text
 from gemmetry.domain import units
-from gemmetry.domain.columns import SCHEMA_VERSION
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.results.emit import FORMATS, check_suffix, write_atomically, write_tables
 from gemmetry.results.json_text import json_file, json_value

@@ -16,7 +16,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import BF16, F16, Operation
 from gemmetry.domain.record import Listener, ignore_events
 from gemmetry.domain.settings import REGIMES, RunSettings
-from gemmetry.engine.store.creation import DEFAULT_FOLDER
+from gemmetry.engine.schema import DEFAULT_FOLDER
 from gemmetry.providers.base import baseline_names, best_baseline, builtin_names
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel

@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from gemmetry.domain.errors import RequestError, StorageError, UnknownNameError
-from gemmetry.engine.store.creation import DEFAULT_FOLDER
+from gemmetry.engine.schema import DEFAULT_FOLDER
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.results import Results

@@ -22,7 +22,7 @@ from gemmetry.domain.settings import TraceSchedule
 from gemmetry.domain.specs.model import ProfileSpec, ProviderSpec
 from gemmetry.domain.specs.operations import CPU_SQUARES, DEFAULT_SQUARES
 from gemmetry.engine.catalogue import InstalledCatalogue
-from gemmetry.engine.store.creation import DEFAULT_FOLDER
+from gemmetry.engine.schema import DEFAULT_FOLDER
 from gemmetry.providers.base import recording_provider
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def prepare(
     """
     from gemmetry.domain.specs.planning import make_plan
     from gemmetry.engine.catalogue import InstalledCatalogue
-    from gemmetry.engine.store.creation import DEFAULT_FOLDER
+    from gemmetry.engine.schema import DEFAULT_FOLDER
 
     generated = generated_folder(spec) if takes_generated else None
     planned = make_plan(

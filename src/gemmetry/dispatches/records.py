@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, SCHEMA_VERSION, RecordColumn, row
+from gemmetry.domain.columns import COLUMNS, COLUMNS_BY_NAME, RecordColumn, row
 from gemmetry.domain.errors import Outcome, UnknownNameError, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation, OperationKind, operation_name
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import ColumnType, Table
 from gemmetry.providers.base import traits_of
 from gemmetry.results.json_text import json_value

@@ -143,6 +143,6 @@ def load(path: str | PathLike[str]) -> Results:
         RequestError: no experiment is there.
         JournalDamagedError: its database cannot be read.
     """
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     return Results(Experiment.open(Path(path)).result_set())

@@ -2,3 +2,5 @@
 
 Start at ``operation.py``, then ``dispatch.py``.
 """
+
+from __future__ import annotations

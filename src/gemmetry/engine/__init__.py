@@ -1,9 +1,9 @@
 """Plan -> isolated workers -> journal -> resume.
 
-``session.py`` is an overview of a run, and ``jobs.py`` defines what it does with each dispatch.
-``device.py`` processes the dispatches of one device in ``workers/process.py``, which an executor
-(``workers/local.py``) starts. ``workers/main.py`` and ``bench.py`` run inside the workers, and
-``workers/protocol.py`` defines the messages between them.
+``session.py`` is an overview of a run, and ``candidates.py`` defines what it does with each
+dispatch. ``device.py`` processes the dispatches of one device in workers (``process.py``).
+``worker.py`` and ``bench.py`` run inside the workers, and ``protocol.py`` defines the messages
+between them. ``experiment.py`` reads and writes the folder of a run.
 
 The functions load when they are first used, so that a worker imports only what it needs.
 """
@@ -14,16 +14,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gemmetry.engine.session import RunSummary, run
-    from gemmetry.engine.stages import compile_plan, generate, trace_plan
+    from gemmetry.engine.session import RunSummary, compile_plan, generate, run, trace_plan
 
 
 _EXPORTS = {
     "RunSummary": "gemmetry.engine.session",
-    "compile_plan": "gemmetry.engine.stages",
-    "generate": "gemmetry.engine.stages",
+    "compile_plan": "gemmetry.engine.session",
+    "generate": "gemmetry.engine.session",
     "run": "gemmetry.engine.session",
-    "trace_plan": "gemmetry.engine.stages",
+    "trace_plan": "gemmetry.engine.session",
 }
 
 __all__ = ["RunSummary", "compile_plan", "generate", "run", "trace_plan"]

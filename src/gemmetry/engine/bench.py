@@ -1,12 +1,6 @@
-"""How long a launch may take, and the reason that is reported if one takes longer.
-
-A launch that takes hundreds of times as long as expected has hung. A timer then ends the worker
+"""A launch that takes hundreds of times as long as expected has hung. A timer then ends the worker
 (SIGALRM, whose default action needs no cooperation of the kernel), long before the deadline of the
 stage.
-
-A prediction alone never excludes a dispatch. If a provider predicts a launch that may be too long,
-one launch is timed first. The parent enforces its deadline, so that even a launch that never ends
-is stopped.
 
 Detects kernels that fork and return twice: the copy of the worker is ended as soon as it returns
 from the launch, before it forks again, and the dispatch is rejected.
@@ -55,11 +49,8 @@ from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import BuildFacts, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.units import format_bytes
-from gemmetry.engine.failures import COMPILING_HUNG_SHARE, HUNG, describe
-from gemmetry.engine.jobs import Job, job_of
-from gemmetry.engine.journal import EvidenceFolders
-from gemmetry.engine.sanitizing import sanitize
-from gemmetry.engine.workers.guardian import (
+from gemmetry.engine.candidates import PROBE_DOUBT, LaunchBudget, job_of
+from gemmetry.engine.guardian import (
     Process,
     Strays,
     collect,
@@ -68,7 +59,10 @@ from gemmetry.engine.workers.guardian import (
     kill,
     own_image,
 )
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine.journal import EvidenceFolders
+from gemmetry.engine.protocol import (
+    COMPILING_HUNG_SHARE,
+    HUNG,
     Channel,
     ChannelClosed,
     Close,
@@ -83,7 +77,9 @@ from gemmetry.engine.workers.protocol import (
     Sampled,
     Trying,
     WireDispatch,
+    describe,
 )
+from gemmetry.engine.sanitizing import sanitize
 from gemmetry.hardware.host import pin_process
 from gemmetry.hardware.monitors import make_energy_counter, make_observers
 from gemmetry.measurement.launches import Uploads
@@ -97,17 +93,8 @@ from gemmetry.verification.after_timing import ReferenceOnDevice, recheck
 from gemmetry.verification.checks import CheckResult, failed
 from gemmetry.verification.comparison import Evidence
 from gemmetry.verification.context import HOST_PRODUCT_FLOPS, Companions, most_shapes
-from gemmetry.verification.protocol import launches, verify, with_accumulator_hint, with_check
+from gemmetry.verification.protocol import verify, with_accumulator_hint, with_check
 from gemmetry.verification.references.cache import ReferenceCache, checked
-
-PROBE_DOUBT = 12
-"""How many times longer than predicted a launch may take. Predictions scale the time of small
-products, which stay in the cache: for torch's f16 on a CPU without f16 arithmetic they were 0.7 s
-where 1024³ takes 2 s, and 6 s where 2048³ takes 65 s."""
-
-LEAST_TRIAL_S = 2.0
-"""A launch on trial may take at least this long before its worker is ended, whatever limit then
-applies to its time: starting another worker takes about as long."""
 
 LEAST_HUNG_S = 5.0
 LEAST_HUNG_SHARE = 1 / 12
@@ -173,73 +160,6 @@ def hang_watch(provider: Provider, dispatch: Dispatch, deadline_s: float) -> Han
     elif target.is_gpu and provider.compiles_ahead(target):
         expected_s = flops / SLOW_GPU_FLOPS
     return HangWatch(expected_s, flops, deadline_s)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchBudget:
-    """The limits that a job and its settings set for one launch."""
-
-    job: Job
-    verifies: bool
-    """Whether this dispatch is verified, if the settings require it."""
-
-    @property
-    def limit_s(self) -> float:
-        """The longest launch that can run within its deadlines."""
-        settings = self.job.settings
-        limits = [settings.max_seconds_per_launch, self.job.launch_limit_s]
-        fewest = self._launches(math.inf)
-        if fewest:
-            limits.append(settings.deadlines_s[Stage.VERIFY] / fewest)
-        return min(limits)
-
-    @property
-    def trial_s(self) -> float:
-        """The time after which a launch on trial is ended."""
-        return max(self.limit_s, LEAST_TRIAL_S)
-
-    def is_doubtful(self, predicted_s: float | None) -> bool:
-        """True if a launch that takes :data:`PROBE_DOUBT` times as long as predicted would be too
-        long, so that one has to be tried; False if nothing is predicted."""
-        return predicted_s is not None and bool(self.objection(PROBE_DOUBT * predicted_s))
-
-    def objection(self, seconds: float) -> str:
-        """Why a launch that took `seconds` is too long, and what to do; "" if it is not."""
-        return self._objection(seconds, f"one launch took {seconds:.3g} s")
-
-    def overrun(self) -> str:
-        """The objection to a launch that exceeded :attr:`trial_s`."""
-        return self._objection(
-            math.nextafter(self.trial_s, math.inf),
-            f"one launch did not end within {self.trial_s:.3g} s",
-        )
-
-    def _objection(self, seconds: float, observed: str) -> str:
-        settings = self.job.settings
-        if seconds > settings.max_seconds_per_launch:
-            return (
-                f"{observed}, more than the {settings.max_seconds_per_launch:.3g} s allowed; "
-                "raise --max-seconds-per-launch to run it"
-            )
-        objection = self.job.objection(seconds)
-        if objection:
-            return f"{observed}, {objection}"
-        count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
-        needed_s = count * seconds
-        if needed_s <= deadline_s:
-            return ""
-        return (
-            f"{observed}, so that the {count} launches of {settings.verification_level} "
-            f"verification would exceed its deadline of {deadline_s:g} s; run it with --set "
-            f"deadlines.verify={math.ceil(2 * needed_s)}"
-            + ("" if settings.verification_level == "quick" else " or --verification-level quick")
-        )
-
-    def _launches(self, seconds: float) -> int:
-        settings = self.job.settings
-        if not (settings.verify and self.verifies):
-            return 0
-        return launches(settings.verification_level, seconds)
 
 
 CHECK_S = 0.01
@@ -426,36 +346,28 @@ class InputsAndReferences:
         settings = self._settings
         found = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
         self._inputs[operation] = found
-        self._held_bytes += _bytes(found)
+        self._held_bytes += sum(array.nbytes for array in found)
         while self._held_bytes > KEPT_BYTES and len(self._inputs) > 1:
             _, dropped = self._inputs.popitem(last=False)
-            self._held_bytes -= _bytes(dropped)
+            self._held_bytes -= sum(array.nbytes for array in dropped)
         return found
 
     def reference(self, operation: Operation, executable: Executable) -> Reference | None:
         """The operation's reference: from memory, from the experiment, or computed now; None if
         only the host could compute it, and would take too long."""
-        settings = self._settings
-        if operation.flops > HOST_REFERENCE_FLOPS and self._takes_too_long(operation, executable):
+        settings, matmul = self._settings, None
+        is_large = operation.flops > HOST_REFERENCE_FLOPS
+        if is_large or settings.verification_providers[:1] == ("device",):
+            matmul = executable.device.float64_matmul()
+        seconds = operation.flops / host_flops_per_second() if is_large and not matmul else 0.0
+        if seconds > REFERENCE_SECONDS:
             return None
 
         def compute() -> Reference:
-            matmul = None
-            large = operation.flops > HOST_REFERENCE_FLOPS
-            if large or settings.verification_providers[:1] == ("device",):
-                matmul = executable.device.float64_matmul()
-            return compute_reference(
-                operation,
-                self.inputs(operation),
-                matmul=None if matmul is None else checked(matmul),
-            )
+            product = None if matmul is None else checked(matmul)
+            return compute_reference(operation, self.inputs(operation), matmul=product)
 
         return self._cache.get(operation, settings.distribution, settings.seed, compute)
-
-    def _takes_too_long(self, operation: Operation, executable: Executable) -> bool:
-        if executable.device.float64_matmul() is not None:
-            return False
-        return operation.flops / host_flops_per_second() > REFERENCE_SECONDS
 
 
 @cache
@@ -464,13 +376,6 @@ def host_flops_per_second() -> float:
     :data:`_PROBE_SIZE`³."""
     matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE))
     return 2 * _PROBE_SIZE**3 / least_seconds(lambda: np.matmul(matrix, matrix))
-
-
-def _bytes(arrays: Sequence[HostArray]) -> int:
-    return sum(int(array.nbytes) for array in arrays)
-
-
-_Key = tuple[str, object, object]
 
 
 class CompanionBuilder:
@@ -489,7 +394,7 @@ class CompanionBuilder:
         # Forced recompilation is for the dispatches of the plan; their tails may come from the
         # cache.
         self._workspace = replace(workspace, force=False)
-        self._known: dict[_Key, dict[str, CheckResult]] = {}
+        self._known: dict[tuple[object, ...], dict[str, CheckResult]] = {}
 
     def companions(self, dispatch: Dispatch, level: str) -> Companions | None:
         """The companions of `dispatch`; None if building them costs more than `level` allows."""
@@ -497,12 +402,8 @@ class CompanionBuilder:
             return None
         configuration = dispatch.configuration
         key = (configuration.name, dispatch.operation.signature, configuration.tile)
-
-        def build(operation: Operation) -> Executable | None:
-            return self._build(dispatch, operation)
-
         return Companions(
-            build,
+            partial(self._build, dispatch),
             configuration.tile,
             stages_of(configuration),
             most_shapes=shapes_of(self._provider, dispatch.operation, dispatch.target, level),
@@ -625,7 +526,6 @@ class Bench:
                 executable.close()
                 return Opened(wire.id, executable.facts, None, None, slow, 0)
             verdict, right_output = self._verify(wire, dispatch, executable)
-            verdict = self._sanitize(wire, dispatch, verdict)
             if verdict is not None and verdict.status is Verification.FAILED:
                 executable.close()
                 return Opened(wire.id, executable.facts, verdict, None, "", 0)
@@ -667,7 +567,12 @@ class Bench:
             return ""
         self.enter(wire, Stage.VERIFY)
         device, operation = executable.device, dispatch.operation
-        _require_memory(operation, device.free_memory_bytes())
+        if operation.bytes > (free_bytes := device.free_memory_bytes()):
+            raise OutOfMemoryError(
+                f"inputs and result of {operation} take {format_bytes(operation.bytes)}, "
+                f"of which {format_bytes(free_bytes)} are free",
+                hint="Choose a smaller shape.",
+            )
         arrays = self._known.inputs(operation)
         buffers = [device.upload(a, s) for a, s in zip(arrays, operation.inputs, strict=True)]
         output = device.allocate(operation.output)
@@ -694,12 +599,7 @@ class Bench:
         if self._may_end:
             self._watch = hang_watch(self._provider, dispatch, deadline_s)
         companions = self._companions.companions(dispatch, level)
-        right = ""
-
-        def note_right(digest: str) -> None:
-            nonlocal right
-            right = digest
-
+        right: list[str] = []
         verdict = verify(
             ReturnsOnce(executable, self._copies, self._watch),
             operation,
@@ -712,35 +612,27 @@ class Bench:
             judge_rivals=settings.judge_rivals,
             row_invariance=settings.row_invariance,
             on_failure=self._evidence.keeper(dispatch),
-            on_right=note_right if self._job.samples else None,
+            on_right=right.append if self._job.samples else None,
         )
         self._copies.wait_and_check()
         verdict = with_accumulator_hint(
             verdict, operation, inputs, reference, companions, level=level, seed=settings.seed
         )
-        return verdict, right
-
-    def _sanitize(
-        self, wire: WireDispatch, dispatch: Dispatch, verdict: Verdict | None
-    ) -> Verdict | None:
-        """`verdict` with the checks of the sanitizers that the settings name."""
-        if verdict is None:
-            return None
-        for tool in self._hello.settings.sanitizers:
+        for tool in settings.sanitizers:
             self.enter(wire, Stage.VERIFY)
             verdict = with_check(verdict, sanitize(dispatch, self._hello, tool))
-        return verdict
+        return verdict, right[-1] if right else ""
 
     def enter(self, wire: WireDispatch, stage: Stage) -> None:
-        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        """Announce that the dispatch enters `stage`, which starts the deadline of that stage."""
         self._channel.send(Entered(wire.id, stage))
 
     def inputs(self, operation: Operation) -> tuple[HostArray, ...]:
-        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        """The inputs of `operation`, on the host."""
         return self._known.inputs(operation)
 
     def make_sampler(self, dispatch: Dispatch, executable: Executable) -> Sampler:
-        """See :class:`gemmetry.engine.jobs.Workbench`."""
+        """A sampler of `executable`, warmed up."""
         operation = dispatch.operation
         sampler = Sampler(
             executable, operation, self.inputs(operation), self._hello.settings, self._observers,
@@ -768,9 +660,11 @@ class Bench:
             energy = None
             if item.sampler is not None:
                 if self._hello.settings.energy and not (check and check.is_failure):
-                    energy = item.sampler.measure_energy(
-                        make_energy_counter(self._hello.target), _windows(self._hello.target)
-                    )
+                    target = self._hello.target
+                    # Six windows in all, with which a median has an interval: a GPU is shared by
+                    # the usual three processes.
+                    windows = 2 if target.is_gpu else 6
+                    energy = item.sampler.measure_energy(make_energy_counter(target), windows)
                 item.sampler.close()
             item.executable.close()
             self._copies.wait_and_check()
@@ -825,23 +719,6 @@ class Bench:
             except GemmetryError:
                 spoiled = True
         return describe(error, worker_is_spoiled=spoiled)
-
-
-def _windows(target: Target) -> int:
-    """Windows of energy for each process: six in all, with which a median has an interval, where a
-    GPU is shared by the usual three processes."""
-    return 2 if target.is_gpu else 6
-
-
-def _require_memory(operation: Operation, free_bytes: int) -> None:
-    """Raise OutOfMemoryError for an operation that cannot fit, before it exhausts the machine's
-    memory."""
-    if operation.bytes > free_bytes:
-        raise OutOfMemoryError(
-            f"inputs and result of {operation} take {format_bytes(operation.bytes)}, "
-            f"of which {format_bytes(free_bytes)} are free",
-            hint="Choose a smaller shape.",
-        )
 
 
 def _watched(outputs: Iterable[LeftOutput], last: list[LeftOutput]) -> Iterator[LeftOutput]:

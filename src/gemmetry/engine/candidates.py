@@ -1,28 +1,430 @@
-"""A dispatch on its way through the engine, and the record that it results in."""
+"""Jobs: what a run does with each dispatch of its plan.
+
+A run compiles, verifies, measures or records traces. All differences between these are in a
+:class:`Job`, which both the parent and the workers derive from the settings of the plan. Nothing
+else in the engine depends on the kind of job.
+
+The command line that repeats one dispatch.
+
+A dispatch on its way through the engine, and the record that it results in.
+
+How long a launch may take, and the reason that is reported if one takes longer.
+
+A prediction alone never excludes a dispatch. If a provider predicts a launch that may be too long,
+one launch is timed first. The parent enforces its deadline, so that even a launch that never ends
+is stopped.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.errors import Outcome, Stage, Verification
-from gemmetry.domain.operation import Operation
-from gemmetry.domain.record import BuildFacts, Measurement, Record, TraceFacts, Verdict
-from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.failures import Ending, left_behind, with_left_behind
-from gemmetry.engine.reproduce import reproduction_command
-from gemmetry.engine.store.rows import Lane, StoredRound
-from gemmetry.engine.workers.protocol import WireDispatch
+from gemmetry.domain.dispatch import Configuration, Target
+from gemmetry.domain.errors import NameSyntaxError, Outcome, Stage, Verification
+from gemmetry.domain.names import split_dispatch_name
+from gemmetry.domain.operation import Operation, operation_name
+from gemmetry.domain.record import BuildFacts, Listener, Measurement, Record, TraceFacts, Verdict
+from gemmetry.domain.settings import Effect, Form, Key, RunSettings, TraceSchedule
+from gemmetry.domain.specs.keys import SETTINGS
+from gemmetry.engine.protocol import Ending, WireDispatch, left_behind, with_left_behind
+from gemmetry.engine.schema import Lane, StoredRound
 from gemmetry.hardware.roofline import roofline
 from gemmetry.measurement.energy import EnergyTaken
 from gemmetry.measurement.stopping import Round
+from gemmetry.verification.protocol import launches
+
+if TYPE_CHECKING:
+    from gemmetry.domain.contracts import Executable
+    from gemmetry.domain.dispatch import Dispatch
+    from gemmetry.domain.operation import Operation
+    from gemmetry.engine.bench import Bench
+    from gemmetry.engine.experiment import Experiment
+    from gemmetry.engine.protocol import Opened, WireDispatch
+    from gemmetry.engine.slots import Budget
+    from gemmetry.measurement.sampler import Sampler
+
+
+Lacking = Callable[[int, Record], bool]
+"""Whether a finished dispatch, given by its number in the plan and its record, lacks results that
+the job's settings require."""
+
+
+Document = Mapping[str, Any]
+"""The part of a plan's document that determines results."""
+
+
+class Outputs:
+    """Files that a job keeps in the experiment in addition to the journal: here, none.
+
+    The thread that writes the journal calls all methods.
+    """
+
+    def assign(self, candidate: Candidate) -> None:
+        """Store the location of its files in `candidate`."""
+
+    def noting(self, listener: Listener) -> Listener:
+        """`listener`, preceded by whatever must follow the events of the run."""
+        return listener
+
+    def close(self) -> None:
+        """Finish, at the end of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDispatch:
+    """What a worker keeps of an open dispatch."""
+
+    sampler: Sampler | None = None
+    trace: TraceFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run does with each dispatch of its plan. Every job builds dispatches, and verifies
+    them if the settings require it; kinds of jobs override what else they do."""
+
+    settings: RunSettings
+
+    uses_device: ClassVar[bool] = True
+    """Whether dispatches are opened on the device; otherwise they are done once they are
+    compiled."""
+    samples: ClassVar[bool] = False
+    """Whether dispatches are sampled in rounds."""
+    reports_opening: ClassVar[bool] = True
+    """Whether progress counts the dispatches of a group that are verified or built."""
+    may_leave_out: ClassVar[bool] = False
+    """Whether operations that the device does not support are no failure, as long as others are
+    ok."""
+    older_plans_grow: ClassVar[bool] = False
+    """Whether an experiment may lack results of a plan beyond which it has grown."""
+    keeps_verdicts: ClassVar[bool] = True
+    """Whether a finished dispatch that is continued is not verified again."""
+    leaves_files: ClassVar[bool] = False
+    """Whether workers write results to files, which stay on the machine where they run."""
+    worker_defaults: ClassVar[Mapping[str, str]] = {}
+    """Environment variables of workers, unless the user has set them."""
+
+    # In the parent.
+
+    def process_count(self, target: Target) -> int:
+        """The number of processes that share the work on a dispatch."""
+        return 1
+
+    def groups(self, candidates: Iterable[Candidate], budget: Budget) -> Iterator[list[Candidate]]:
+        """`candidates` in groups that are open at the same time."""
+        from gemmetry.engine.slots import groups
+
+        return groups(candidates, budget)
+
+    def outputs(self, store: Experiment, environment_id: str, *, fresh: bool) -> Outputs:
+        """Files to keep in the experiment `store`.
+
+        Args:
+            environment_id: the environment of this run.
+            fresh: whether nothing of an earlier run is kept.
+
+        Raises:
+            StorageError, JournalDamagedError: they cannot be read or written.
+        """
+        return Outputs()
+
+    def without_growth(self, old: Document, new: Document) -> Document:
+        """The document `new` of a plan, without the parts by which an experiment with the document
+        `old` may grow."""
+        return new
+
+    def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
+        """A function that finds finished dispatches of `store` that this job continues; None if
+        there can be none.
+
+        Args:
+            other_amounts: whether the experiment's current plan requires a different number of
+                samples.
+        """
+        return None
+
+    def flaw_of_opened(self, opened: Opened, wire: WireDispatch) -> str:
+        """What is wrong with the answer about `wire`, which neither failed nor was skipped; "" if
+        nothing is."""
+        return ""
+
+    # In the parent and in workers.
+
+    @property
+    def launch_limit_s(self) -> float:
+        """The longest launch that fits the deadlines of this job, verification excepted."""
+        return math.inf
+
+    def objection(self, seconds: float) -> str:
+        """Why a launch that takes `seconds` does not fit, as a continuation of what was observed;
+        "" if it fits."""
+        return ""
+
+    # In workers.
+
+    def prepare(
+        self,
+        bench: Bench,
+        wire: WireDispatch,
+        dispatch: Dispatch,
+        executable: Executable,
+    ) -> PreparedDispatch:
+        """Do the work that follows building and verification.
+
+        Raises:
+            DispatchError, OutOfMemoryError, DeviceLostError: it failed.
+        """
+        return PreparedDispatch()
+
+
+class Compiling(Job):
+    """Dispatches are compiled, and not opened on a device."""
+
+    uses_device = False
+
+
+class Verifying(Job):
+    """Dispatches are only verified."""
+
+
+class Measuring(Job):
+    """Dispatches are sampled in rounds after they are verified."""
+
+    samples = True
+
+    def process_count(self, target: Target) -> int:
+        """As the settings or the target require."""
+        from gemmetry.measurement.stopping import process_count
+
+        return process_count(self.settings, target)
+
+    def lacking(self, store: Experiment, *, other_amounts: bool) -> Lacking | None:
+        """Dispatches measured in the environment of this run that need more samples."""
+        if not other_amounts:
+            return None
+        from gemmetry.measurement.stopping import StopPolicy
+
+        targets = {lane.place[:2]: lane.target for lane in store.lanes()}
+
+        def lacks(number: int, record: Record) -> bool:
+            if record.measurement is None or record.environment_id not in store.alike:
+                return False
+            rounds = restored(store.rounds([number]).get(number, ()))
+            target = targets[record.provider, record.target]
+            spent = sum(taken.seconds for taken in rounds)
+            return bool(rounds and StopPolicy(self.settings, target).next_count(rounds, spent))
+
+        return lacks
+
+    def prepare(
+        self, bench: Bench, wire: WireDispatch, dispatch: Dispatch, executable: Executable
+    ) -> PreparedDispatch:
+        """Upload the inputs and warm up."""
+        bench.enter(wire, Stage.MEASURE)
+        return PreparedDispatch(sampler=bench.make_sampler(dispatch, executable))
+
+
+def job_of(settings: RunSettings) -> Job:
+    """The job that the settings of a plan describe."""
+    if settings.trace is not None:
+        from gemmetry.engine.recording import Recording
+
+        return Recording(settings, settings.trace)
+    if settings.measure:
+        return Measuring(settings)
+    return Verifying(settings) if settings.verify else Compiling(settings)
+
+
+PROBE_DOUBT = 12
+"""How many times longer than predicted a launch may take. Predictions scale the time of small
+products, which stay in the cache: for torch's f16 on a CPU without f16 arithmetic they were 0.7 s
+where 1024³ takes 2 s, and 6 s where 2048³ takes 65 s."""
+
+LEAST_TRIAL_S = 2.0
+"""A launch on trial may take at least this long before its worker is ended, whatever limit then
+applies to its time: starting another worker takes about as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBudget:
+    """The limits that a job and its settings set for one launch."""
+
+    job: Job
+    verifies: bool
+    """Whether this dispatch is verified, if the settings require it."""
+
+    @property
+    def limit_s(self) -> float:
+        """The longest launch that can run within its deadlines."""
+        settings = self.job.settings
+        limits = [settings.max_seconds_per_launch, self.job.launch_limit_s]
+        fewest = self._launches(math.inf)
+        if fewest:
+            limits.append(settings.deadlines_s[Stage.VERIFY] / fewest)
+        return min(limits)
+
+    @property
+    def trial_s(self) -> float:
+        """The time after which a launch on trial is ended."""
+        return max(self.limit_s, LEAST_TRIAL_S)
+
+    def is_doubtful(self, predicted_s: float | None) -> bool:
+        """True if a launch that takes :data:`PROBE_DOUBT` times as long as predicted would be too
+        long, so that one has to be tried; False if nothing is predicted."""
+        return predicted_s is not None and bool(self.objection(PROBE_DOUBT * predicted_s))
+
+    def objection(self, seconds: float) -> str:
+        """Why a launch that took `seconds` is too long, and what to do; "" if it is not."""
+        return self._objection(seconds, f"one launch took {seconds:.3g} s")
+
+    def overrun(self) -> str:
+        """The objection to a launch that exceeded :attr:`trial_s`."""
+        return self._objection(
+            math.nextafter(self.trial_s, math.inf),
+            f"one launch did not end within {self.trial_s:.3g} s",
+        )
+
+    def _objection(self, seconds: float, observed: str) -> str:
+        settings = self.job.settings
+        if seconds > settings.max_seconds_per_launch:
+            return (
+                f"{observed}, more than the {settings.max_seconds_per_launch:.3g} s allowed; "
+                "raise --max-seconds-per-launch to run it"
+            )
+        objection = self.job.objection(seconds)
+        if objection:
+            return f"{observed}, {objection}"
+        count, deadline_s = self._launches(seconds), settings.deadlines_s[Stage.VERIFY]
+        needed_s = count * seconds
+        if needed_s <= deadline_s:
+            return ""
+        return (
+            f"{observed}, so that the {count} launches of {settings.verification_level} "
+            f"verification would exceed its deadline of {deadline_s:g} s; run it with --set "
+            f"deadlines.verify={math.ceil(2 * needed_s)}"
+            + ("" if settings.verification_level == "quick" else " or --verification-level quick")
+        )
+
+    def _launches(self, seconds: float) -> int:
+        settings = self.job.settings
+        if not (settings.verify and self.verifies):
+            return 0
+        return launches(settings.verification_level, seconds)
+
+
+_DEFAULTS = RunSettings()
+
+_PLACES = {form: place for place, form in enumerate(Form)}
+"""The order of a command's options."""
+
+
+def reproduction_command(
+    lane: Lane, dispatch: str, settings: RunSettings, *, verify_only: bool = False
+) -> str:
+    """A ``gemmetry profile`` command for the dispatch called `dispatch` of `lane`, with the seed,
+    the distribution and every other setting that differs from its default and can change the
+    outcome. It is ``gemmetry verify run`` if only verification is requested or `verify_only` shows
+    that verification decided, and ``gemmetry trace record`` if traces were requested. Of several
+    kernels of a user's own it names the one that the dispatch belongs to, if the name shows
+    that."""
+    lane, dispatch = _with_its_kernel(lane, dispatch)
+    schedule = None if verify_only else settings.trace
+    verify_only = verify_only or (settings.verify and not settings.measure and schedule is None)
+    if verify_only or schedule is not None:
+        deadlines = {**settings.deadlines_s, Stage.MEASURE: _DEFAULTS.deadlines_s[Stage.MEASURE]}
+        silent = {key.setting: getattr(_DEFAULTS, key.setting) for key in SETTINGS
+                  if key.effect is Effect.TIMING}  # fmt: skip
+        settings = replace(settings, **silent, deadlines_s=deadlines)
+    command = ["verify", "run"] if verify_only else ["profile"]
+    if schedule is not None:
+        command = ["trace", "record", *_schedule(schedule)]
+    words = ["gemmetry", *command, *_provider(lane)]
+    words += ["--dispatches", dispatch, "--device", lane.target.device or lane.target.name]
+    words += ["--seed", str(settings.seed), "--distribution", settings.distribution]
+    return shlex.join([*words, *_settings(settings), "--fresh"])
+
+
+def _with_its_kernel(lane: Lane, dispatch: str) -> tuple[Lane, str]:
+    """The lane with only the kernel of `dispatch`, and the name of the dispatch in it: with several
+    kernels, the function's name precedes the configuration's."""
+    kernels = lane.options.get("kernel") or []
+    if isinstance(kernels, str) or len(kernels) < 2:
+        return lane, dispatch
+    try:
+        operation, configuration = split_dispatch_name(dispatch)
+    except NameSyntaxError:
+        return lane, dispatch
+    prefixes = {text: f"{text.rpartition(':')[2]}_" for text in kernels}
+    found = [text for text, prefix in prefixes.items() if configuration.startswith(prefix)]
+    if len(found) != 1:
+        return lane, dispatch
+    alone = configuration.removeprefix(prefixes[found[0]])
+    name = f"{operation_name(operation)}_{alone}"
+    if split_dispatch_name(name) != (operation, alone):
+        return lane, dispatch  # the operation would swallow the start of the configuration's name
+    return replace(lane, options={**lane.options, "kernel": found}), name
+
+
+def _schedule(schedule: TraceSchedule) -> list[str]:
+    return [
+        "--wait-steps", str(schedule.wait_steps),
+        "--warmup-iterations", str(schedule.warmup_steps),
+        "--active-steps", str(schedule.active_steps),
+        "--benchmark-repetitions", str(schedule.repeats),
+    ]  # fmt: skip
+
+
+def _provider(lane: Lane) -> list[str]:
+    options = {name: value for name, value in lane.options.items() if name != "kernel"}
+    if options:
+        # JSON is YAML, so that any options can be given this way.
+        document = json.dumps([{"name": lane.provider, "options": options}])
+        words = ["--set", f"providers={document}"]
+    else:
+        words = ["--providers", lane.provider]
+    kernels = lane.options.get("kernel") or []
+    if kernels:
+        words += ["--kernel", kernels if isinstance(kernels, str) else ",".join(kernels)]
+    return words
+
+
+_ALWAYS_NAMED = ("seed", "distribution")
+
+
+def _settings(settings: RunSettings) -> list[str]:
+    """Options of the settings that can change an outcome and differ from their defaults."""
+    words: list[str] = []
+    for key in sorted(SETTINGS, key=lambda key: _PLACES[key.form]):
+        value, usual = getattr(settings, key.setting), getattr(_DEFAULTS, key.setting)
+        if value != usual and key.effect is not Effect.NOTHING and key.name not in _ALWAYS_NAMED:
+            words += _option(key, value, usual)
+    return words
+
+
+def _option(key: Key, value: Any, usual: Any) -> list[str]:
+    match key.form:
+        case Form.FLAG:
+            return [key.option if value else key.option.replace("--", "--no-", 1)]
+        case Form.LIST:
+            return [key.option, ",".join(value)]
+        case Form.TEXT:
+            return [key.option, f"{value!r}s" if key.metavar == "TIME" else str(value)]
+        case Form.SPEC_ONLY if isinstance(value, Mapping):
+            changed = {part: own for part, own in value.items() if own != usual[part]}
+            return [word for part, own in changed.items()
+                    for word in ("--set", f"{key.name}.{part}={own!r}")]  # fmt: skip
+        case Form.SPEC_ONLY:
+            return ["--set", f"{key.name}={json.dumps(value)}"]
+
 
 FACT_PATHS = ("source_path", "binary_path", "assembly_path", "tool_output_path")
 """The fields of facts that name files."""

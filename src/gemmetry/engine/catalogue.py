@@ -5,25 +5,39 @@ Lists the dispatches of a plan without running it.
 The support matrix: which provider can do which operation on which device, and why not.
 
 The answers come from the providers' own ``supports``, so the matrix always agrees with a run.
+
+The kernels of the ``cuda`` provider: which there are, and whether their machine code is what
+their rows promise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gemmetry.domain.contracts import Provider, ProviderTraits
 from gemmetry.domain.dispatch import Plan, Target, parse_target
+from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RAY
-from gemmetry.engine.candidates import RecordMaker
-from gemmetry.engine.jobs import job_of
-from gemmetry.engine.planning import enumerate_plan, make_lanes
+from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.engine.candidates import RecordMaker, job_of
+from gemmetry.engine.planning import make_lanes, planned_rows
 from gemmetry.engine.slots import plan_for_nodes
 from gemmetry.providers.base import support_places, traits_of
+from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider.launching.catalogue import (
+    CheckedVariant,
+    KernelVariant,
+    check,
+    variants_of,
+)
+from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE, CudaKernel
+from gemmetry.providers.cuda_provider.provider import PROVIDER
 from gemmetry.providers.registry import (
     BrokenPluginError,
     ProviderNames,
@@ -103,21 +117,9 @@ def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
     lanes = make_lanes(plan, load_provider)
     by_id = {item.lane.id: item.lane for item in lanes}
     records = RecordMaker(plan.settings, "", Path())
-    names: dict[int, str] = {}
-    configurations: dict[int, str] = {}
-    for batch in enumerate_plan(plan, lanes, records.failed):
-        names.update(batch.operations)
-        configurations.update(batch.configurations)
-        refusals = {key: record.reason for key, record in batch.finished}
-        for key, operation, lane_id, configuration in batch.dispatches:
-            lane = by_id[lane_id]
-            yield ListedDispatch(
-                lane.provider,
-                lane.target,
-                names[operation],
-                configurations[configuration],
-                refusals.get(key, ""),
-            )
+    for row, refusal in planned_rows(plan, lanes, records.failed):
+        lane = by_id[row.lane]
+        yield ListedDispatch(lane.provider, lane.target, row.operation, row.configuration, refusal)
 
 
 SAMPLES: tuple[tuple[str, str], ...] = (
@@ -191,3 +193,123 @@ def support_rows() -> Iterator[SupportRow]:
             for provider, target in places
         }
         yield SupportRow(label, name, refusals)
+
+
+Progress = Callable[[int, int, str], None]
+"""Is called with what is done, how much there is, and the name of the latest."""
+
+_LISTED = (
+    Column("name", required=True),
+    Column("rung", ColumnType.INTEGER, description="place on the ladder"),
+    Column("adds", description="what it does that the rung before does not", required=True),
+    Column("configurations", ColumnType.TEXTS, required=True),
+)
+
+_CHECKED = (
+    Column("name", required=True),
+    Column("rung", ColumnType.INTEGER),
+    Column("configurations", ColumnType.TEXTS, description="those that use it", required=True),
+    Column("arch", required=True),
+    Column("source", required=True),
+    Column("entry", required=True),
+    Column("macros", ColumnType.MAPPING, required=True),
+    Column("status", choices=("ok", "failed"), required=True),
+    Column("registers", ColumnType.INTEGER, description="of a thread"),
+    Column("spill_bytes", ColumnType.INTEGER, "B", "spilled registers of a thread"),
+    Column("local_bytes", ColumnType.INTEGER, "B", "local memory of a thread"),
+    Column("shared_bytes", ColumnType.INTEGER, "B", "shared memory of a block"),
+    Column("expected_instructions", ColumnType.TEXTS, required=True),
+    Column(
+        "missing_instructions",
+        ColumnType.TEXTS,
+        description="expected ones that the machine code lacks; no value: not disassembled",
+    ),
+    Column("not_disassembled", description="why not"),
+    Column("problems", ColumnType.TEXTS, description="why it failed", required=True),
+)
+
+
+def list_kernels() -> Table:
+    """All kernels, the ladder first, with the configurations of a small product of each."""
+    rows = [
+        (kernel.name, kernel.rung, kernel.adds, _kernels_names(kernel))
+        for kernel in _ladder_first(catalogue.kernels())
+    ]
+    return Table("kernels", _LISTED, rows)
+
+
+def check_kernels(
+    names: Collection[str] = (),
+    *,
+    jobs: int = 1,
+    kept_in: Path | None = None,
+    progress: Progress | None = None,
+) -> Table:
+    """Compile kernels in each of their configurations, GPU or not, and check the machine code.
+
+    Args:
+        names: those of kernels and configurations, as :func:`list_kernels` has them; globs of them;
+            or the beginning of a kernel's name, such as ``r07``. (): all kernels.
+        jobs: threads that compile.
+        kept_in: a folder with the results of earlier calls; None: there is none.
+        progress: is called with the number of compilations that are done, that of all, and the
+            name of the latest.
+
+    Raises:
+        EmptySelectionError: no kernel and no configuration has such a name.
+        RequestError: the bindings are not installed. CompileError: the compiler is missing.
+    """
+    if reason := PROVIDER().available():
+        raise RequestError(f"the kernels cannot be compiled here: {reason}")
+    every = [one for kernel in _ladder_first(catalogue.kernels()) for one in variants_of(kernel)]
+    for name in names:
+        if not any(_is_meant(name, one) for one in every):
+            raise EmptySelectionError(
+                f"no kernel and no configuration is called {name!r}",
+                hint="gemmetry kernels list lists them all.",
+            )
+    variants = [one for one in every if not names or any(_is_meant(name, one) for name in names)]
+    rows = []
+    for found in check(variants, jobs, kept_in):
+        rows.append(_row(found))
+        if progress is not None:
+            progress(len(rows), len(variants), ", ".join(found.variant.configurations))
+    return Table("kernels", _CHECKED, rows)
+
+
+def _is_meant(name: str, variant: KernelVariant) -> bool:
+    kernel = variant.kernel.name
+    called = (kernel, *variant.configurations)
+    return any(fnmatchcase(one, name) for one in called) or kernel.startswith(f"{name}_")
+
+
+def _ladder_first(kernels: tuple[CudaKernel, ...]) -> list[CudaKernel]:
+    return sorted(kernels, key=lambda one: (one.rung is None, one.rung or 0, one.name))
+
+
+def _kernels_names(kernel: CudaKernel) -> list[str]:
+    found = (one.name for name in kernel.checked for one in kernel.legal(parse_operation(name)))
+    return list(dict.fromkeys(found))
+
+
+def _row(checked: CheckedVariant) -> tuple[object, ...]:
+    variant, usage = checked.variant, checked.usage
+    kernel, compilation = variant.kernel, variant.compilation
+    return (
+        kernel.name,
+        kernel.rung,
+        variant.configurations,
+        ARCHITECTURE,
+        compilation.source,
+        compilation.entry,
+        dict(compilation.macros),
+        "failed" if checked.problems else "ok",
+        usage.registers if usage else None,
+        usage.spill_bytes if usage else None,
+        usage.local_bytes if usage else None,
+        usage.shared_bytes if usage else None,
+        list(variant.expected),
+        None if checked.missing is None else list(checked.missing),
+        checked.unchecked or None,
+        list(checked.problems),
+    )

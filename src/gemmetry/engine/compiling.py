@@ -27,13 +27,19 @@ from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.domain.record import Record, StageProgress
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.bench import shapes_of, stages_of
-from gemmetry.engine.candidates import Candidate, RecordMaker
-from gemmetry.engine.failures import Ending, WorkerLost, ending_of
-from gemmetry.engine.jobs import Job
+from gemmetry.engine.candidates import Candidate, Job, RecordMaker
 from gemmetry.engine.journal import Journal
 from gemmetry.engine.planning import LaneProvider
-from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import Answered, Compile, CompileDone, out_of_turn
+from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.protocol import (
+    Answered,
+    Compile,
+    CompileDone,
+    Ending,
+    WorkerLost,
+    ending_of,
+    out_of_turn,
+)
 from gemmetry.verification.checks.contents import contents_sizes
 from gemmetry.verification.checks.shapes import long_sizes
 from gemmetry.verification.context import (

@@ -34,7 +34,7 @@ from gemmetry.counters.diagnosis.gates import diagnose
 from gemmetry.counters.diagnosis.model import LaunchVerdict
 from gemmetry.counters.diagnosis.work import gemm_work
 from gemmetry.counters.reading import read_counters
-from gemmetry.domain.contracts import Provider, Workspace
+from gemmetry.domain.contracts import Provider
 from gemmetry.domain.dispatch import Configuration, Plan, TargetKind
 from gemmetry.domain.errors import (
     DispatchError,
@@ -49,16 +49,14 @@ from gemmetry.domain.files import remove
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import CounterFacts, Message, Record
 from gemmetry.domain.units import counted, format_ns
-from gemmetry.engine.candidates import Candidate
-from gemmetry.engine.jobs import job_of
+from gemmetry.engine.candidates import Candidate, job_of
 from gemmetry.engine.journal import Journal, path_of
 from gemmetry.engine.opaque import run_command
 from gemmetry.engine.planning import LaneProvider, Resolver
-from gemmetry.engine.sanitizing import CANNOT, SanitizedRequest, build_requested
-from gemmetry.engine.workers.process import WorkerContext
-from gemmetry.engine.workers.protocol import Hello
+from gemmetry.engine.process import WorkerContext
+from gemmetry.engine.protocol import Hello
+from gemmetry.engine.sanitizing import CANNOT, build_requested, made_ready
 from gemmetry.formats.counters.launches import DURATION
-from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.registry import load_provider
 
 WARM_UP = 2
@@ -90,39 +88,26 @@ def main(path: Path) -> int:
     try:
         provider = load_provider(request.hello.provider, request.hello.options)
         for number in range(count):
-            launched += _was_launched(provider, request, number)
+            try:
+                _launch(provider, request, number)
+            except GemmetryError as error:  # the others are launched nevertheless
+                sys.stderr.write(f"{error.message}\n")
+                continue
+            sys.stdout.write(f"{COUNTED} {number}\n")
+            sys.stdout.flush()
+            launched += 1
     except GemmetryError as error:
         sys.stderr.write(f"{error.message}\n")
     return 0 if launched else CANNOT
 
 
-def _was_launched(provider: Provider, request: CountedRequest, number: int) -> bool:
-    """Launch a dispatch; without it, the others are launched nevertheless."""
-    try:
-        _launch(provider, request, number)
-    except GemmetryError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return False
-    sys.stdout.write(f"{COUNTED} {number}\n")
-    sys.stdout.flush()
-    return True
-
-
 def _launch(provider: Provider, request: CountedRequest, number: int) -> None:
-    hello = request.hello
     name, configuration = request.dispatches[number]
-    operation = parse_operation(name)
-    built = SanitizedRequest(hello, (name,), configuration, 0.0)
-    workspace = Workspace(generated=Path(hello.generated))
-    executable = build_requested(provider, operation, built, workspace)
-    device, settings = executable.device, hello.settings
-    arrays = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
-    buffers = [
-        device.upload(array, spec) for array, spec in zip(arrays, operation.inputs, strict=True)
-    ]
-    output = device.allocate(operation.output)
+    hello, operation = request.hello, parse_operation(name)
+    executable = build_requested(provider, hello, operation, configuration)
+    device, (_, launch) = executable.device, made_ready(executable, operation, hello)
     for _ in range(WARM_UP):
-        executable.run(buffers, output)
+        launch()
     device.synchronize()
     kind = hello.target.kind
     profiler = _profiler(kind)
@@ -132,7 +117,7 @@ def _launch(provider: Provider, request: CountedRequest, number: int) -> None:
         if profiler is not None:
             profiler.cuProfilerStart()
         try:
-            executable.run(buffers, output)
+            launch()
             device.synchronize()
         finally:
             if profiler is not None:
@@ -262,7 +247,8 @@ class Counting:
             together = together and (bool(found) or len(group) == 1)
             alone = left.pop(0)
             try:
-                yield alone, self._alone(alone)
+                collected = self._collected([alone], self._folder(alone))
+                yield alone, self._facts(alone, collected)
             except GemmetryError as error:
                 if isinstance(error, EnvironmentFailure) and not self._has_crashed(alone, error):
                     raise EnvironmentFailure(f"counters of {alone.name}: {error}") from error
@@ -298,10 +284,6 @@ class Counting:
         finally:
             with contextlib.suppress(OSError):
                 remove(shared, inside=shared.parents[1])
-
-    def _alone(self, candidate: Candidate) -> CounterFacts:
-        collected = self._collected([candidate], self._folder(candidate))
-        return self._facts(candidate, collected)
 
     def _folder(self, candidate: Candidate) -> Path:
         return self.journal.experiment.path.resolve() / _place(candidate)

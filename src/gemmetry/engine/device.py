@@ -25,14 +25,10 @@ from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError, Verification
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Doing, Measurement, Record, StageProgress, Trait, Verdict
-from gemmetry.engine.bench import LaunchBudget
-from gemmetry.engine.candidates import Candidate, RecordMaker, merge_facts
-from gemmetry.engine.failures import Ending, WorkerLost, ending_of
+from gemmetry.engine.candidates import Candidate, LaunchBudget, RecordMaker, merge_facts
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.slots import Budget, Slot
-from gemmetry.engine.store.rows import StoredRound
-from gemmetry.engine.workers.process import Crews, WorkerProcess
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine.process import Crews, WorkerProcess
+from gemmetry.engine.protocol import (
     CLOSING,
     MOST_LEFT,
     ON_THE_WAY,
@@ -41,6 +37,7 @@ from gemmetry.engine.workers.protocol import (
     Answered,
     Close,
     Closed,
+    Ending,
     Entered,
     Failure,
     Frame,
@@ -50,8 +47,12 @@ from gemmetry.engine.workers.protocol import (
     Sample,
     Sampled,
     Trying,
+    WorkerLost,
+    ending_of,
     flaw_of,
 )
+from gemmetry.engine.schema import StoredRound
+from gemmetry.engine.slots import Budget, Slot
 from gemmetry.hardware.roofline import SpeedLimit, speed_limit
 from gemmetry.measurement.energy import summarize_energy
 from gemmetry.measurement.marks import summarize
@@ -283,14 +284,14 @@ class DeviceSession:
         waiting = deque(members)
         while waiting:
             try:
-                crew = self._crews.of(waiting[0].lane)
+                workers = self._crews.of(waiting[0].lane)
             except WorkerLost as lost:
                 for candidate in waiting:
                     self._end(candidate, lost.ending)
                 return
             requested, line = tuple(waiting), waiting
             try:
-                for number, worker in enumerate(crew.workers):
+                for number, worker in enumerate(workers):
                     if number > 0:
                         line = deque(one for one in requested if one.id in self._open)
                         self._announce_further(number, line)
@@ -317,7 +318,9 @@ class DeviceSession:
     ) -> None:
         """Process an answer of the worker with a `number`: the first verifies; a further one whose
         memory does not suffice takes no part in the rounds."""
-        failure = opened.failure and ending_of(opened.failure, worker.output_tail())
+        failure = None
+        if opened.failure is not None:
+            failure = ending_of(opened.failure, worker.output_tail())
         if number == 0:
             self._take_verified(worker, candidate, opened, failure)
             self._announce(candidate)

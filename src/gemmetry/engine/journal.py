@@ -25,8 +25,8 @@ from gemmetry.domain.operation import operation_name
 from gemmetry.domain.record import DispatchFinished, Event, Listener, Message, Record, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.domain.units import format_bytes
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import StoredRound
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.schema import StoredRound
 from gemmetry.verification.comparison import ARRAYS_NAME, Evidence, save
 
 FAILURES = Path("artifacts") / "failures"

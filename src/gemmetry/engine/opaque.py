@@ -3,9 +3,6 @@
 The journal of jobs: one JSON line for each start and each end, on the disk before the run
 continues, so that a kill at any moment loses at most the job that was running.
 
-Executors decide where a job's command runs. The one here starts it on this machine; that of
-``ray_tasks.py`` on a node of a Ray cluster.
-
 Runs jobs one after the other, keeps what succeeded earlier, and journals each start and end.
 """
 
@@ -24,10 +21,9 @@ from typing import Protocol, Self, TypeAlias
 import msgspec
 
 from gemmetry.domain.errors import GemmetryError, JournalDamagedError, RequestError, StorageError
-from gemmetry.engine.failures import left_behind, signal_name
-from gemmetry.engine.store.creation import now
-from gemmetry.engine.store.schema import os_failure
-from gemmetry.engine.workers.local import LocalProcess, start_guarded
+from gemmetry.engine.process import LocalProcess, start_guarded
+from gemmetry.engine.protocol import left_behind, signal_name
+from gemmetry.engine.schema import now, os_failure
 from gemmetry.formats.run_log import crash_in, last_line, log_tail
 
 
@@ -195,7 +191,7 @@ class JobLostError(GemmetryError):
 
 
 class JobHandle(Protocol):
-    """A running command; see :class:`gemmetry.engine.workers.local.ProcessHandle`."""
+    """A running command; see :class:`gemmetry.engine.process.LocalProcess`."""
 
     def wait(self, seconds: float) -> int | None:
         """The exit status, negative for a signal; None if it still runs after `seconds`."""
@@ -210,30 +206,20 @@ class JobHandle(Protocol):
         """Request that it ends, and after `grace_s` end it and everything that it started."""
 
 
-class JobExecutor(Protocol):
-    """Starts commands, here or elsewhere."""
-
-    def start(self, job: OpaqueJob) -> JobHandle:
-        """Start the command of `job`.
-
-        Raises:
-            OSError, JobLostError: it cannot be started.
-            EnvironmentFailure: none can be started any more.
-        """
+StartJob: TypeAlias = "Callable[[OpaqueJob], JobHandle]"
+"""Starts the command of a job, here or elsewhere. Raises OSError or JobLostError if it cannot be
+started, and EnvironmentFailure if none can be started any more."""
 
 
-class LocalJobExecutor:
-    """Starts commands on this machine, each in a session of its own and with a guardian, so that
-    everything that it started ends with it, and with this process."""
-
-    def start(self, job: OpaqueJob) -> LocalJob:
-        """See :class:`JobExecutor`."""
-        return start_command(job.argv, job.environment, job.working_folder, job.log)
+def start_here(job: OpaqueJob) -> LocalProcess:
+    """Start the command of `job` on this machine, in a session of its own and with a guardian, so
+    that everything that it started ends with it, and with this process."""
+    return start_command(job.argv, job.environment, job.working_folder, job.log)
 
 
 def start_command(
     argv: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
-) -> LocalJob:
+) -> LocalProcess:
     """Start a command in `folder`, with variables in addition to those of this process, and with
     its output in `log`.
 
@@ -245,7 +231,7 @@ def start_command(
     # The guardian requires a descriptor to close; a command has no channel.
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        process = start_guarded(
+        return start_guarded(
             [resolve_program(program, variables.get("PATH")), *arguments],
             channel=nothing,
             temporary="",
@@ -255,33 +241,6 @@ def start_command(
         )
     finally:
         os.close(nothing)
-    return LocalJob(process)
-
-
-class LocalJob:
-    """A command of this machine; see :class:`JobHandle`."""
-
-    def __init__(self, process: LocalProcess) -> None:
-        self._process = process
-        self.wait = process.wait
-        self.end = process.end
-        self.left_running = process.left_running
-        self.memory_shortage = process.memory_shortage
-        self.was_killed_for_memory = process.was_killed_for_memory
-
-    @property
-    def pid(self) -> int:
-        """The number of the command's process, which leads its group; waits until it is known."""
-        return self._process.pid
-
-    def end_gently(self, grace_s: float) -> None:
-        """SIGTERM to its process group, then SIGKILL to all."""
-        try:
-            if self._process.wait(0) is None:
-                self._process.terminate()
-                self._process.wait(grace_s)
-        finally:
-            self._process.end()
 
 
 def run_command(argv: tuple[str, ...], environment: Mapping[str, str], log: Path) -> int:
@@ -371,7 +330,7 @@ class JobRun:
     folder: Path
     """The folder below which all jobs write."""
     journal: JobJournal
-    executor: JobExecutor
+    start: StartJob
     prepare: Callable[[OpaqueJob], None]
     """Makes the folder of a job's log, and removes what an earlier attempt left there."""
     conclude: Callable[[OpaqueJob, JobEnd], None]
@@ -424,7 +383,7 @@ class JobRun:
         process: JobHandle | None = None
         try:
             try:
-                process = self.executor.start(job)
+                process = self.start(job)
                 status = _wait(process, job, started)
             finally:
                 if process is not None:

@@ -40,12 +40,9 @@ from gemmetry.domain.operation import Operation, Signature, operation_name, oper
 from gemmetry.domain.record import Record, Verdict
 from gemmetry.domain.settings import RAY, Resume
 from gemmetry.domain.specs.keys import SETTINGS
-from gemmetry.engine.candidates import Candidate
-from gemmetry.engine.jobs import Job
-from gemmetry.engine.store.creation import plan_differences
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.reading import Again
-from gemmetry.engine.store.rows import Lane, PlanBatch, PlannedDispatch
+from gemmetry.engine.candidates import Candidate, Job
+from gemmetry.engine.experiment import Again, Experiment
+from gemmetry.engine.schema import Lane, PlanBatch, PlannedDispatch, plan_differences
 
 BATCH_ROWS = 50_000
 """The rows passed to the store at once: enough to amortise the call, and few enough that a plan of
@@ -115,6 +112,22 @@ def enumerate_plan(
         yield batch if shard is None else _part(batch, shard)
     if rows.count == 0:
         raise _nothing_left(plan, rows.seen_names, lanes)
+
+
+def planned_rows(
+    plan: Plan, lanes: Sequence[LaneProvider], make_record: MakeRecord
+) -> Iterator[tuple[PlannedDispatch, str]]:
+    """The dispatches of a plan in its order, each with the reason why its provider does not support
+    it; "" if it does. Raises what :func:`enumerate_plan` does."""
+    names: dict[int, str] = {}
+    configurations: dict[int, str] = {}
+    for batch in enumerate_plan(plan, lanes, make_record):
+        names.update(batch.operations)
+        configurations.update(batch.configurations)
+        refusals = {key: record.reason for key, record in batch.finished}
+        for key, operation, lane, configuration in batch.dispatches:
+            row = PlannedDispatch(key, names[operation], lane, configurations[configuration])
+            yield row, refusals.get(key, "")
 
 
 def _part(batch: PlanBatch, shard: Shard) -> PlanBatch:
@@ -252,9 +265,8 @@ class _Rows:
             return False
         if named.target not in (None, item.lane.target.name):
             return False
-        found = item.provider.parse_configuration(
-            named.configuration, named.operation, item.lane.target
-        )
+        configuration, operation = named.configuration, named.operation
+        found = item.provider.parse_configuration(configuration, operation, item.lane.target)
         return found is not None
 
     def _add_named(self, item: LaneProvider, named: NamedDispatch) -> None:
@@ -318,12 +330,8 @@ def _nearest_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:
             if len(known) > NAMES_FOR_SUGGESTIONS:
                 break
     near = nearest(named.configuration, known[:NAMES_FOR_SUGGESTIONS])
-    return did_you_mean(near) or _known_hint(known)
-
-
-def _known_hint(known: Sequence[str]) -> str:
-    if not known:
-        return "Add the provider that it belongs to with --providers."
+    if near or not known:
+        return did_you_mean(near) or "Add the provider that it belongs to with --providers."
     return f"Known here: {', '.join(known[:8])}; all of them: `gemmetry list configurations`."
 
 
@@ -402,15 +410,11 @@ def _fixed(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
         found["settings"] = {key: value for key, value in settings.items() if key not in free}
     shared = {provider["name"] for provider in other.get("providers", ())}
     found["providers"] = {
-        provider["name"]: {**provider, "options": _but_configurations(provider["options"])}
+        provider["name"]: {**provider, "options": {**provider["options"], _CONFIGURATIONS: None}}
         for provider in document.get("providers", ())
         if provider["name"] in shared
     }
     return found
-
-
-def _but_configurations(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key != _CONFIGURATIONS}
 
 
 def with_known_configurations(lanes: Sequence[Lane], known: Sequence[Lane]) -> list[Lane]:
@@ -435,20 +439,16 @@ def wanted_again(store: Experiment, plan: Plan, job: Job) -> Again:
     other_amounts = any(theirs.get(name) != ours.get(name) for name in _AMOUNTS)
     lacks = job.lacking(store, other_amounts=other_amounts)
     if lacks is None and not has_other_limits:
-        return Again()
+        return {}
     found: dict[int, Verdict | None] = {}
     for number, record in store.numbered_records():
         if record.outcome in (Outcome.SKIPPED, Outcome.TIMEOUT):
             if has_other_limits:
                 found[number] = None
         elif lacks is not None and lacks(number, record):
-            found[number] = _verdict(record) if job.keeps_verdicts else None
-    return Again(found)
-
-
-def _verdict(record: Record) -> Verdict | None:
-    is_verified = record.verdict.status is not Verification.NOT_VERIFIED
-    return record.verdict if is_verified else None
+            is_verified = record.verdict.status is not Verification.NOT_VERIFIED
+            found[number] = record.verdict if is_verified and job.keeps_verdicts else None
+    return found
 
 
 class Resolver:

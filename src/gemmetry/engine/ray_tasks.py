@@ -7,7 +7,6 @@ node was lost, so that at most the groups in flight are measured again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -18,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,11 @@ from gemmetry.domain.files import within, write_whole
 from gemmetry.domain.record import Environment, Event, Message, Record
 from gemmetry.domain.settings import LOCAL
 from gemmetry.engine.candidates import Candidate
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.journal import Journal
-from gemmetry.engine.opaque import LocalJobExecutor, OpaqueJob
-from gemmetry.engine.serving import CHUNK, chunked
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import StoredRound
+from gemmetry.engine.opaque import GRACE_S, JobLostError, OpaqueJob, start_here
+from gemmetry.engine.schema import StoredRound
+from gemmetry.engine.session import CHUNK, chunked
 
 RETRIES = 3
 """How often a task is run again whose worker, raylet, node or device was lost."""
@@ -399,27 +398,28 @@ def _end_with_raylet() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class RayJobExecutor:
-    """Starts the commands of jobs on nodes of a Ray cluster, which share the folders of the jobs
-    with this machine."""
+def job_starter(options: Mapping[str, str], gpus: int) -> Callable[[OpaqueJob], RayJob]:
+    """A function that starts the commands of jobs on nodes of a Ray cluster, which share the
+    folders of the jobs with this machine.
 
-    def __init__(self, options: Mapping[str, str], gpus: int) -> None:
-        """`gpus`: those that a job needs, unless `options` has another number.
+    Args:
+        gpus: those that a job needs, unless `options` has another number.
 
-        Raises:
-            RequestError: an option is wrong, or no node has what a job needs.
-            EnvironmentFailure: no cluster answers.
-        """
-        self._needs = read_needs(options, gpus)
-        connect(options, self._needs)
+    Raises:
+        RequestError: an option is wrong, or no node has what a job needs.
+        EnvironmentFailure: no cluster answers.
+    """
+    needs = read_needs(options, gpus)
+    connect(options, needs)
+    import ray
 
-    def start(self, job: OpaqueJob) -> RayJob:
-        """See :class:`gemmetry.engine.opaque.JobExecutor`."""
-        import ray
+    task = ray.remote(run_command).options(**needs.options(), name="gemmetry")
 
-        task = ray.remote(run_command).options(**self._needs.options(), name="gemmetry")
+    def start(job: OpaqueJob) -> RayJob:
         plain = dataclasses.replace(job, lacks=str)  # What is lacking, the driver finds.
         return RayJob(task.remote(__version__, plain))
+
+    return start
 
 
 class RayJob:
@@ -437,8 +437,6 @@ class RayJob:
             JobLostError: the node is gone, with all that were tried instead.
         """
         import ray
-
-        from gemmetry.engine.opaque import JobLostError
 
         if not ray.wait([self._future], timeout=seconds)[0]:
             return None
@@ -473,15 +471,12 @@ def run_command(version: str, job: OpaqueJob) -> tuple[int, Sequence[str], bool,
     if version != __version__:
         return 0, (), False, f"a node has gemmetry {__version__}, and the sweep {version}"
     _end_with_raylet()
-    with contextlib.suppress(KeyError):
-        del os.environ["OMP_NUM_THREADS"]
-    process = LocalJobExecutor().start(job)
+    os.environ.pop("OMP_NUM_THREADS", None)
+    process = start_here(job)
     status = None
     try:
         while status is None:
             status = process.wait(_POLL_S)
     finally:
-        from gemmetry.engine.opaque import GRACE_S
-
         process.end_gently(GRACE_S)
     return status, process.left_running(), process.was_killed_for_memory(), ""

@@ -19,17 +19,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from gemmetry.domain.contracts import Executable, Provider, Workspace
+from gemmetry.domain.contracts import Buffer, Executable, Provider, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, TargetKind
 from gemmetry.domain.errors import DispatchError, GemmetryError, Stage
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, operation_name
-from gemmetry.engine.workers.protocol import Hello
+from gemmetry.engine.protocol import Hello
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.checks.results import CheckResult, not_applicable
@@ -65,19 +66,24 @@ def main() -> int:
     """Build, launch once and wait. Returns the exit status."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SanitizedRequest)
     signal.alarm(math.ceil(request.seconds) + 1)
-    hello = request.hello
+    hello, reason = request.hello, "no operation was requested"
     provider = load_provider(hello.provider, hello.options)
-    workspace = Workspace(generated=Path(hello.generated))
-    reason = "no operation was requested"
     for name in request.operations:
         operation = parse_operation(name)
         try:
-            executable = build_requested(provider, operation, request, workspace)
+            executable = build_requested(provider, hello, operation, request.configuration)
         except DispatchError as error:
             reason = error.message
             continue
         try:
-            _launch(executable, operation, hello)
+            output, launch = made_ready(executable, operation, hello)
+            executable.device.fill_bytes(output, FLOAT_SENTINELS[0])
+            executable.device.synchronize()
+            sys.stdout.write(f"{LAUNCHING}\n")
+            sys.stdout.flush()
+            launch()
+            executable.device.synchronize()
+            executable.close()
         except GemmetryError as error:
             sys.stderr.write(f"{error.message}\n")
             return 1
@@ -87,37 +93,31 @@ def main() -> int:
 
 
 def build_requested(
-    provider: Provider, operation: Operation, request: SanitizedRequest, workspace: Workspace
+    provider: Provider, hello: Hello, operation: Operation, configuration: Configuration
 ) -> Executable:
-    """The dispatch of `request` with this operation, ready to be launched.
+    """A dispatch of `hello`, built.
 
     Raises:
         DispatchError: the provider does not support it, or cannot build it.
     """
-    target = request.hello.target
-    refusal = provider.supports(operation, target)
-    if refusal is not None:
+    if refusal := provider.supports(operation, hello.target):
         raise DispatchError(refusal)
-    configuration = provider.parse_configuration(request.configuration.name, operation, target)
-    dispatch = Dispatch(
-        operation, configuration or request.configuration, request.hello.provider, target
-    )
-    return provider.build(dispatch, workspace)
+    own = provider.parse_configuration(configuration.name, operation, hello.target)
+    dispatch = Dispatch(operation, own or configuration, hello.provider, hello.target)
+    return provider.build(dispatch, Workspace(generated=Path(hello.generated)))
 
 
-def _launch(executable: Executable, operation: Operation, hello: Hello) -> None:
+def made_ready(
+    executable: Executable, operation: Operation, hello: Hello
+) -> tuple[Buffer, Callable[[], object]]:
+    """The output of an executable on its device, and a function that launches it with inputs
+    there."""
     settings, device = hello.settings, executable.device
     arrays = make_inputs(operation, distribution=settings.distribution, seed=settings.seed)
     specs = operation.inputs
     buffers = [device.upload(array, spec) for array, spec in zip(arrays, specs, strict=True)]
     output = device.allocate(operation.output)
-    device.fill_bytes(output, FLOAT_SENTINELS[0])
-    device.synchronize()
-    sys.stdout.write(f"{LAUNCHING}\n")
-    sys.stdout.flush()
-    executable.run(buffers, output)
-    device.synchronize()
-    executable.close()
+    return output, partial(executable.run, buffers, output)
 
 
 DEADLINE_SHARE = 0.9
@@ -142,24 +142,17 @@ def sanitize(dispatch: Dispatch, hello: Hello, tool: str) -> CheckResult:
     if program is None:
         return not_applicable(tool, f"{PROGRAM} is neither on PATH nor in CUDA_HOME/bin")
     seconds = DEADLINE_SHARE * hello.settings.deadlines_s[Stage.VERIFY]
-    return sanitizer_result(_run(program, dispatch, hello, tool, seconds))
-
-
-def _run(
-    program: Path, dispatch: Dispatch, hello: Hello, tool: str, seconds: float
-) -> SanitizedRun:
     names = tuple(operation_name(operation) for operation in _operations(dispatch))
     request = SanitizedRequest(hello, names, dispatch.configuration, seconds)
-    command = [sys.executable, "-m", "gemmetry.engine.sanitizing"]
-    status: int | None
     process = subprocess.Popen(
-        sanitizer_command(program, tool, command),
+        sanitizer_command(program, tool, [sys.executable, "-m", "gemmetry.engine.sanitizing"]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
         env={**os.environ, **_ENVIRONMENT},
     )
+    status: int | None = None
     try:
         printed, _ = process.communicate(msgspec.msgpack.encode(request), timeout=seconds)
         status = process.returncode
@@ -167,10 +160,10 @@ def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # the tool, and the program that it runs
         printed, _ = process.communicate()
-        status = None
     output = printed[-MAX_OUTPUT_BYTES:].decode(errors="replace")
-    return SanitizedRun(
-        tool=tool, output=output, status=status, launched=LAUNCHING in output, seconds=seconds
+    launched = LAUNCHING in output
+    return sanitizer_result(
+        SanitizedRun(tool=tool, output=output, status=status, launched=launched, seconds=seconds)
     )
 
 

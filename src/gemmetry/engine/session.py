@@ -1,4 +1,8 @@
-"""The summary of a run.
+"""Single stages of a run: writing sources, and the plans that compile or record traces.
+
+Has the devices of this machine do the work of a run.
+
+The summary of a run.
 
 A run: plan -> journal -> compile pool and device sessions -> summary.
 """
@@ -7,39 +11,279 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
-from gemmetry.domain.dispatch import Plan, TargetKind
-from gemmetry.domain.errors import EnvironmentFailure, Outcome, listed
+from gemmetry.domain.contracts import Workspace
+from gemmetry.domain.dispatch import Dispatch, Plan, Target, TargetKind
+from gemmetry.domain.errors import (
+    DeviceLostError,
+    DispatchError,
+    EnvironmentFailure,
+    Outcome,
+    Stage,
+    listed,
+)
 from gemmetry.domain.files import remove
-from gemmetry.domain.record import DispatchFinished, Environment, Listener, PlanReady, ignore_events
-from gemmetry.domain.settings import RAY, check_executor
-from gemmetry.engine.candidates import RecordMaker
-from gemmetry.engine.jobs import Job, job_of
+from gemmetry.domain.record import (
+    DispatchFinished,
+    Environment,
+    Listener,
+    Message,
+    PlanReady,
+    StageProgress,
+    ignore_events,
+)
+from gemmetry.domain.settings import RAY, TraceSchedule, check_executor
+from gemmetry.domain.specs.generated import Generated, add_generated
+from gemmetry.engine.candidates import Candidate, Job, Outputs, RecordMaker, job_of
+from gemmetry.engine.compiling import CompilePool, CompilingAhead
+from gemmetry.engine.device import DeviceSession
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.journal import FAILURES, Journal
 from gemmetry.engine.planning import (
     LaneProvider,
+    Resolver,
     enumerate_plan,
     make_lanes,
     obstacles,
+    planned_rows,
     wanted_again,
     with_known_configurations,
 )
-from gemmetry.engine.serving import Serving
-from gemmetry.engine.slots import plan_for_nodes, serving_devices
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import Lane, PlanBatch
-from gemmetry.engine.store.schema import os_failure
-from gemmetry.engine.workers.local import thread_variables
-from gemmetry.engine.workers.process import WorkerContext
-from gemmetry.hardware.bandwidth import measure_host_bandwidth
+from gemmetry.engine.process import WorkerContext, thread_variables
+from gemmetry.engine.schema import Lane, PlanBatch, PlannedDispatch, os_failure
+from gemmetry.engine.slots import (
+    Budget,
+    GroupQueue,
+    Slot,
+    device_id,
+    longest_first,
+    plan_for_nodes,
+    serving_devices,
+    unfinished,
+)
 from gemmetry.hardware.detect import capture_environment
+from gemmetry.hardware.roofline import measure_host_bandwidth
 from gemmetry.providers.registry import load_provider
 
-_LEFT_OUT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+
+def compile_plan(plan: Plan) -> Plan:
+    """The plan that compiles what `plan` would measure. It has its own hash, so that its records
+    are not mistaken for those of `plan`."""
+    settings = dataclasses.replace(plan.settings, measure=False, verify=False)
+    document = {**plan.document, "stages": ["compile"]}
+    return dataclasses.replace(plan, settings=settings, document=document)
+
+
+def trace_plan(plan: Plan, schedule: TraceSchedule) -> Plan:
+    """The plan that records traces of what `plan` would measure; nothing is timed."""
+    settings = dataclasses.replace(plan.settings, measure=False, trace=schedule)
+    how = {**dataclasses.asdict(schedule), "deadline_s": settings.deadlines_s[Stage.TRACE]}
+    if not schedule.chakra_all_steps:
+        del how["chakra_all_steps"]  # Grids from before this was configurable continue.
+    document = {**plan.document, "stages": ["trace"], "trace": how}
+    return dataclasses.replace(plan, settings=settings, document=document)
+
+
+def generate(plan: Plan, workspace: Workspace, *, listener: Listener = ignore_events) -> list[Path]:
+    """Write the sources of every dispatch of `plan`, in this process, and a list of them. Returns
+    the files, in order.
+
+    Sources that a provider cannot generate are left out, with a warning.
+
+    Raises:
+        RequestError: the plan cannot be carried out. OSError: it cannot be written.
+    """
+    lanes = {item.lane.id: item for item in make_lanes(plan, load_provider)}
+    records = RecordMaker(plan.settings, "", workspace.generated)
+    groups: dict[tuple[str, int], list[PlannedDispatch]] = defaultdict(list)
+    for row, refusal in planned_rows(plan, list(lanes.values()), records.failed):
+        if refusal:
+            place = f"{lanes[row.lane].lane.provider}:{row.operation}"
+            listener(Message(f"{place}: {refusal}", "warning"))
+        else:
+            groups[row.operation, row.lane].append(row)
+    resolver = Resolver(lanes)
+    paths: dict[Path, None] = {}
+    written: list[Generated] = []
+    for number, ((name, lane), rows) in enumerate(groups.items(), 1):
+        provider = lanes[lane].provider
+        dispatches = [
+            Dispatch(c.operation, c.configuration, c.lane.provider, c.lane.target)
+            for c in resolver.candidates(rows)
+        ]
+        first, current = dispatches[0], f"{lanes[lane].lane.provider}:{name}"
+        try:
+            made = provider.generate(dispatches, workspace)
+        except DispatchError as error:
+            listener(Message(f"{current}: {error.message}", "warning"))
+        else:
+            paths.update(dict.fromkeys(made))
+            if made:
+                names = tuple(dispatch.configuration.name for dispatch in dispatches)
+                source = str(made[0].relative_to(workspace.generated))
+                written.append(
+                    Generated(first.provider, first.target.name, first.operation, names, source)
+                )
+        listener(StageProgress(Stage.GENERATE, number, len(groups), current))
+    if written:
+        add_generated(workspace.generated, written)
+    return list(paths)
+
+
+CHUNK = 128
+"""The number of dispatches that are compiled and then measured: enough to keep a pool busy, and few
+enough that the first results arrive soon and a kill loses little."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TargetWork:
+    """The work of one target of the plan, and what the devices that do it share."""
+
+    target: Target
+    queue: GroupQueue
+    budget: Budget
+
+
+class Serving:
+    """The work of a run."""
+
+    def __init__(
+        self,
+        lanes: Sequence[LaneProvider],
+        context: WorkerContext,
+        journal: Journal,
+        records: RecordMaker,
+        outputs: Outputs,
+    ) -> None:
+        self._lanes: Mapping[int, LaneProvider] = {item.lane.id: item for item in lanes}
+        self._outputs = outputs
+        self._context = context
+        self._journal = journal
+        self._records = records
+        self._job = context.job
+        self._ahead = CompilingAhead(self._job, self._lanes, journal, records)
+        self._targets = list(dict.fromkeys(item.lane.target for item in lanes))
+        self._numbers = count()
+
+    def work_here(self, devices: Sequence[Target], environment: Environment) -> str:
+        """Have `devices` of this machine do all the work; none: the plan's own. Returns why it
+        ended early; "" if it did not."""
+        pool = CompilePool(self._context)
+        alike = self._journal.experiment.alike
+        served: list[tuple[Slot, TargetWork]] = []
+        try:
+            for target in self._targets:
+                work = self._work_on(target, pool, max(1, len(devices)))
+                for device in devices or [target]:
+                    identifier, name = device_id(device, environment), device.device or device.name
+                    slot = Slot(
+                        device, identifier, environment.id, self._context, alike, name,
+                        is_only=len(devices) <= 1,
+                    )  # fmt: skip
+                    served.append((slot, work))
+            failures = [self._serve(*served[0])] if len(served) == 1 else self._serve_all(served)
+        finally:
+            self._context.stop.set()
+            pool.close()
+        # Nothing waits for a device that was lost twice at the last dispatch, or whose work another
+        # one has done.
+        remains = any(map(self._remains, self._targets))
+        return "; ".join(filter(None, failures)) if remains else ""
+
+    def remaining(self) -> Iterator[Candidate]:
+        """The candidates of all targets that have no record yet, in plan order."""
+        return (one for target in self._targets for one in self._candidates(target))
+
+    def _work_on(self, target: Target, pool: CompilePool, devices: int) -> TargetWork:
+        """What there is to do on `target`, which `devices` devices share."""
+        budget = Budget(target, self._job, self._job.process_count(target), devices=devices)
+        chunks: Iterable[list[Candidate]] = chunked(self._candidates(target), CHUNK)
+        if devices > 1:
+            chunks = (longest_first(chunk, budget.most_shared) for chunk in chunks)
+        chunks = self._ahead.chunks(chunks, target, pool)
+        groups = (group for chunk in chunks for group in self._job.groups(chunk, budget))
+        return TargetWork(target, GroupQueue(groups, self._context.stop), budget)
+
+    def _serve_all(self, served: Sequence[tuple[Slot, TargetWork]]) -> list[str]:
+        """Run a thread for each device; the loss of one does not hold up the others."""
+        with ThreadPoolExecutor(len(served), thread_name_prefix="device") as threads:
+            running = {threads.submit(self._serve, *one) for one in served}
+            failures: list[str] = []
+            try:
+                while running:
+                    done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                    failures += [one.result() for one in done]
+            except BaseException:
+                self._context.stop.set()
+                raise
+        return failures
+
+    def _serve(self, slot: Slot, work: TargetWork) -> str:
+        """Measure groups on one device until none is left. Returns why it ended early."""
+        session = DeviceSession(slot, work.budget, self._journal, self._records)
+        key = f"{next(self._numbers)} {slot.device_id}"
+        try:
+            if self._job.uses_device and slot.target.is_gpu and slot.target.index is not None:
+                # While the first of them compile.
+                session.start(islice(self._candidates(work.target), CHUNK))
+            session.measure(work.queue.groups(key))
+        except DeviceLostError as lost:
+            session.kill()
+            goes_on = work.queue.leave(key, partial(unfinished, self._journal.experiment))
+            what = f"{slot.name}: {lost.message}"
+            if goes_on:
+                self._journal.warn(f"{what}. Other devices continue its work.")
+            else:
+                self._journal.warn(str(lost) if self._remains(work.target) else lost.message)
+            return what
+        except BaseException:
+            session.kill()
+            raise
+        session.close()
+        return ""
+
+    def _remains(self, target: Target) -> bool:
+        """Whether a dispatch of `target` has no record yet."""
+        return next(self._candidates(target), None) is not None
+
+    def _candidates(self, target: Target) -> Iterator[Candidate]:
+        """The remaining candidates of `target`, in plan order. Those that were running when the
+        device was lost come last, each on its own, so that the others have their results before it
+        may be lost again."""
+        mine = {key: item for key, item in self._lanes.items() if item.lane.target == target}
+        resolver = Resolver(mine)
+        store = self._journal.experiment
+        suspects = store.device_losses()
+        for is_suspect in (False, True) if suspects else (False,):
+            rows = (
+                row for row in store.remaining(list(mine)) if (row.id in suspects) is is_suspect
+            )
+            for candidate in resolver.candidates(rows):
+                candidate.runs_alone = is_suspect
+                self._outputs.assign(candidate)
+                yield candidate
+
+
+def chunked(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
+    """Parts of about `size` candidates that end where an operation does, unless the operation is
+    huge."""
+    chunk: list[Candidate] = []
+    for candidate in candidates:
+        if len(chunk) >= size and (
+            candidate.operation_name != chunk[-1].operation_name or len(chunk) >= 4 * size
+        ):
+            yield chunk
+            chunk = []
+        chunk.append(candidate)
+    if chunk:
+        yield chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,32 +316,6 @@ class RunSummary:
             return EnvironmentFailure.exit_status
         failed = any(outcome.is_failure and count for outcome, count in self.outcomes.items())
         return 1 if failed or self.operations_without_ok else 0
-
-
-def summarize_run(
-    experiment: Experiment,
-    *,
-    kept: int,
-    samples_kept: int,
-    failure: str = "",
-    may_leave_out: bool = False,
-) -> RunSummary:
-    """Count the results in the journal.
-
-    `may_leave_out`: operations that the device does not support are no failure, as long as others
-        are ok.
-    """
-    outcomes = {Outcome(name): count for name, count in experiment.outcome_counts().items()}
-    leaves_out = may_leave_out and Outcome.OK in outcomes
-    return RunSummary(
-        experiment=experiment.path,
-        total=experiment.total(),
-        kept=kept,
-        samples_kept=samples_kept,
-        outcomes=outcomes,
-        operations_without_ok=experiment.operations_without_ok(_LEFT_OUT if leaves_out else ()),
-        failure=failure,
-    )
 
 
 TEMPORARY = "temporary"
@@ -185,27 +403,27 @@ def run(
             else:
                 failure = serving.work_here(devices, environment)
             if counters is not None and not failure:
-                failure = _count(counters, context, journal, lanes)
+                from gemmetry.engine.counting import Counting
+
+                by_number = {item.lane.id: item for item in lanes}
+                failure = Counting(counters, context, journal, by_number).work()
         except OSError as error:
             raise os_failure(experiment, error) from error
         finally:
             _remove_temporary(context)
             outputs.close()
-        return summarize_run(
-            store,
+        outcomes = {Outcome(name): number for name, number in store.outcome_counts().items()}
+        leaves_out = job.may_leave_out and Outcome.OK in outcomes
+        excused = (Outcome.UNSUPPORTED, Outcome.SKIPPED) if leaves_out else ()
+        return RunSummary(
+            experiment=store.path,
+            total=store.total(),
             kept=kept,
             samples_kept=samples_kept,
+            outcomes=outcomes,
+            operations_without_ok=store.operations_without_ok(excused),
             failure=failure,
-            may_leave_out=job.may_leave_out,
         )
-
-
-def _count(
-    counters: str, context: WorkerContext, journal: Journal, lanes: Sequence[LaneProvider]
-) -> str:
-    from gemmetry.engine.counting import Counting
-
-    return Counting(counters, context, journal, {item.lane.id: item for item in lanes}).work()
 
 
 def _remove_temporary(context: WorkerContext) -> None:

@@ -22,12 +22,11 @@ from typing import TypeAlias
 from gemmetry.domain.dispatch import Plan, Target, TargetKind, parse_target
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import Environment
-from gemmetry.engine.candidates import Candidate
-from gemmetry.engine.jobs import Job
+from gemmetry.engine.candidates import Candidate, Job
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import LaneProvider
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import StoredRound
-from gemmetry.engine.workers.process import RunStopped, WorkerContext
+from gemmetry.engine.process import RunStopped, WorkerContext
+from gemmetry.engine.schema import StoredRound
 from gemmetry.hardware.host import free_memory_bytes
 from gemmetry.measurement.launches import CACHE_FACTOR, FEWEST_SETS, MAX_SETS
 

@@ -1,1 +1,3 @@
 """What this machine is: peak rates, topology, counters; memory and time of its devices."""
+
+from __future__ import annotations

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gemmetry.domain.units import format_bytes
-from gemmetry.hardware.cpu import core_peak
 from gemmetry.hardware.detect import CpuFacts, GpuList, amd_gpus, cpu_facts, nvidia_gpus
 from gemmetry.hardware.devices import find_device, highest_clock
 from gemmetry.hardware.host import total_memory_bytes
+from gemmetry.hardware.roofline import core_peak
 
 Which = Callable[[str], str | None]
 
@@ -201,7 +201,7 @@ def _cpu_row(facts: CpuFacts) -> DoctorRow:
     cores = f"{facts.name}, {facts.usable_cores} usable processors"
     if peak is None or clock is None:
         what = f"{cores}; peak unknown, so no share of the roofline"
-        return DoctorRow("CPU", True, what, "add its family to gemmetry/hardware/cpu.py")
+        return DoctorRow("CPU", True, what, "add its family to gemmetry/hardware/roofline.py")
     rates = ", ".join(
         f"{name} {peak.per_cycle[name]}" for name in ("f32", "bf16", "s8") if name in peak.per_cycle
     )

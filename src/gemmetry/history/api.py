@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmetry.domain.errors import EmptySelectionError, RequestError
 from gemmetry.domain.rows import table
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 from gemmetry.history.checking import FAIL_ON, LATEST, THRESHOLD, HistoryCheck, check_history
 from gemmetry.history.collecting import added_before, runs_of
 from gemmetry.history.folder import HistoryRun, StoredHistory, read_history, writing

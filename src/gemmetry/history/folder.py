@@ -22,7 +22,7 @@ import msgspec
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import sync
-from gemmetry.engine.store.creation import FolderLock
+from gemmetry.engine.schema import FolderLock
 
 SCHEMA = 1
 """Of the lines. A reader skips lines with another one, and names them."""

@@ -2,3 +2,5 @@
 
 Start at ``sampler.py`` (takes the samples), then ``stopping.py`` and ``marks.py``.
 """
+
+from __future__ import annotations

@@ -35,6 +35,7 @@ from gemmetry.results.tables import (
 if TYPE_CHECKING:
     import polars
 
+
 _HINTS = {
     errno.ENOSPC: "The disk is full; free some space and write it again.",
     errno.EFBIG: "Files may not be that large here (ulimit -f); choose another location.",

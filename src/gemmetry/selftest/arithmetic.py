@@ -15,14 +15,7 @@ import numpy as np
 from gemmetry.domain.operation import BF16, E4M3, E5M2, F16, DType, Scaling, TensorSpec
 from gemmetry.numerics.references import logical_view
 from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
-from gemmetry.selftest.emulator import (
-    Array,
-    Kernels,
-    Tile,
-    TiledGemm,
-    instead,
-    result,
-)
+from gemmetry.selftest.emulator import Array, Kernels, Tile, TiledGemm, instead, result
 
 FP8_SUM_BITS = 14
 """The significand bits that Hopper's fp8 instructions keep of a sum (DeepSeek-V3 report, section

@@ -12,15 +12,7 @@ import numpy as np
 
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import to_float64
-from gemmetry.selftest.emulator import (
-    Array,
-    Kernels,
-    Tile,
-    TiledGemm,
-    instead,
-    padded,
-    where,
-)
+from gemmetry.selftest.emulator import Array, Kernels, Tile, TiledGemm, instead, padded, where
 
 HONEST_CALLS = 96
 """Calls that a kernel computes before it starts to return cached results: more than verification

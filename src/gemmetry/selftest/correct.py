@@ -15,11 +15,7 @@ import numpy as np
 from gemmetry.domain.operation import BF16, F32
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
-from gemmetry.selftest.arithmetic import (
-    FP8_SUM_BITS,
-    Tf32Inputs,
-    TruncatesSums,
-)
+from gemmetry.selftest.arithmetic import FP8_SUM_BITS, Tf32Inputs, TruncatesSums
 from gemmetry.selftest.emulator import (
     Array,
     Kernels,

@@ -23,9 +23,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gemmetry.dispatches.labels import reason_line
-from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Record
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
 from gemmetry.results.emit import check_suffix, write_atomically, write_tables

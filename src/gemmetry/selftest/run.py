@@ -20,7 +20,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Listener, ignore_events
 from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
-from gemmetry.engine.store.creation import DEFAULT_FOLDER
+from gemmetry.engine.schema import DEFAULT_FOLDER
 from gemmetry.providers.registry import load_provider
 from gemmetry.selftest import NAME
 from gemmetry.selftest.catalogue import (
@@ -136,7 +136,7 @@ def matrix_of(prepared: SelfTest) -> KillMatrix:
     Raises:
         RequestError: no experiment is there.
     """
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
     from gemmetry.selftest.kill_matrix import kill_matrix
 
     with Experiment.open(prepared.experiment) as stored:

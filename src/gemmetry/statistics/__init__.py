@@ -1,1 +1,3 @@
 """Intervals, comparisons and change points."""
+
+from __future__ import annotations

@@ -15,13 +15,7 @@ from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestErr
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.sweeps.folder import read_sweep
 from gemmetry.sweeps.inspector import read_records, recorded_collectives
-from gemmetry.sweeps.model import (
-    Point,
-    RankFacts,
-    RankFile,
-    Sweep,
-    SweepConfiguration,
-)
+from gemmetry.sweeps.model import Point, RankFacts, RankFile, Sweep, SweepConfiguration
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
 from gemmetry.sweeps.parallel import Progress, analyse_ranks, read_rocprofs
 from gemmetry.sweeps.points import (

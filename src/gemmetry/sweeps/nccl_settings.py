@@ -27,12 +27,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from gemmetry.domain.units import counted, format_memory
-from gemmetry.sweeps.model import (
-    CommunicationKernel,
-    Point,
-    RankFacts,
-    natural,
-)
+from gemmetry.sweeps.model import CommunicationKernel, Point, RankFacts, natural
 from gemmetry.sweeps.rows import CollectiveVerdict, SettingVerdict, SweepSetting
 from gemmetry.traces.names import classify
 

@@ -23,12 +23,7 @@ from gemmetry.results.palette import COLOURS, DARK_COLOURS
 from gemmetry.results.tables import require
 from gemmetry.results.texts import cut
 from gemmetry.sweeps import page_tables as tables
-from gemmetry.sweeps.comparison import (
-    ComparedSweep,
-    LabelledSweep,
-    RowGroup,
-    SweepComparison,
-)
+from gemmetry.sweeps.comparison import ComparedSweep, LabelledSweep, RowGroup, SweepComparison
 from gemmetry.sweeps.figures import (
     Figure,
     change_forest,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gemmetry.sweeps.model import Point, SweepConfiguration
     from gemmetry.sweeps.points import Best, Ranked
 
+
 _us, _ms, _whole, _tenth = "{:,.1f}".format, "{:,.2f}".format, "{:,}".format, "{:,.1f}".format
 
 DELAYS, NO_DELAY_SHOWN, UNDECIDED = "delays the others", "no delay shown", "undecided"

@@ -39,7 +39,7 @@ class ExportFormat:
 
 
 def _dispatcher(found: TuningResult, _suffix: str) -> str:
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
     from gemmetry.tuning.dispatcher.building import build_table
     from gemmetry.tuning.dispatcher.table import table_text
 

@@ -19,13 +19,7 @@ from pathlib import Path
 
 from gemmetry.dispatches.profile import Prepared, prepare
 from gemmetry.domain.contracts import Provider
-from gemmetry.domain.dispatch import (
-    DEFAULT_CONFIGURATION,
-    NamedDispatch,
-    Plan,
-    Target,
-    parse_shard,
-)
+from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, NamedDispatch, Plan, Target, parse_shard
 from gemmetry.domain.errors import EnvironmentFailure, GemmetryError, RequestError, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.opening import read_json
@@ -432,7 +426,7 @@ class EngineMeasure:
 
     def proven(self, chosen: Sequence[Sequence[int]]) -> list[list[int]]:
         """The finalists that pass a verification at level standard."""
-        from gemmetry.engine.store.experiment import Experiment
+        from gemmetry.engine.experiment import Experiment
 
         prepared = self._prepared
         plan = prepared.proofs_plan(chosen)
@@ -488,7 +482,7 @@ class EngineMeasure:
         return operation_name(space.operation), space.configurations[trial.candidate].name
 
     def _stored(self, effort: int) -> dict[tuple[str, str], Record]:
-        from gemmetry.engine.store.experiment import Experiment
+        from gemmetry.engine.experiment import Experiment
 
         if self._fresh is not None and effort not in self._fresh:
             return {}
@@ -543,7 +537,7 @@ def run_tuning(
         EnvironmentFailure: disk full ...; what was measured is kept.
         KeyboardInterrupt: likewise.
     """
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     if prepared.target.index is None:
         raise RequestError(

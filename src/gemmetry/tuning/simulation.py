@@ -308,7 +308,7 @@ def open_space(path: Path) -> StoredSpace:
     Raises:
         RequestError: there is none. JournalDamagedError: it cannot be read.
     """
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     if path.is_file():
         return read_compact(path)

@@ -1,1 +1,3 @@
 """Verifies dispatches: checks, their inputs and references, and the reason for a failure."""
+
+from __future__ import annotations

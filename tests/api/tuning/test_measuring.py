@@ -7,8 +7,8 @@ import pytest
 from gemmetry import engine
 from gemmetry.dispatches.profile import read_spec
 from gemmetry.domain.record import Message, ignore_events
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.session import RunSummary
-from gemmetry.engine.store.experiment import Experiment
 from gemmetry.tuning.run import EngineMeasure, prepare_tuning
 from gemmetry.tuning.search import FULL, Limit, SearchTrial
 

@@ -54,7 +54,7 @@ HELD_OUT = results("held-out", record(60, "torch", 1e6), record(60, "numpy", 0.5
 @pytest.fixture
 def folders(monkeypatch):
     """The folders ``tuning`` and ``held-out`` hold these results."""
-    from gemmetry.engine.store.experiment import Experiment
+    from gemmetry.engine.experiment import Experiment
 
     stored = {"tuning": TUNING, "held-out": HELD_OUT}
 

@@ -78,7 +78,7 @@ def test_two_by_two_points_from_run_to_compare(cli, forked, rank_variables, monk
     ended = cli("sweep", "run", "--threads", "256", "--channels", "1", *TINY)
     assert ended.status == 0, ended.stderr
     ranks = ForkedRanks(forked, rank_variables)
-    monkeypatch.setattr(sweep_module, "LocalJobExecutor", lambda: ranks)
+    monkeypatch.setattr(sweep_module, "start_here", ranks.start)
     ended = cli("sweep", "run", "--threads", "256,512", "--channels", "1,2", *TINY)
     assert ended.status == 0, ended.stderr
     assert "4 points in sweep; 1 from an earlier run kept" in ended.stderr.splitlines()

@@ -10,10 +10,7 @@ torch = pytest.importorskip("torch")
 from gemmetry.domain.names import parse_operation  # noqa: E402
 from gemmetry.domain.record import Trait  # noqa: E402
 from gemmetry.hardware import torch_device as comparing  # noqa: E402
-from gemmetry.hardware.torch_device import (  # noqa: E402
-    TorchComparer,
-    to_tensor,
-)
+from gemmetry.hardware.torch_device import TorchComparer, to_tensor  # noqa: E402
 from gemmetry.numerics.bounds import bound_rule  # noqa: E402
 from gemmetry.numerics.inputs import make_inputs  # noqa: E402
 from gemmetry.numerics.references import compute_reference, to_storage  # noqa: E402

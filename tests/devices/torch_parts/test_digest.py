@@ -7,11 +7,7 @@ torch = pytest.importorskip("torch")
 
 from gemmetry.domain.operation import BF16, E4M3, E4M3FNUZ, E5M2, F16, F32, F64  # noqa: E402
 from gemmetry.hardware import torch_device as digests  # noqa: E402
-from gemmetry.hardware.torch_device import (  # noqa: E402
-    digest,
-    to_tensor,
-    torch_dtype,
-)
+from gemmetry.hardware.torch_device import digest, to_tensor, torch_dtype  # noqa: E402
 from gemmetry.numerics.storage import quantize  # noqa: E402
 
 VALUES = np.random.default_rng(1).standard_normal((37, 53))

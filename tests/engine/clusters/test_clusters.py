@@ -13,7 +13,7 @@ from gemmetry.cli.main import run as run_command
 from gemmetry.domain.errors import EnvironmentFailure, Outcome, RequestError
 from gemmetry.domain.record import DispatchFinished
 from gemmetry.engine import ray_tasks, run
-from gemmetry.engine.store.experiment import Experiment
+from gemmetry.engine.experiment import Experiment
 
 pytestmark = pytest.mark.cluster
 

@@ -12,9 +12,9 @@ from gemmetry.domain.record import DispatchFinished
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession
+from gemmetry.engine.process import WorkerContext
+from gemmetry.engine.schema import Lane
 from gemmetry.engine.slots import Budget, Slot
-from gemmetry.engine.store.rows import Lane
-from gemmetry.engine.workers.process import WorkerContext
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 TARGET = Target(TargetKind.NULL)
@@ -80,7 +80,15 @@ def measure(tmp_path, memory_workers, make_candidate):
     """Measures configurations of the null provider in one session; the journal. Its workers find
     everything right, unless an executor is given."""
 
-    def go(configurations, lanes=1, executor=None, trace_folder="", journal=None, **settings):
+    def go(
+        configurations,
+        lanes=1,
+        executor=None,
+        start=None,
+        trace_folder="",
+        journal=None,
+        **settings,
+    ):
         values = {"verification_level": "quick", **settings}
         context = WorkerContext(
             settings=RunSettings(**values),
@@ -89,7 +97,7 @@ def measure(tmp_path, memory_workers, make_candidate):
             failures=tmp_path / "failures",
             logs=tmp_path / "logs",
             temporary=tmp_path / "temporary",
-            executor=executor or memory_workers.MemoryExecutor(),
+            start=start or (executor or memory_workers.MemoryExecutor()).start,
         )
         journal = journal or MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.errors import Outcome
-from gemmetry.engine.workers.protocol import ChannelClosed, Close
+from gemmetry.engine.protocol import ChannelClosed, Close
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

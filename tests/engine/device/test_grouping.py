@@ -3,16 +3,9 @@ from __future__ import annotations
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.candidates import Candidate
-from gemmetry.engine.jobs import job_of
-from gemmetry.engine.slots import (
-    MAX_GROUP,
-    UNKNOWN_GPU_BUDGET_BYTES,
-    Budget,
-    groups,
-    longest_first,
-)
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.candidates import Candidate, job_of
+from gemmetry.engine.schema import Lane
+from gemmetry.engine.slots import MAX_GROUP, UNKNOWN_GPU_BUDGET_BYTES, Budget, groups, longest_first
 
 GPU = Target(TargetKind.CUDA, "sm_90", 0)
 

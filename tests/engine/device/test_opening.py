@@ -7,15 +7,7 @@ import pytest
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import TraceSchedule
-from gemmetry.engine.workers.protocol import (
-    Answered,
-    Entered,
-    Failure,
-    LeftBehind,
-    Open,
-    Opened,
-    Sample,
-)
+from gemmetry.engine.protocol import Answered, Entered, Failure, LeftBehind, Open, Opened, Sample
 
 
 def opening(memory_workers, reply_to):

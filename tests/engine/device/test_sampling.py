@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gemmetry.domain.errors import Outcome
-from gemmetry.engine.workers.protocol import Answered, Failure, Sample, Sampled
+from gemmetry.engine.protocol import Answered, Failure, Sample, Sampled
 
 ENOUGH = {"interval_width": 1e-9, "min_samples": 5, "max_samples": 20}
 

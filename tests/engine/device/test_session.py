@@ -9,9 +9,8 @@ from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome, StorageError, Verification
 from gemmetry.domain.record import Verdict
 from gemmetry.engine import device as device_session
-from gemmetry.engine.workers.local import LocalExecutor
-from gemmetry.engine.workers.process import WorkerProcess
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine.process import WorkerProcess, start_worker
+from gemmetry.engine.protocol import (
     BadFrame,
     ChannelClosed,
     Close,
@@ -77,20 +76,20 @@ def test_survivors_of_a_lost_worker_are_opened_again(measure, workers, monkeypat
 
 
 def test_out_of_memory_among_others_gets_a_second_chance_alone(measure):
-    journal = measure(["default", "out_of_memory", "fast"], executor=LocalExecutor())
+    journal = measure(["default", "out_of_memory", "fast"], start=start_worker)
     assert outcomes(journal) == {"default": "ok", "fast": "ok", "out_of_memory": "out_of_memory"}
     assert list(journal.records) == [0, 2, 1], "it was tried again after the others"
 
 
 def test_a_worker_that_cannot_start_ends_its_dispatches_only_once(measure, monkeypatch):
-    monkeypatch.setattr("gemmetry.engine.workers.local.sys.executable", "/bin/false")
-    journal = measure(["default", "fast"], executor=LocalExecutor())
+    monkeypatch.setattr("gemmetry.engine.process.sys.executable", "/bin/false")
+    journal = measure(["default", "fast"], start=start_worker)
     assert outcomes(journal) == {"default": "crash", "fast": "crash"}
     assert "status 1" in journal.records[0].reason
 
 
 def test_a_wrong_result_after_timing_is_reported(measure):
-    journal = measure(["default", "late"], executor=LocalExecutor())
+    journal = measure(["default", "late"], start=start_worker)
     assert outcomes(journal) == {"default": "ok", "late": "wrong"}
     assert journal.records[1].measurement is None
 
@@ -159,7 +158,7 @@ def test_further_processes_know_what_the_first_verified(measure, monkeypatch):
         return original(self, message)
 
     monkeypatch.setattr(WorkerProcess, "send", send)
-    measure(["default"], executor=LocalExecutor(), **MANY)
+    measure(["default"], start=start_worker, **MANY)
     first, *further = (wire.right_output for wire in sent)
     assert first == ""
     assert len(further) == 2

@@ -6,7 +6,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Verdict
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.device import VerificationProgress
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.schema import Lane
 
 NAME = "matmul_8x8x8_f32t_f32t_f32t"
 LANE = Lane(1, "null", {}, Target(TargetKind.NULL))

@@ -8,7 +8,7 @@ from gemmetry.domain.errors import Stage
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.bench import Bench
-from gemmetry.engine.workers.protocol import Hello, Open, Sample, Trying, WireDispatch
+from gemmetry.engine.protocol import Hello, Open, Sample, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider
 

@@ -10,9 +10,9 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts, Measurement, Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker, merge_facts
-from gemmetry.engine.failures import Ending
-from gemmetry.engine.store.experiment import Experiment
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.protocol import Ending
+from gemmetry.engine.schema import Lane
 from gemmetry.hardware import roofline as roofline_module
 from gemmetry.hardware.detect import CpuFacts
 from gemmetry.measurement.stopping import Round

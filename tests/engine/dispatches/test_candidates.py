@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.engine.planning import LaneProvider, Resolver
-from gemmetry.engine.store.rows import Lane, PlannedDispatch
+from gemmetry.engine.schema import Lane, PlannedDispatch
 from gemmetry.providers.registry import load_provider
 
 

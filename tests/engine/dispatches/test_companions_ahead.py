@@ -7,7 +7,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import CompanionsAhead
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.schema import Lane
 from gemmetry.verification.context import Companions, tail_operations
 
 FORMATS = "bf16t_bf16t_bf16t"

@@ -15,8 +15,8 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.engine import bench as copies
+from gemmetry.engine import guardian
 from gemmetry.engine.bench import Copies, ReturnsOnce
-from gemmetry.engine.workers import guardian
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="processes are found in /proc"

@@ -11,8 +11,8 @@ from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import counting as counted
 from gemmetry.engine.counting import CountedRequest
+from gemmetry.engine.protocol import Hello
 from gemmetry.engine.sanitizing import CANNOT
-from gemmetry.engine.workers.protocol import Hello
 from gemmetry.providers.null_provider.provider import NullExecutable
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.engine.bench import LEAST_TRIAL_S, PROBE_DOUBT, HangWatch, LaunchBudget
-from gemmetry.engine.jobs import job_of
+from gemmetry.engine.bench import HangWatch
+from gemmetry.engine.candidates import LEAST_TRIAL_S, PROBE_DOUBT, LaunchBudget, job_of
 from gemmetry.verification.protocol import launches
 
 SETTINGS = RunSettings(deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 20.0})

@@ -15,8 +15,8 @@ from gemmetry.domain.record import Verdict
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import sanitizing
 from gemmetry.engine.bench import Bench
+from gemmetry.engine.protocol import Entered, Hello, Open, WireDispatch
 from gemmetry.engine.sanitizing import sanitize
-from gemmetry.engine.workers.protocol import Entered, Hello, Open, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.verification.checks.results import CheckOutcome, failed, passed, warned
 from gemmetry.verification.protocol import with_check

@@ -24,9 +24,9 @@ from gemmetry.engine.opaque import (
     JobRun,
     JobsPlanned,
     JobStarted,
-    LocalJobExecutor,
     OpaqueJob,
     resolve_program,
+    start_here,
 )
 
 linux = pytest.mark.skipif(
@@ -64,7 +64,7 @@ def run(tmp_path):
 
         with JobJournal(tmp_path / "journal.jsonl") as journal:
             JobRun(
-                folder=tmp_path, journal=journal, executor=LocalJobExecutor(), prepare=prepare,
+                folder=tmp_path, journal=journal, start=start_here, prepare=prepare,
                 conclude=lambda job, end: concluded.append((job.name, str(end.outcome))),
                 listener=lambda event: (events.append(event), listener and listener(event)),
             ).work(jobs)  # fmt: skip
@@ -216,7 +216,7 @@ def test_an_interrupt_lets_the_command_end_and_spares_other_processes(make, run,
 KILLED = """
 import sys
 from pathlib import Path
-from gemmetry.engine.opaque import LocalJobExecutor
+from gemmetry.engine.opaque import start_here
 from gemmetry.engine.opaque import OpaqueJob
 from gemmetry.engine.opaque import JobJournal
 from gemmetry.engine.opaque import JobRun
@@ -229,7 +229,7 @@ jobs = [
     for name, script in scripts.items()
 ]
 with JobJournal(folder / "journal.jsonl") as journal:
-    JobRun(folder, journal, LocalJobExecutor(), lambda job: None, lambda job, end: None,
+    JobRun(folder, journal, start_here, lambda job: None, lambda job, end: None,
            lambda event: None).work(jobs)
 """
 

@@ -9,9 +9,9 @@ from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import DispatchFinished, Message
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine import run
+from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import Resolver, make_lanes
 from gemmetry.engine.recording import TraceFolders
-from gemmetry.engine.store.experiment import Experiment
 from gemmetry.providers.registry import load_provider
 
 

@@ -5,8 +5,8 @@ import pytest
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import RequestError
 from gemmetry.engine.planning import LaneProvider
+from gemmetry.engine.schema import Lane
 from gemmetry.engine.slots import serving_devices
-from gemmetry.engine.store.rows import Lane
 from gemmetry.providers.registry import load_provider
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gemmetry.engine.process import RunStopped
 from gemmetry.engine.slots import Group, GroupQueue
-from gemmetry.engine.workers.process import RunStopped
 
 PATIENCE_S = 60
 

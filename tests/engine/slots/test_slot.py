@@ -5,8 +5,8 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.record import Environment
+from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.slots import Slot, device_id
-from gemmetry.engine.store.rows import StoredRound
 
 CUDA = Target(TargetKind.CUDA, "sm_90", 1)
 

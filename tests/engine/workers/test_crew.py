@@ -6,10 +6,9 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.failures import WorkerLost
-from gemmetry.engine.store.rows import Lane
-from gemmetry.engine.workers.process import Crews, WorkerContext
-from gemmetry.engine.workers.protocol import Failure, Hello, Open, Ready, Shutdown
+from gemmetry.engine.process import Crews, WorkerContext
+from gemmetry.engine.protocol import Failure, Hello, Open, Ready, Shutdown, WorkerLost
+from gemmetry.engine.schema import Lane
 
 LANES = [Lane(number, "null", {}, Target(TargetKind.NULL)) for number in (1, 2)]
 
@@ -35,7 +34,7 @@ def crews(tmp_path, memory_workers):
             ("generated", "references", "failures", "logs", "temporary"), tmp_path
         )
         return Crews(
-            WorkerContext(settings=RunSettings(), executor=executor, **folders), 2
+            WorkerContext(settings=RunSettings(), start=executor.start, **folders), 2
         ), executor
 
     make.messages = messages
@@ -58,7 +57,7 @@ def test_a_lane_that_does_not_start_leaves_the_others_running(crews):
     for _ in range(2):
         with pytest.raises(WorkerLost):
             made.of(LANES[0])
-    assert len(made.of(LANES[1]).workers) == 2
+    assert len(made.of(LANES[1])) == 2
     assert [process.status for process in executor.processes] == [-9, -9, None, None]
 
 
@@ -70,13 +69,13 @@ def test_a_worker_that_dies_while_it_loads_breaks_its_lane_only(crews, memory_wo
     made.start(LANES)
     with pytest.raises(WorkerLost):
         made.of(LANES[0])
-    assert len(made.of(LANES[1]).workers) == 2
+    assert len(made.of(LANES[1])) == 2
 
 
 def test_all_workers_receive_the_request_to_end_before_any_is_waited_for(crews):
     made, executor = crews()
     made.start(LANES)
-    made.wait_ready()
+    made.of(LANES[0])
     waits = []
     for number, process in enumerate(executor.processes):
         process.wait = lambda seconds, number=number: waits.append(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.engine import guardian
 from gemmetry.engine.opaque import start_command
-from gemmetry.engine.workers import guardian
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="subreapers and /proc are Linux's"

@@ -12,8 +12,8 @@ from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.workers import main as worker
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine import worker
+from gemmetry.engine.protocol import (
     Answered,
     Channel,
     ChannelClosed,
@@ -96,7 +96,7 @@ def test_a_worker_whose_parent_has_already_ended_ends():
     ours, theirs = socket.socketpair()
     ours.close()
     done = subprocess.run(
-        [sys.executable, "-m", "gemmetry.engine.workers.main", str(theirs.fileno())],
+        [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno())],
         pass_fds=(theirs.fileno(),),
         timeout=120,
         check=False,
@@ -111,8 +111,8 @@ def test_a_copy_of_a_worker_cannot_speak(fork):
     """Neither one that Python forked, whose socket is closed, nor one of native code."""
     code = f"""
 import ctypes, os, socket, sys
-from gemmetry.engine.workers import main as worker
-from gemmetry.engine.workers.protocol import Answered, Entered
+from gemmetry.engine import worker
+from gemmetry.engine.protocol import Answered, Entered
 def serve(channel, hello):
     if {fork}:
         os.wait()
@@ -140,7 +140,7 @@ sys.exit(worker.main(sys.argv[1:]))
 
 def test_a_worker_imports_no_heavy_library():
     code = (
-        "import sys, gemmetry.engine.workers.main, gemmetry.engine.bench;"
+        "import sys, gemmetry.engine.worker, gemmetry.engine.bench;"
         "print([m for m in ('torch', 'triton', 'iree', 'polars', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,12 +14,10 @@ import pytest
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import Outcome, Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.engine.failures import WorkerLost
-from gemmetry.engine.store.rows import Lane
-from gemmetry.engine.workers import local
-from gemmetry.engine.workers import process as worker_process
-from gemmetry.engine.workers.process import RunStopped, WorkerContext, WorkerProcess
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine import process as local
+from gemmetry.engine import process as worker_process
+from gemmetry.engine.process import RunStopped, WorkerContext, WorkerProcess
+from gemmetry.engine.protocol import (
     Answered,
     Close,
     Entered,
@@ -27,7 +25,9 @@ from gemmetry.engine.workers.protocol import (
     Opened,
     Sample,
     WireDispatch,
+    WorkerLost,
 )
+from gemmetry.engine.schema import Lane
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 
@@ -197,9 +197,9 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import Stage
 from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.engine.workers.protocol import Open, WireDispatch
-from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
-from gemmetry.engine.store.rows import Lane
+from gemmetry.engine.protocol import Open, WireDispatch
+from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.schema import Lane
 folder = Path(sys.argv[1])
 context = WorkerContext(settings=RunSettings(), generated=folder, references=folder,
                         failures=folder, logs=folder, temporary=folder / "temporary")
@@ -233,22 +233,26 @@ while True:
 
 
 @pytest.mark.parametrize("schedule", [None, TraceSchedule()])
-def test_an_executor_gets_what_it_needs_to_start_a_worker(context, memory_workers, schedule):
+def test_a_worker_starts_with_its_folders_and_variables(
+    context, memory_workers, monkeypatch, schedule
+):
     """Torch's profiler is quiet while traces are recorded."""
+    monkeypatch.setenv("KMP_BLOCKTIME", "77")
+    monkeypatch.setenv("TMPDIR", "/elsewhere")
     executor = memory_workers.MemoryExecutor()
     settings = dataclasses.replace(context.settings, measure=False, trace=schedule)
-    context = dataclasses.replace(context, settings=settings, executor=executor)
+    context = dataclasses.replace(context, settings=settings, start=executor.start)
     lane = Lane(1, "null", {}, Target(TargetKind.NULL))
     hello = context.hello(lane, jobs=1)
     worker = WorkerProcess(lane, context, hello)
     assert worker.wait_ready() is None
-    (start,) = executor.starts
-    assert start.temporary.parent == context.temporary
-    assert start.log.parent == context.logs
-    assert start.variables["TMPDIR"] == str(start.temporary)
-    assert start.variables["OMP_NUM_THREADS"] == "1"
-    assert ("KINETO_LOG_LEVEL" in start.defaults) is (schedule is not None)
+    ((log, temporary, environment),) = executor.starts
+    assert (temporary.parent, log.parent) == (context.temporary, context.logs)
+    assert environment["TMPDIR"] == str(temporary), "it is required"
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert ("TORCH_CPP_LOG_LEVEL" in environment) is (schedule is not None)
+    assert environment["KMP_BLOCKTIME"] == "77", "the user's own has precedence"
     assert executor.channels[0].sent == [hello]
     worker.kill()
     assert executor.channels[0].is_closed
-    assert not start.temporary.exists()
+    assert not temporary.exists()

@@ -9,7 +9,7 @@ from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, Verdict
 from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine.protocol import (
     Answered,
     Channel,
     ChannelClosed,

@@ -13,9 +13,9 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.errors import Stage, Verification
 from gemmetry.domain.record import BuildFacts, TraceFacts, Verdict
 from gemmetry.domain.settings import RunSettings, TraceSchedule
-from gemmetry.engine.jobs import job_of
-from gemmetry.engine.workers import protocol
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine import protocol
+from gemmetry.engine.candidates import job_of
+from gemmetry.engine.protocol import (
     MAX_FRAME_BYTES,
     BadFrame,
     Channel,

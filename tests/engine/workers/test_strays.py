@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.engine.workers import guardian
-from gemmetry.engine.workers.guardian import Strays
+from gemmetry.engine import guardian
+from gemmetry.engine.guardian import Strays
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="processes are found in /proc"

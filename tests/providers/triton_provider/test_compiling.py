@@ -100,11 +100,11 @@ def test_default_reports_the_chosen_configuration(workspace: Workspace) -> None:
 
 
 def test_what_compilers_say_is_read() -> None:
+    from gemmetry.providers.base import matrix_instruction
     from gemmetry.providers.triton_provider.compiling import (
         amd_resources,
         as_compile_error,
         first_useful_line,
-        matrix_instruction,
         parse_resource_usage,
     )
 

@@ -6,9 +6,10 @@ import pytest
 
 from gemmetry.dispatches import records
 from gemmetry.dispatches.records import PRESETS, record_table, select_columns, to_json_document
-from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn
+from gemmetry.domain.columns import COLUMNS, RecordColumn
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import BuildFacts, ResultSet
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.specs import schema
 from gemmetry.domain.specs.schema import result_schema
 from gemmetry.domain.tables import ColumnType

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gemmetry.domain.errors import RequestError, StorageError
-from gemmetry.engine.store.creation import FolderLock
+from gemmetry.engine.schema import FolderLock
 from gemmetry.history import folder as module
 from gemmetry.history.folder import (
     ANNOTATIONS,

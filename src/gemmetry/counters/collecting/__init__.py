@@ -2,3 +2,5 @@
 
 ``collector.py`` is an overview.
 """
+
+from __future__ import annotations

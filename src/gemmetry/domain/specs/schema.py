@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION
+from gemmetry.domain.columns import COLUMNS
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.specs.keys import ALIASES
 from gemmetry.domain.tables import Column, ColumnType
 

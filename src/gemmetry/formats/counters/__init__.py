@@ -1,1 +1,3 @@
 """How reports of hardware counters are decoded."""
+
+from __future__ import annotations

@@ -27,10 +27,7 @@ from gemmetry.providers.base import (
     output_folder,
     write_atomically,
 )
-from gemmetry.providers.cuda_provider.launching.executable import (
-    CompiledPlan,
-    usage_of,
-)
+from gemmetry.providers.cuda_provider.launching.executable import CompiledPlan, usage_of
 from gemmetry.providers.user_provider.cuda_launch import plan_of
 from gemmetry.providers.user_provider.cuda_manifest import MACHINE_CODE, CudaManifest, entries_of
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmetry.sweeps.folder import ROCPROF, TRACES
-from gemmetry.sweeps.training.axes import (
-    NCU,
-    PATH_AXIS,
-    AxisKind,
-    PlannedPoint,
-    SweepAxis,
-)
+from gemmetry.sweeps.training.axes import NCU, PATH_AXIS, AxisKind, PlannedPoint, SweepAxis
 from gemmetry.sweeps.training.rocprof import OUTPUT_FILE, check_rocprof_input
 
 WORKLOAD = "gemmetry.sweeps.workload"

@@ -14,7 +14,7 @@ from gemmetry.domain.errors import JournalDamagedError, RequestError
 from gemmetry.domain.opening import read_json
 from gemmetry.domain.record import Environment
 from gemmetry.domain.rows import SCHEMA_VERSION
-from gemmetry.engine.store.creation import now
+from gemmetry.engine.schema import now
 from gemmetry.hardware.detect import CLOCKS, TOPOLOGY, capture_environment, printed_by_tools
 from gemmetry.sweeps.folder import MANIFEST
 

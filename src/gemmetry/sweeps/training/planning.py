@@ -19,7 +19,7 @@ from gemmetry.domain.dispatch import parse_shard
 from gemmetry.domain.errors import EnvironmentFailure, PlanMismatchError, RequestError
 from gemmetry.domain.settings import LOCAL, RunSettings, check_executor
 from gemmetry.engine.opaque import resolve_program
-from gemmetry.engine.store.creation import DEFAULT_FOLDER, plan_differences
+from gemmetry.engine.schema import DEFAULT_FOLDER, plan_differences
 from gemmetry.hardware.detect import gpu_count, has_gpu_driver, masked_words
 from gemmetry.sweeps.folder import MANIFEST
 from gemmetry.sweeps.nccl_settings import (

@@ -15,21 +15,20 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import remove, sync, write_whole
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.settings import LOCAL
+from gemmetry.engine.merging import copy_files, whole_document
 from gemmetry.engine.opaque import (
     JobEnd,
-    JobExecutor,
     JobJournal,
     JobListener,
     JobOutcome,
     JobRun,
     JobWarning,
-    LocalJobExecutor,
     OpaqueJob,
+    StartJob,
     read_ends,
+    start_here,
 )
-from gemmetry.engine.store.creation import LOCK_NAME, FolderLock, indented
-from gemmetry.engine.store.merging import copy_files, whole_document
-from gemmetry.engine.store.schema import os_failure
+from gemmetry.engine.schema import LOCK_NAME, FolderLock, indented, os_failure
 from gemmetry.hardware.detect import masked_variables, masked_words
 from gemmetry.sweeps.folder import LOG, MANIFEST, POINT, ROCPROF, TRACES
 from gemmetry.sweeps.training.axes import (
@@ -66,7 +65,7 @@ def run_sweep(
     listener: JobListener,
     fresh: bool = False,
     command: str = "",
-    executor: JobExecutor | None = None,
+    executor: StartJob = start_here,
 ) -> dict[str, JobEnd]:
     """Run the points of `sweep` that have not succeeded yet. Returns the folder of each point that
     has ended, and how.
@@ -74,7 +73,7 @@ def run_sweep(
     Args:
         fresh: what is in the folder is moved to ``previous/`` first.
         command: the command line, for the manifest.
-        executor: what starts the points; None: this machine.
+        executor: starts the points.
 
     Raises:
         RequestError: another process uses the folder.
@@ -100,7 +99,7 @@ def run_sweep(
             JobRun(
                 folder=folder,
                 journal=journal,
-                executor=executor or LocalJobExecutor(),
+                start=executor,
                 prepare=work.prepare,
                 conclude=work.conclude,
                 listener=listener,
@@ -110,15 +109,15 @@ def run_sweep(
         lock.release()
 
 
-def job_executor(sweep: PlannedSweep) -> JobExecutor:
+def job_executor(sweep: PlannedSweep) -> StartJob:
     """What starts the points of `sweep`: this machine, or tasks of a Ray cluster."""
     where, launch = sweep.request.where, sweep.request.launch
     if where.executor == LOCAL:
-        return LocalJobExecutor()
-    from gemmetry.engine.ray_tasks import RayJobExecutor
+        return start_here
+    from gemmetry.engine.ray_tasks import job_starter
 
     gpus = 0 if sweep.library is CommunicationLibrary.GLOO else launch.nproc
-    return RayJobExecutor(where.executor_options, gpus)
+    return job_starter(where.executor_options, gpus)
 
 
 def ended_points(sweep: PlannedSweep) -> Mapping[str, JobEnd]:

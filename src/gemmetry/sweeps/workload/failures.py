@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.domain.files import completed
-from gemmetry.engine.store.creation import indented
+from gemmetry.engine.schema import indented
 from gemmetry.sweeps.workload.ranks import Ranks
 
 LATER_S = 2.0

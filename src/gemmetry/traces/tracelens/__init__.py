@@ -1,1 +1,3 @@
 """TraceLens' sheets."""
+
+from __future__ import annotations

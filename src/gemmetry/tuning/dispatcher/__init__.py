@@ -3,3 +3,5 @@
 ``building`` makes a table from experiments, ``choosing`` picks from it, ``evaluation`` replays the
 choices; none of them needs a GPU. ``call`` is the function and the operator of torch.
 """
+
+from __future__ import annotations

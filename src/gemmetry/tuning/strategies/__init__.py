@@ -1,1 +1,3 @@
 """Strategies of the search, one module each."""
+
+from __future__ import annotations

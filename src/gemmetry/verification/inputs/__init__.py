@@ -1,1 +1,3 @@
 """Inputs of the checks."""
+
+from __future__ import annotations

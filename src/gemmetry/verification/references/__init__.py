@@ -1,1 +1,3 @@
 """References of the checks."""
+
+from __future__ import annotations

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from gemmetry.sweeps.cause import NO_CONTROL, NO_SHAPE, NOT_OVERLAPPED, dose_response
-from gemmetry.sweeps.model import GemmInstances, GemmKind, RankFile
+from gemmetry.sweeps.model import GemmInstances, RankFile
 from gemmetry.sweeps.ranks import gemm_statistics, read_facts
+from gemmetry.sweeps.rows import GemmKind
 
 
 @pytest.fixture

@@ -15,10 +15,7 @@ from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage
 from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.executable import (
-    compile_plan,
-    usage_of,
-)
+from gemmetry.providers.cuda_provider.launching.executable import compile_plan, usage_of
 
 NAME = "matmul_64x48x32_bf16t_bf16n_bf16t_r01"
 GRID = Grid(blocks=(1, 1, 1), threads=(32, 1, 1), dynamic_bytes=1000)

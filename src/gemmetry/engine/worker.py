@@ -1,6 +1,6 @@
 """The worker process: one provider on one target, separate from everything that must survive it.
 
-A guardian (:mod:`gemmetry.engine.workers.guardian`) starts ``python -m gemmetry.engine.workers.main
+A guardian (:mod:`gemmetry.engine.guardian`) starts ``python -m gemmetry.engine.worker
 SOCKET`` in a session of its own, with the descriptor of its socket. It ends this process and all
 that it started, whatever happens to the parent.
 """
@@ -17,9 +17,8 @@ from pathlib import Path
 from gemmetry.domain.contracts import Provider, Workspace
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.record import BuildFacts
-from gemmetry.engine.failures import describe
-from gemmetry.engine.workers.guardian import become_subreaper
-from gemmetry.engine.workers.protocol import (
+from gemmetry.engine.guardian import become_subreaper
+from gemmetry.engine.protocol import (
     Answered,
     Channel,
     ChannelClosed,
@@ -32,6 +31,7 @@ from gemmetry.engine.workers.protocol import (
     Request,
     Sample,
     Shutdown,
+    describe,
 )
 from gemmetry.providers.registry import load_provider
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     """Serve until the parent sends Shutdown or is gone."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A timer ends a launch that hangs (launch_budget.py); the log then shows where it was.
+    # A timer ends a launch that hangs (bench.py); the log then shows where it was.
     faulthandler.register(signal.SIGALRM, chain=True)
     connection = socket.socket(fileno=int(arguments[0]))
     # Processes that a kernel forks take no part in the conversation. A copy that native code

@@ -1,0 +1,655 @@
+"""Workers as processes of this machine, each with a guardian of its own, and their environment
+variables.
+
+A worker process from its parent's side: starting it, sending requests, receiving replies within
+a deadline, and killing it.
+
+The workers of a device: for each lane a crew, whose processes share a dispatch's rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemmetry.domain.errors import Outcome, Stage
+from gemmetry.domain.files import remove
+from gemmetry.domain.settings import RunSettings
+from gemmetry.engine import guardian
+from gemmetry.engine.candidates import Job, job_of
+from gemmetry.engine.protocol import (
+    COMPILING_HUNG_SHARE,
+    HUNG,
+    MOST_ON_THE_WAY,
+    ON_THE_WAY,
+    TAIL_BYTES,
+    Answered,
+    BadFrame,
+    Channel,
+    ChannelClosed,
+    Ending,
+    Failure,
+    Frame,
+    Hello,
+    LeftBehind,
+    Open,
+    Ready,
+    Reply,
+    Shutdown,
+    WorkerLost,
+    ending_of,
+    ending_of_death,
+    out_of_turn,
+    timeout_reason,
+    with_left_behind,
+)
+from gemmetry.engine.schema import Lane
+from gemmetry.hardware.host import (
+    free_memory_bytes,
+    oom_kills,
+    resident_bytes,
+    total_memory_bytes,
+    usable_cores,
+)
+
+GUARDIAN = ("-S", "-P", guardian.__file__)
+"""The arguments with which Python runs a guardian."""
+
+GUARDIAN_S = 10.0
+"""A guardian starts its worker in about ten milliseconds."""
+
+MIN_FREE_SHARE = 0.04
+"""A share of the usable memory: if less is left while a worker works, the worker is ended before
+the kernel chooses another process."""
+
+LARGE_SHARE = 0.25
+"""A share of the usable memory: only a worker that holds this much is considered the cause."""
+
+
+def start_worker(
+    log: Path, temporary: Path, environment: Mapping[str, str]
+) -> tuple[Channel, LocalProcess]:
+    """Start a worker on this machine, in a session of its own, that waits for its first request.
+
+    Args:
+        log: the file to which its standard output and standard error are appended.
+        temporary: the folder of its temporary files; it exists, and is removed at the end.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "gemmetry.engine.worker", str(theirs.fileno())]
+    try:
+        process = start_guarded(
+            command, channel=theirs.fileno(), temporary=str(temporary), log=log,
+            environment=environment,
+        )  # fmt: skip
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Channel(ours, Reply), process
+
+
+def start_guarded(
+    command: Sequence[str],
+    *,
+    channel: int,
+    temporary: str,
+    log: Path,
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+) -> LocalProcess:
+    """Start `command`, whose program is given by its path, with a guardian.
+
+    Args:
+        channel: a descriptor that the command inherits and the guardian closes.
+        temporary: a folder that is removed at the end; "" for none.
+        log: the file to which standard output and standard error are appended.
+        folder: the working folder; None for this process's.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    control, inherited = socket.socketpair()
+    mark = os.urandom(16).hex()
+    kills_before = oom_kills()
+    descriptors = (inherited.fileno(), channel)
+    watched = [sys.executable, *GUARDIAN, *map(str, descriptors), temporary]
+    options: dict[str, Any] = {} if folder is None else {"cwd": folder}
+    try:
+        # Not through a link: workers' output stays where it belongs.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(log, flags, 0o644), "ab") as output:
+            process = subprocess.Popen(
+                [*watched, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=descriptors,
+                start_new_session=True,
+                env={**environment, guardian.MARK: mark},
+                **options,
+            )
+    except BaseException:
+        control.close()
+        raise
+    finally:
+        inherited.close()
+    return LocalProcess(process, control, kills_before, mark)
+
+
+class LocalProcess:
+    """A worker or a command of this machine, controlled through its guardian."""
+
+    def __init__(
+        self,
+        guardian_process: subprocess.Popen[bytes],
+        control: socket.socket,
+        kills_before: int,
+        mark: str,
+    ) -> None:
+        """`guardian_process` ends with its worker's status; it reports over the socket `control`;
+        `kills_before` is the number of processes that the system had killed for lack of memory
+        before; `mark` is in the environment of all."""
+        self._mark = mark
+        self._guardian = guardian_process
+        self._control = control
+        self._kills_before = kills_before
+        self._unread = b""
+        self._report: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        """The number of the worker once its guardian has started it, else the guardian's."""
+        return int(self._wait_for_report("worker", GUARDIAN_S).get("worker", self._guardian.pid))
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status of the worker, negative for a signal, which its guardian repeats; None if
+        it still runs after `seconds`."""
+        if seconds <= 0:
+            return self._guardian.poll()
+        try:
+            return self._guardian.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end_gently(self, grace_s: float) -> None:
+        """Send SIGTERM to the worker's group, and after `grace_s` end everything."""
+        try:
+            if self.wait(0) is None:
+                with contextlib.suppress(OSError):
+                    self._control.sendall(guardian.TERMINATE)
+                self.wait(grace_s)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Have the guardian end everything; kill it if it does not. Harmless if it is dead."""
+        if self._control.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_WR)  # the guardian then ends everything
+            self._wait_for_report("left", 2 * guardian.LAST_S)
+            self._control.close()
+        if self._guardian.poll() is None:  # its number belongs to no other process yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._guardian.pid, signal.SIGKILL)
+            self._guardian.wait()
+        if "left" not in self._report:  # The guardian was killed, or hung.
+            self._report["left"] = guardian.end_marked(self._mark)
+
+    def left_running(self) -> Sequence[str]:
+        """The names of processes outside the worker's session that were found and ended."""
+        found: list[str] = self._report.get("left", [])
+        return found
+
+    def memory_shortage(self) -> str:
+        """Why the worker must be ended before the machine runs out of memory: it holds much of
+        what this process may use, of which almost none is left; "" if it need not be."""
+        held, total = resident_bytes(self.pid), total_memory_bytes()
+        if held <= LARGE_SHARE * total or free_memory_bytes() >= MIN_FREE_SHARE * total:
+            return ""
+        return f"the machine's memory ran out; the worker held {held / 1e9:.1f} GB"
+
+    def was_killed_for_memory(self) -> bool:
+        """Whether the system has killed processes for lack of memory since the worker started."""
+        return oom_kills() > self._kills_before
+
+    def _wait_for_report(self, key: str, seconds: float) -> dict[str, Any]:
+        """What the guardian has reported once it reports `key`, or after `seconds`."""
+        ends = time.monotonic() + seconds
+        while key not in self._report and (left := ends - time.monotonic()) > 0:
+            self._control.settimeout(left)
+            try:
+                data = self._control.recv(1 << 16)
+            except OSError:
+                break
+            if not data:
+                break
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            for line in lines:
+                self._report |= json.loads(line)
+        return self._report
+
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+_QUIET_WHEN_IDLE = {
+    "KMP_BLOCKTIME": "1",
+    "GOMP_SPINCOUNT": "10000",
+    "OPENBLAS_THREAD_TIMEOUT": "20",
+}
+"""Threads of a worker whose turn is over must not spin on the processors on which the next worker
+is measured, nor must a thread spin while it waits for one that another program has preempted.
+Intel's OpenMP spins for 200 ms (its manual's KMP_BLOCKTIME), OpenBLAS for 2²⁶ cycles
+(driver/others/blas_server.c), GNU's for 300,000 turns (libgomp manual, GOMP_SPINCOUNT). Here it is
+1 ms, 2²⁰ cycles and 10,000 turns, which does not affect torch's products on an idle machine. The
+user's own settings have precedence."""
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Variables that limit CPU libraries to `threads` threads."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(threads))
+
+
+def default_variables() -> dict[str, str]:
+    """Variables that every worker gets unless the user has set them."""
+    return {**_QUIET_WHEN_IDLE, **_lasting_caches()}
+
+
+def _lasting_caches() -> dict[str, str]:
+    """torch.compile keeps compiled code below the folder for temporary files, where other runs find
+    it (torch/_inductor/runtime/cache_dir_utils.py), so it is to stay there."""
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        name = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+        return {
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir(), f"torchinductor_{name}"))
+        }
+    return {}
+
+
+POLL_S = 0.5
+"""The time between checks of the stop flag, the worker's memory and its output file."""
+
+MAX_OUTPUT_BYTES = 8 << 20
+"""The size of a worker's output file beyond which only the end is kept."""
+
+SHUTDOWN_S = 2.0
+"""A healthy worker ends in milliseconds; one that takes longer is killed."""
+
+
+class RunStopped(Exception):
+    """The run is being ended (interrupt, failure elsewhere); no dispatch is to blame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What all workers of a run share."""
+
+    settings: RunSettings
+    generated: Path
+    references: Path
+    failures: Path
+    logs: Path
+    temporary: Path
+    """The folder in which workers and the compilers that they start keep files while they run."""
+    start: Callable[[Path, Path, Mapping[str, str]], tuple[Channel, LocalProcess]] = start_worker
+    """Starts a worker; see :func:`start_worker`."""
+    cores: int = field(default_factory=usable_cores)
+    """The processors of the machine where the workers run."""
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def hello(self, lane: Lane, *, jobs: int) -> Hello:
+        """The first request to a worker of `lane`."""
+        return Hello(
+            lane.provider,
+            {**lane.options, "threads": self.threads},
+            lane.target,
+            self.settings,
+            str(self.generated),
+            str(self.references),
+            str(self.failures),
+            jobs,
+            self.settings.force_compile,
+        )
+
+    @property
+    def job(self) -> Job:
+        """What is done with each dispatch."""
+        return job_of(self.settings)
+
+    @property
+    def threads(self) -> int:
+        """The CPU threads of a provider."""
+        return self.settings.threads or self.cores
+
+
+class WorkerProcess:
+    """One worker. Methods that communicate with it raise WorkerLost if it is gone (then it is dead,
+    with its children) and RunStopped if the run is being ended."""
+
+    _numbers = iter(range(1, 1 << 62))
+
+    def __init__(self, lane: Lane, context: WorkerContext, hello: Hello) -> None:
+        """Start a worker of `lane`, and send it `hello`."""
+        self.lane = lane
+        self.started_ns = time.time_ns()
+        """Since 1970; distinguishes this process from others."""
+        self._context = context
+        self._log = context.logs / f"{lane.provider}-{next(self._numbers)}.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._temporary = context.temporary / self._log.stem
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        self._channel, self._process = context.start(
+            self._log,
+            self._temporary,
+            {
+                **default_variables(),
+                **context.job.worker_defaults,
+                **os.environ,
+                **thread_variables(context.threads),
+                "TMPDIR": str(self._temporary),
+            },
+        )
+        self._mark = 0
+        self._deadline = 0.0
+        self._late = Ending(Outcome.TIMEOUT, "")
+        self._on_the_way = 0
+        self._is_ending = False
+        self._owned: set[str] = set()
+        """Processes left running that are known to belong to some dispatch."""
+        self.send(hello)
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
+    def wait_ready(self) -> Failure | None:
+        """Why the provider does not work here; None if it does."""
+        self.set_deadline(Stage.BUILD, "starting")
+        reply = self.receive()
+        if not isinstance(reply, Ready):
+            raise self.distrust(out_of_turn(reply))
+        return reply.failure
+
+    def send(self, message: Frame) -> None:
+        """Send a request; output from here on belongs to it."""
+        self._mark = self._log_size()
+        try:
+            self._channel.send(message)
+        except ChannelClosed:
+            raise self._reap() from None
+
+    def set_deadline(
+        self, stage: Stage, doing: str, factor: float = 1, expected_s: float | None = None
+    ) -> None:
+        """Set the deadline of the next reply to `factor` times that of `stage`, from now; to less
+        where it is expected after `expected_s`. `doing` is for the message."""
+        whole = seconds = factor * self._context.settings.deadlines_s[stage]
+        if expected_s is not None:
+            seconds = min(whole, max(COMPILING_HUNG_SHARE * whole, HUNG * expected_s))
+        self.set_limit(
+            seconds, Ending(Outcome.TIMEOUT, timeout_reason(stage, doing, seconds, whole))
+        )
+
+    def set_limit(self, seconds: float, late: Ending) -> None:
+        """Require the next reply within `seconds` from now; otherwise the worker ends as `late`."""
+        self._deadline = time.monotonic() + seconds
+        self._late = late
+
+    def expect(self, kinds: tuple[type[Frame], ...], ids: Collection[int]) -> Reply:
+        """The next reply, which must be one of `kinds` about one of `ids` or, if all are answered,
+        report that.
+
+        Raises:
+            WorkerLost, RunStopped: see :meth:`receive`; or the reply answers no request.
+        """
+        reply = self.receive()
+        if isinstance(reply, Answered):
+            if ids:
+                raise self.distrust("it reported the end before it had answered")
+            if not self._channel.is_idle():
+                raise self.distrust("it continued after its last answer")
+            return reply
+        if not isinstance(reply, kinds) or getattr(reply, "id", None) not in ids:
+            raise self.distrust(out_of_turn(reply))
+        if isinstance(reply, LeftBehind):
+            self._owned.update(reply.processes)
+        self._on_the_way = self._on_the_way + 1 if isinstance(reply, ON_THE_WAY) else 0
+        if self._on_the_way > MOST_ON_THE_WAY:
+            raise self.distrust("it entered more stages than a dispatch has")
+        return reply
+
+    def distrust(self, flaw: str) -> WorkerLost:
+        """End a worker that has sent something it should not have. Returns the exception to
+        raise."""
+        return self._lost(
+            Outcome.CRASH,
+            f"the worker's channel carried what no worker sends: {flaw}; a kernel can cause this "
+            "by writing to file descriptors that are not its own, by forking and returning "
+            "twice, or by patching the code that verifies it",
+            may_be_anothers=True,
+        )
+
+    def receive(self) -> Reply:
+        """The next reply.
+
+        Raises:
+            WorkerLost: it died, was killed because the deadline passed or memory ran out, or sent
+                something that is not a reply.
+            RunStopped: the run is being ended; the worker is killed.
+        """
+        while True:
+            if self._context.stop.is_set():
+                self.kill()
+                raise RunStopped
+            left = self._deadline - time.monotonic()
+            try:
+                reply: Reply = self._channel.receive(max(0.0, min(POLL_S, left)))
+                return reply
+            except ChannelClosed:
+                raise self._reap() from None
+            except BadFrame as error:
+                raise self.distrust(str(error)) from None
+            except TimeoutError:
+                self._raise_if_lost(left)
+
+    def mark_output(self) -> None:
+        """Output from here on belongs to the next dispatch."""
+        self._mark = self._log_size()
+
+    def output_tail(self) -> str:
+        """The end of what was printed since the last mark."""
+        try:
+            with self._log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(min(self._mark, size), size - TAIL_BYTES))
+                return log.read(TAIL_BYTES).decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def request_end(self) -> None:
+        """Request that a healthy worker end, without waiting for it."""
+        if not self._is_ending:
+            with contextlib.suppress(ChannelClosed):
+                self._channel.send(Shutdown())
+                self._is_ending = True
+
+    def stop(self) -> None:
+        """End a healthy worker; kill it if it does not end."""
+        self.request_end()
+        if self._is_ending:
+            self._process.wait(SHUTDOWN_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the worker and everything that it started; harmless if it is dead."""
+        self._process.end()
+        self._channel.close()
+        with contextlib.suppress(OSError):
+            remove(self._temporary, inside=self._context.temporary.parent)
+        with contextlib.suppress(OSError):
+            if self._log.stat().st_size == 0:
+                remove(self._log, inside=self._log.parent)
+
+    def _lost(self, outcome: Outcome, reason: str, *, may_be_anothers: bool = False) -> WorkerLost:
+        """End the worker. Returns the exception that states how its dispatch ended."""
+        self.kill()
+        ending = Ending(outcome, reason, self.output_tail(), may_be_anothers=may_be_anothers)
+        return WorkerLost(with_left_behind(ending, self._left()))
+
+    def _left(self) -> list[str]:
+        """Processes found running when the worker ended that belong to no known dispatch."""
+        owned = {name.rpartition(" ")[2] for name in self._owned}  # a name changes with exec
+        found = self._process.left_running()
+        return [name for name in found if name.rpartition(" ")[2] not in owned]
+
+    def _raise_if_lost(self, left_s: float) -> None:
+        if left_s <= 0:
+            raise self._lost(self._late.outcome, self._late.reason)
+        if self._process.wait(0) is not None:
+            # A copy of the worker may still hold its end of the channel.
+            raise self._reap()
+        shortage = self._process.memory_shortage()
+        if shortage:
+            raise self._lost(Outcome.OUT_OF_MEMORY, shortage)
+        self._trim_output()
+
+    def _reap(self) -> WorkerLost:
+        """Interpret the status of a dead worker."""
+        status = self._process.wait(SHUTDOWN_S)
+        if status is None:
+            return self._lost(Outcome.CRASH, "the worker closed its connection and hung")
+        self.kill()
+        ending = ending_of_death(
+            status, self.output_tail(), memory_ran_out=self._process.was_killed_for_memory()
+        )
+        return WorkerLost(with_left_behind(ending, self._left()))
+
+    def _log_size(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
+
+    def _trim_output(self) -> None:
+        """Keep the output file small; the worker appends, so it continues after what remains."""
+        if self._log_size() <= MAX_OUTPUT_BYTES:
+            return
+        self._mark = 0
+        tail = self.output_tail().encode()
+        with contextlib.suppress(OSError):
+            os.truncate(self._log, 0)
+            with self._log.open("ab") as log:
+                log.write(tail + b"\n")
+
+
+class Crews:
+    """The workers of one device: for each lane a crew, of which the first one verifies, and all
+    sample."""
+
+    def __init__(self, context: WorkerContext, count: int) -> None:
+        """`count` is the number of workers in each crew."""
+        self._context = context
+        self._count = count
+        self._running: dict[int, list[WorkerProcess]] = {}
+        self._ready: set[int] = set()
+        self._broken: dict[int, Ending] = {}
+
+    def start(self, lanes: Iterable[Lane]) -> None:
+        """Start the crews of `lanes` that are not running, without waiting for them."""
+        for lane in lanes:
+            if lane.id in self._running or lane.id in self._broken:
+                continue
+            workers = self._running[lane.id] = []
+            with self._starting(lane.id):
+                for _ in range(self._count):
+                    hello = self._context.hello(lane, jobs=1)
+                    workers.append(WorkerProcess(lane, self._context, hello))
+                    # Nothing is opened, but everything is loaded, in all processes of all lanes at
+                    # once and while the compilers work.
+                    workers[-1].send(Open(()))
+
+    def of(self, lane: Lane) -> list[WorkerProcess]:
+        """The lane's workers, started if they are not running. It waits until all that were
+        started have loaded what dispatches need: the provider, the libraries of verification and
+        measurement, and the device.
+
+        Raises:
+            WorkerLost: they did not start, now or earlier; none is left running.
+            RunStopped: the run is being ended.
+        """
+        self.start([lane])
+        for key in [key for key in self._running if key not in self._ready]:
+            with self._starting(key):
+                for worker in self._running[key]:
+                    failure = worker.wait_ready()
+                    if failure is not None:
+                        raise WorkerLost(ending_of(failure, worker.output_tail()))
+                    worker.set_deadline(Stage.BUILD, "starting")
+                    worker.expect((), ())
+                self._ready.add(key)
+        if lane.id in self._broken:
+            raise WorkerLost(self._broken[lane.id])
+        return self._running[lane.id]
+
+    @contextlib.contextmanager
+    def _starting(self, lane: int) -> Iterator[None]:
+        """Leave none of a lane's workers running if one does not start; :meth:`of` has the
+        reason."""
+        try:
+            yield
+        except BaseException as error:
+            self.drop(lane)
+            if not isinstance(error, WorkerLost):
+                raise
+            self._broken[lane] = error.ending
+
+    def workers(self, lane: int) -> list[WorkerProcess]:
+        """The workers of a lane, if its crew is running."""
+        return self._running[lane]
+
+    def drop(self, lane: int) -> None:
+        """End a lane's workers, one of which is lost, if they are running; the next ones are
+        new."""
+        self._ready.discard(lane)
+        for worker in self._running.pop(lane, ()):
+            worker.kill()
+
+    def stop(self) -> None:
+        """End all workers, at the same time: closing a GPU takes a process half a second."""
+        workers = [worker for crew in self._running.values() for worker in crew]
+        for worker in workers:
+            worker.request_end()
+        for worker in workers:
+            worker.stop()
+        self._running.clear()
+
+    def kill(self) -> None:
+        """Kill all workers."""
+        for lane in list(self._running):
+            self.drop(lane)

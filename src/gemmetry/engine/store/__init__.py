@@ -1,1 +1,0 @@
-"""An experiment's folder: manifest, journal, artefacts, references; merging and importing."""
