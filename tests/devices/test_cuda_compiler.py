@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -18,18 +17,18 @@ from gemmetry.hardware.cuda_plans import macros_of
 RIGHT = macros_of(MUTANT=0, SERIAL=0, INPUT_BF16=0, OUTPUT_BF16=0)
 
 
-def test_machine_code_is_kept() -> None:
+def test_machine_code_is_kept():
     cubin = compile_source("mutants/tiled_matmul", RIGHT, "sm_90")
     assert cubin.code.startswith(b"\x7fELF") and b"tiled_matmul" in cubin.code
     assert compile_source("mutants/tiled_matmul", RIGHT, "sm_90") is cubin
 
 
-def test_a_rejected_source_is_reported_with_the_compilers_first_line() -> None:
+def test_a_rejected_source_is_reported_with_the_compilers_first_line():
     with pytest.raises(CompileError, match="NVRTC rejected hopper_matmul for sm_90"):
         compile_source("mutants/hopper_matmul", RIGHT, "sm_90a")  # its macros are missing
 
 
-def test_an_empty_log_leaves_the_bytes_of_others_alone() -> None:
+def test_an_empty_log_leaves_the_bytes_of_others_alone():
     nvrtc = cuda_compiler.nvrtc
     _, program = nvrtc.nvrtcCreateProgram(b"__global__ void f() {}", b"f.cu", 0, [], [])
     nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
@@ -41,7 +40,7 @@ def test_an_empty_log_leaves_the_bytes_of_others_alone() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
-def test_the_spoiling_kernel_keeps_its_values_in_registers(architecture: str) -> None:
+def test_the_spoiling_kernel_keeps_its_values_in_registers(architecture):
     """A compiler that saw through it would leave nearly all registers of the device as they are."""
     log = compile_source("stress", (), architecture).log
     registers = [int(count) for count in re.findall(r"Used (\d+) registers", log)]
@@ -53,7 +52,7 @@ def test_the_spoiling_kernel_keeps_its_values_in_registers(architecture: str) ->
 class Compiler:
     """Counts what reaches NVRTC, and compiles nothing."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def __init__(self, monkeypatch, folder):
         self.folder, self.kept = folder / "sources", folder / "kept"
         self.folder.mkdir()
         self.calls = 0
@@ -61,27 +60,27 @@ class Compiler:
         self.write("shared.cuh", "// empty")
         monkeypatch.setattr(cuda_compiler, "_compile", self._count)
 
-    def _count(self, request: object, architecture: str) -> Cubin:
+    def _count(self, request, architecture):
         self.calls += 1
         return Cubin(f"code {self.calls}".encode(), f"log of {architecture}", "ptx")
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name, text):
         (self.folder / name).write_text(text)
 
-    def __call__(self, architecture: str = "sm_90a", **macros: int) -> Cubin:
+    def __call__(self, architecture="sm_90a", **macros):
         return compile_file(
             self.folder, "kernel", macros_of(**macros), architecture, kept_in=self.kept
         )
 
 
 @pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
+def compiler(monkeypatch, tmp_path):
     return Compiler(monkeypatch, tmp_path)
 
 
 def test_machine_code_on_disk_is_found_again_as_long_as_nothing_changes(
-    compiler: Compiler,
-) -> None:
+    compiler,
+):
     first = compiler(TILE=64)
     assert first == Cubin(b"code 1", "log of sm_90a", "ptx")
     assert compiler(TILE=64) == first and compiler.calls == 1
@@ -95,15 +94,13 @@ def test_machine_code_on_disk_is_found_again_as_long_as_nothing_changes(
     assert len(list(compiler.kept.iterdir())) == 5
 
 
-def test_another_compiler_compiles_again(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_compiler_compiles_again(compiler, monkeypatch):
     compiler()
     monkeypatch.setattr(cuda_compiler, "nvrtc_version", lambda: (99, 1))
     assert compiler().code == b"code 2"
 
 
-def test_a_damaged_file_is_replaced(compiler: Compiler) -> None:
+def test_a_damaged_file_is_replaced(compiler):
     compiler()
     (file,) = compiler.kept.iterdir()
     for damaged in (b"", file.read_bytes()[:-1], b"x" + file.read_bytes()):
@@ -114,16 +111,14 @@ def test_a_damaged_file_is_replaced(compiler: Compiler) -> None:
     assert compiler.calls == 4
 
 
-def test_a_folder_that_cannot_be_written_costs_only_the_time(compiler: Compiler) -> None:
+def test_a_folder_that_cannot_be_written_costs_only_the_time(compiler):
     compiler.kept.write_text("a file")
     assert compiler().code == b"code 1"
     assert compiler().code == b"code 2"
 
 
-def test_a_missing_library_is_reported_with_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def missing() -> object:
+def test_a_missing_library_is_reported_with_what_to_install(monkeypatch, tmp_path):
+    def missing():
         raise RuntimeError("Failed to dlopen libnvrtc.so.13\nmore")
 
     monkeypatch.setattr(cuda_compiler.nvrtc, "nvrtcVersion", missing)

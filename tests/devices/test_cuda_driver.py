@@ -22,7 +22,7 @@ from gemmetry.hardware.cuda_driver import (
 from gemmetry.hardware.cuda_plans import Grid
 
 
-def test_a_failed_call_raises_with_its_code() -> None:
+def test_a_failed_call_raises_with_its_code():
     status = cuda_driver.driver.CUresult
     assert checked((status.CUDA_SUCCESS, 7), "asking") == 7
     assert checked((status.CUDA_SUCCESS,), "asking") is None
@@ -31,7 +31,7 @@ def test_a_failed_call_raises_with_its_code() -> None:
     assert caught.value.error_code == 1
 
 
-def theirs(grid: Grid) -> Any:
+def theirs(grid):
     """The same launch in the structures of cuda-bindings."""
     driver = cuda_driver.driver
     config = driver.CUlaunchConfig()
@@ -53,7 +53,7 @@ def theirs(grid: Grid) -> Any:
     return config
 
 
-def test_the_structures_are_those_of_the_driver() -> None:
+def test_the_structures_are_those_of_the_driver():
     grid = Grid(
         blocks=(6, 5, 4), threads=(96, 2, 1), cluster=(3, 1, 2), dynamic_bytes=5000,
         starts_early=True,
@@ -75,13 +75,13 @@ def test_the_structures_are_those_of_the_driver() -> None:
 class Library:
     """Replaces the driver's library: stores what each launch passes, as the driver copies it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int = 0) -> None:
+    def __init__(self, monkeypatch, status=0):
         self.launches: list[tuple[Any, ...]] = []
         self.status = status
         library = SimpleNamespace(cuLaunchKernelEx=self._launch)
         monkeypatch.setattr(cuda_driver, "driver_library", lambda: library)
 
-    def _launch(self, config: int, function: int, table: int, extra: None) -> int:
+    def _launch(self, config, function, table, extra):
         found = LaunchConfig.from_address(config)
         pointers = (ctypes.c_void_p * 2).from_address(table)
         values = [ctypes.c_uint64.from_address(one).value for one in pointers]
@@ -92,7 +92,7 @@ class Library:
 KERNEL: Any = SimpleNamespace(name="gemm", address=77)
 
 
-def test_only_addresses_change_from_launch_to_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_addresses_change_from_launch_to_launch(monkeypatch):
     library = Library(monkeypatch)
     grid = Grid(blocks=(2, 3, 1), threads=(32, 1, 1))
     launch = PreparedLaunch(KERNEL, grid, [ctypes.c_void_p(1000), ctypes.c_uint64(5)])
@@ -106,7 +106,7 @@ def test_only_addresses_change_from_launch_to_launch(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_a_refused_launch_raises_with_the_kernels_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_launch_raises_with_the_kernels_name(monkeypatch):
     Library(monkeypatch, status=1)
     launch = PreparedLaunch(
         KERNEL, Grid(blocks=(1, 1, 1), threads=(1, 1, 1)), [ctypes.c_uint64()] * 2

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "cubins"
 NVCC, CUTE = (EXAMPLES / f"{name}_gemm.cubin" for name in ("nvcc", "cute"))
 
 
-def test_a_kernel_compiled_by_nvcc_states_what_it_takes() -> None:
+def test_a_kernel_compiled_by_nvcc_states_what_it_takes():
     contents = read_cubin(NVCC.read_bytes())
     assert contents.architecture == "sm_90a"
     assert contents.kernels == {
@@ -21,7 +21,7 @@ def test_a_kernel_compiled_by_nvcc_states_what_it_takes() -> None:
     }
 
 
-def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi() -> None:
+def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi():
     data = CUTE.read_bytes()
     assert data[8] != NVCC.read_bytes()[8]
     contents = read_cubin(data)
@@ -36,7 +36,7 @@ def test_a_kernel_compiled_by_cute_dsl_has_another_version_of_the_abi() -> None:
     ("architecture", "stated", "variant"),
     [("sm_80", "sm_80", False), ("sm_90", "sm_90", False), ("sm_90a", "sm_90a", True)],
 )
-def test_what_is_read_is_what_the_compiler_reports(tmp_path, architecture, stated, variant) -> None:
+def test_what_is_read_is_what_the_compiler_reports(tmp_path, architecture, stated, variant):
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from gemmetry.hardware.cuda_compiler import compile_file
     from gemmetry.hardware.cuda_plans import ptxas_usage
@@ -67,7 +67,7 @@ def test_what_is_read_is_what_the_compiler_reports(tmp_path, architecture, state
     assert [one.parameter_bytes for name, one in contents.kernels.items() if name != "f"] == [(8,)]
 
 
-def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
+def test_a_file_that_is_cut_off_anywhere_is_refused():
     data = NVCC.read_bytes()
     for end in (*range(200), *range(200, len(data), 97), len(data) - 1):
         with pytest.raises(CubinError):
@@ -82,7 +82,7 @@ def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
         (b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", 62) + bytes(100), "machine 62"),
     ],
 )
-def test_other_files_are_named(data, reason) -> None:
+def test_other_files_are_named(data, reason):
     with pytest.raises(CubinError, match=reason):
         read_cubin(data)
 
@@ -97,7 +97,7 @@ def test_other_files_are_named(data, reason) -> None:
         (100, True, ["sm_100"], ["sm_103"]),
     ],
 )
-def test_code_runs_on_later_devices_of_its_generation(number, is_specific, runs, runs_not) -> None:
+def test_code_runs_on_later_devices_of_its_generation(number, is_specific, runs, runs_not):
     contents = CubinContents(number=number, is_specific=is_specific, kernels={})
     assert all(contents.runs_on(one) for one in runs)
     assert not any(contents.runs_on(one) for one in runs_not)

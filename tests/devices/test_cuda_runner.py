@@ -16,7 +16,6 @@ from gemmetry.hardware import cuda_driver as tensor_maps
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_driver import LaunchConfig, LoadedPlan
 from gemmetry.hardware.cuda_plans import (
-    Argument,
     Compilation,
     Grid,
     KernelLaunch,
@@ -33,27 +32,27 @@ CUBIN = Cubin(b"code", "log")
 class FakeKernel:
     """A kernel that remembers what was requested for it."""
 
-    def __init__(self, cubin: Cubin, name: str) -> None:
+    def __init__(self, cubin, name):
         self.name, self.address, self.requests = name, 7, []
 
-    def allow_shared_memory(self, dynamic_bytes: int) -> None:
+    def allow_shared_memory(self, dynamic_bytes):
         self.requests.append(dynamic_bytes)
 
-    def allow_large_clusters(self) -> None:
+    def allow_large_clusters(self):
         self.requests.append("large clusters")
 
 
 class FakeDriver:
     """Replaces the driver's library: keeps the first bytes of each argument of each launch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.launches: list[tuple[int, list[int]]] = []
         self.maps: list[int] = []
         self.sizes: tuple[type[Any], ...] = ()
 
     def cuLaunchKernelEx(  # noqa: N802  (the driver's name)
-        self, config: int, function: int, table: int, extra: None
-    ) -> int:
+        self, config, function, table, extra
+    ):
         addresses = (ctypes.c_void_p * len(self.sizes)).from_address(table)
         values = [
             kind.from_address(address).value
@@ -63,8 +62,8 @@ class FakeDriver:
         return 0
 
     def cuTensorMapEncodeTiled(  # noqa: N802
-        self, target: Any, kind: Any, rank: Any, address: Any, *rest: Any
-    ) -> int:
+        self, target, kind, rank, address, *rest
+    ):
         self.maps.append(address.value)
         where = ctypes.cast(target, ctypes.POINTER(ctypes.c_uint64))
         where[0] = address.value
@@ -72,7 +71,7 @@ class FakeDriver:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+def driver(monkeypatch):
     fake = FakeDriver()
     for module in (cuda_driver, tensor_maps):
         monkeypatch.setattr(module, "driver_library", lambda: fake)
@@ -81,7 +80,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return fake
 
 
-def load(*arguments: Argument, grid: Grid | None = None, **workspaces: int) -> LoadedPlan:
+def load(*arguments, grid=None, **workspaces):
     grid = grid or Grid(blocks=(1, 1, 1), threads=(32, 1, 1))
     launch = KernelLaunch(compilation=Compilation(source="gemm/x"), grid=grid, arguments=arguments)
     return LoadedPlan(
@@ -95,7 +94,7 @@ def load(*arguments: Argument, grid: Grid | None = None, **workspaces: int) -> L
 WIDE, INT = ctypes.c_uint64, ctypes.c_int
 
 
-def test_addresses_and_stream_of_each_call_reach_the_kernel(driver: FakeDriver) -> None:
+def test_addresses_and_stream_of_each_call_reach_the_kernel(driver):
     driver.sizes = (WIDE, WIDE, INT, ctypes.c_float, INT, WIDE, WIDE)
     plan = load(
         Pointer("result"), Pointer("rhs", 32), 5, 0.5, (11, 12), None, Pointer("partial"),
@@ -112,7 +111,7 @@ def test_addresses_and_stream_of_each_call_reach_the_kernel(driver: FakeDriver) 
     ]
 
 
-def test_a_list_of_addresses_may_be_used_again(driver: FakeDriver) -> None:
+def test_a_list_of_addresses_may_be_used_again(driver):
     driver.sizes = (WIDE,)
     plan = load(Pointer("lhs"))
     addresses = [4096, 0, 0]
@@ -122,7 +121,7 @@ def test_a_list_of_addresses_may_be_used_again(driver: FakeDriver) -> None:
     assert [values for _, values in driver.launches] == [[4096], [8192]]
 
 
-def test_a_tensor_map_is_made_once_for_each_address(driver: FakeDriver) -> None:
+def test_a_tensor_map_is_made_once_for_each_address(driver):
     driver.sizes = (WIDE,)
     plan = load(Tiles("lhs", BOXES))
     for address in (4096, 8192, 4096, 8192):
@@ -132,9 +131,7 @@ def test_a_tensor_map_is_made_once_for_each_address(driver: FakeDriver) -> None:
 
 
 @pytest.mark.parametrize("argument", [Tiles("lhs", BOXES), Pointer("lhs", alignment=16)])
-def test_unaligned_buffers_are_refused_and_others_still_work(
-    driver: FakeDriver, argument: Argument
-) -> None:
+def test_unaligned_buffers_are_refused_and_others_still_work(driver, argument):
     driver.sizes = (WIDE,)
     plan = load(argument)
     plan([4096, 0, 0], 0)
@@ -145,8 +142,8 @@ def test_unaligned_buffers_are_refused_and_others_still_work(
     assert [values for _, values in driver.launches] == [[4096], [4096]]
 
 
-def test_what_a_launch_needs_beyond_the_defaults_is_requested(driver: FakeDriver) -> None:
-    def requests(**grid: Any) -> list[Any]:
+def test_what_a_launch_needs_beyond_the_defaults_is_requested(driver):
+    def requests(**grid):
         cuda_runner._loaded.cache_clear()
         given = Grid(blocks=(16, 1, 1), threads=(32, 1, 1), **grid)
         return load(grid=given).kernels[0].requests
@@ -156,7 +153,7 @@ def test_what_a_launch_needs_beyond_the_defaults_is_requested(driver: FakeDriver
     assert requests(cluster=(8, 2, 1)) == ["large clusters"]
 
 
-def test_several_launches_run_in_order(driver: FakeDriver) -> None:
+def test_several_launches_run_in_order(driver):
     driver.sizes = (INT,)
     launches = tuple(
         KernelLaunch(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ gemm:
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def nowhere(monkeypatch, tmp_path):
     """Neither PATH nor packages nor variables lead to a tool."""
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     monkeypatch.delenv("CUDA_HOME", raising=False)
@@ -35,7 +34,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 
-def program(folder: Path, body: str) -> Path:
+def program(folder, body):
     """An executable nvdisasm in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "nvdisasm"
@@ -44,9 +43,7 @@ def program(folder: Path, body: str) -> Path:
     return path
 
 
-def test_tools_are_found_on_path_and_in_a_toolkit(
-    nowhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tools_are_found_on_path_and_in_a_toolkit(nowhere, monkeypatch, tmp_path):
     assert list(cuda_tools("nvdisasm")) == []
     second = program(tmp_path / "toolkit" / "bin", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
@@ -56,9 +53,7 @@ def test_tools_are_found_on_path_and_in_a_toolkit(
     assert list(cuda_tools("nvdisasm")) == [first, second]
 
 
-def test_names_of_instructions_are_read(
-    nowhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_names_of_instructions_are_read(nowhere, monkeypatch, tmp_path):
     """A tool that is too old for the code is passed over."""
     program(tmp_path / "old", "raise SystemExit('unknown architecture')")
     monkeypatch.setenv("PATH", str(tmp_path / "old"))
@@ -72,12 +67,12 @@ def test_names_of_instructions_are_read(
     }  # fmt: skip
 
 
-def test_without_a_tool_the_reason_is_given(nowhere: None) -> None:
+def test_without_a_tool_the_reason_is_given(nowhere):
     with pytest.raises(NoDisassemblerError, match="not on PATH"):
         instructions_of(b"code")
 
 
-def test_several_are_read_at_once() -> None:
+def test_several_are_read_at_once():
     """As each of them alone: their instructions differ."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from gemmetry.hardware.cuda_compiler import compile_source

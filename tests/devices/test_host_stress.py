@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ from gemmetry.hardware.host_device import busy_processors, spoiled_heap
 SIZES = (2048, 5000, 100_000, 2**20, 6 * 2**20, 48 * 2**20)
 
 
-def empty(size: int) -> Any:
+def empty(size):
     return np.empty(size, np.uint8)
 
 
-def is_filled(size: int = 50_000) -> bool:
+def is_filled(size=50_000):
     """Whether new memory is full of NaN, although the memory freed last is not."""
     block = empty(size)
     block.fill(7)
@@ -29,7 +28,7 @@ def is_filled(size: int = 50_000) -> bool:
 
 
 @pytest.fixture
-def gnu() -> None:
+def gnu():
     """Only with the GNU C library."""
     with spoiled_heap(1, empty):
         if not is_filled():
@@ -38,7 +37,7 @@ def gnu() -> None:
 
 @pytest.mark.usefixtures("gnu")
 @pytest.mark.parametrize("size", SIZES)
-def test_memory_of_any_size_holds_nan_inside_only(size: int) -> None:
+def test_memory_of_any_size_holds_nan_inside_only(size):
     assert not is_filled(size)
     with spoiled_heap(1, empty):
         assert is_filled(size)
@@ -48,7 +47,7 @@ def test_memory_of_any_size_holds_nan_inside_only(size: int) -> None:
 
 
 @pytest.mark.usefixtures("gnu")
-def test_torch_gets_the_same_memory() -> None:
+def test_torch_gets_the_same_memory():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     for size in SIZES:
         with spoiled_heap(1, empty):
@@ -56,7 +55,7 @@ def test_torch_gets_the_same_memory() -> None:
 
 
 @pytest.mark.usefixtures("gnu")
-def test_memory_of_other_threads_is_spoiled_too() -> None:
+def test_memory_of_other_threads_is_spoiled_too():
     found = []
     with spoiled_heap(1, empty):
         thread = threading.Thread(target=lambda: found.append(is_filled()))
@@ -66,17 +65,17 @@ def test_memory_of_other_threads_is_spoiled_too() -> None:
 
 
 @pytest.mark.usefixtures("gnu")
-def test_an_error_inside_ends_it() -> None:
+def test_an_error_inside_ends_it():
     with pytest.raises(ValueError, match="inside"), spoiled_heap(1, empty):
         raise ValueError("inside")
     assert not is_filled()
 
 
-def test_elsewhere_blocks_are_filled_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_blocks_are_filled_and_freed(monkeypatch):
     monkeypatch.setattr(host_stress, "_perturb", lambda: lambda value: None)
     made = []
 
-    def keep(size: int) -> Any:
+    def keep(size):
         made.append(np.zeros(size, np.uint8))
         return made[-1]
 
@@ -87,8 +86,8 @@ def test_elsewhere_blocks_are_filled_and_freed(monkeypatch: pytest.MonkeyPatch) 
         assert all(block.size == 3000 and (block == 0xFF).all() for block in blocks)
 
 
-def test_a_library_without_the_switch_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: object) -> object:
+def test_a_library_without_the_switch_is_left_alone(monkeypatch):
+    def refuse(name):
         raise OSError("no such library")
 
     monkeypatch.setattr(host_stress.ctypes, "CDLL", refuse)
@@ -100,9 +99,7 @@ def test_a_library_without_the_switch_is_left_alone(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("processors", "threads"), [(1, 1), (2, 1), (7, 3), (200, 16)])
-def test_half_of_the_processors_are_busy(
-    processors: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_of_the_processors_are_busy(processors, threads, monkeypatch):
     monkeypatch.setattr(host_stress, "usable_cores", lambda: processors)
     before = set(threading.enumerate())
     with busy_processors(0):
@@ -110,7 +107,7 @@ def test_half_of_the_processors_are_busy(
     assert set(threading.enumerate()) <= before
 
 
-def test_they_work_until_the_end_and_end_at_once() -> None:
+def test_they_work_until_the_end_and_end_at_once():
     before = set(threading.enumerate())
     with busy_processors(2**25):
         (thread, *_) = set(threading.enumerate()) - before
@@ -126,7 +123,7 @@ def test_they_work_until_the_end_and_end_at_once() -> None:
     assert not thread.is_alive()
 
 
-def test_an_error_inside_ends_the_load() -> None:
+def test_an_error_inside_ends_the_load():
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="inside"), busy_processors(0):
         raise ValueError("inside")

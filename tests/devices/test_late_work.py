@@ -77,21 +77,21 @@ def test_a_pool_that_stays_is_not_late_work(monkeypatch):
 class Watched:
     """A result that other threads change only after the first look, however late that comes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_written = False
         self.seen = threading.Event()
 
-    def look(self) -> bool:
+    def look(self):
         found = self.is_written
         self.seen.set()
         return found
 
-    def write(self, delay_s: float = 0.0) -> None:
+    def write(self, delay_s=0.0):
         self.seen.wait()
         time.sleep(delay_s)
         self.is_written = True
 
-    def problem(self, launch) -> str:
+    def problem(self, launch):
         return late_work(launch, self.look, bool.__eq__)
 
 

@@ -19,7 +19,7 @@ ptxas info    : Used 26 registers, used 0 barriers
 """
 
 
-def test_what_each_kernel_needs_is_read() -> None:
+def test_what_each_kernel_needs_is_read():
     assert ptxas_usage(PRINTED) == {
         "gemm": ResourceUsage(168, 40, 512, 1024),
         "other": ResourceUsage(26, 0, 0, 0),
@@ -37,6 +37,6 @@ def test_what_each_kernel_needs_is_read() -> None:
         "wgmma.mma_async instructions are serialized",
     ],
 )
-def test_kernels_that_are_slower_than_their_source_are_noticed(line: str) -> None:
+def test_kernels_that_are_slower_than_their_source_are_noticed(line):
     assert performance_notes(f"{PRINTED}{line}\n") == [line]
     assert performance_notes(PRINTED) == []

@@ -18,11 +18,11 @@ from gemmetry.hardware.cuda_plans import Boxes, matrix_boxes
 class FakeEncoder:
     """Replaces cuTensorMapEncodeTiled: stores its arguments and fills the map."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status):
         self.status = status
         self.calls: list[tuple[Any, ...]] = []
 
-    def __call__(self, target: Any, *arguments: Any) -> int:
+    def __call__(self, target, *arguments):
         self.calls.append(arguments)
         # What byref() makes has no value of its own; the address is what a call would pass on.
         pointer = ctypes.cast(target, ctypes.c_void_p)
@@ -31,10 +31,10 @@ class FakeEncoder:
 
 
 @pytest.fixture
-def encode(monkeypatch: pytest.MonkeyPatch) -> Any:
+def encode(monkeypatch):
     """encode(status) -> the encoder that maps use from then on."""
 
-    def use(status: int = 0) -> FakeEncoder:
+    def use(status=0):
         encoder = FakeEncoder(status)
         library = SimpleNamespace(cuTensorMapEncodeTiled=encoder)
         monkeypatch.setattr(tensor_maps, "driver_library", lambda: library)
@@ -43,7 +43,7 @@ def encode(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
-def test_a_map_is_aligned_and_describes_its_matrix(encode: Any) -> None:
+def test_a_map_is_aligned_and_describes_its_matrix(encode):
     encoder = encode()
     boxes = matrix_boxes("bf16", rows=96, columns=40, box_rows=64, box_columns=32, swizzle_bytes=64)
     assert boxes.bytes == 64 * 32 * 2
@@ -58,7 +58,7 @@ def test_a_map_is_aligned_and_describes_its_matrix(encode: Any) -> None:
     assert [one.value for one in how] == [0, 2, 0, 0]
 
 
-def test_a_map_has_any_strides_and_up_to_five_axes(encode: Any) -> None:
+def test_a_map_has_any_strides_and_up_to_five_axes(encode):
     encoder = encode()
     TensorMap(
         4096,
@@ -76,7 +76,7 @@ def test_a_map_has_any_strides_and_up_to_five_axes(encode: Any) -> None:
     assert [one.value for one in how] == [0, 3, 3, 1]
 
 
-def test_a_map_that_is_refused_raises(encode: Any) -> None:
+def test_a_map_that_is_refused_raises(encode):
     encode(1)
     boxes = matrix_boxes("f32", rows=96, columns=40, box_rows=64, box_columns=32)
     with pytest.raises(CudaError, match="INVALID_VALUE while describing a 96x40 tensor"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
-from gemmetry.domain.contracts import OrderedDevice, RedZoneDevice, StressDevice, ThreadDevice
+from gemmetry.domain.contracts import RedZoneDevice
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import DeviceLostError, LaunchError, OutOfMemoryError
-from gemmetry.domain.operation import BF16, DTYPES, E2M1, E8M0, F32, DType, Layout, TensorSpec
-from gemmetry.hardware.host import last_level_cache_bytes
+from gemmetry.domain.operation import BF16, DTYPES, E2M1, E8M0, F32, Layout, TensorSpec
 from gemmetry.hardware.torch_device import (
     TorchDevice,
     open_device,
@@ -27,24 +24,16 @@ from gemmetry.numerics.storage import numpy_dtype, to_float64
 
 
 @pytest.fixture
-def device() -> TorchDevice:
+def device():
     return TorchDevice("cpu")
 
 
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_a_round_trip_keeps_every_bit(device: TorchDevice, dtype: DType) -> None:
-    spec = TensorSpec("lhs", (4, 5), dtype, Layout.COLUMN)
-    rng = np.random.default_rng(1)
-    largest = 15 if dtype is E2M1 else 255
-    raw = rng.integers(0, largest + 1, size=(5, 4 * dtype.itemsize), dtype=np.uint8)
-    array = raw.view(numpy_dtype(dtype))
-    array.flags.writeable = False
-    buffer = device.upload(array, spec)
-    assert buffer.dtype == torch_dtype(dtype)
-    assert device.download(buffer, spec).view(np.uint8).tolist() == raw.tolist()
+def test_torchs_names_of_the_formats(device):
+    for dtype in DTYPES.values():
+        assert device.allocate(TensorSpec("lhs", (4, 6), dtype)).dtype == torch_dtype(dtype)
 
 
-def test_e2m1_is_stored_in_pairs_with_the_first_in_the_lower_half(device: TorchDevice) -> None:
+def test_e2m1_is_stored_in_pairs_with_the_first_in_the_lower_half(device):
     spec = TensorSpec("lhs", (2, 4), E2M1)
     array = np.array([[0.5, 1, 1.5, 2], [-6, 0, 0, 3]]).astype(numpy_dtype(E2M1))
     buffer = device.upload(array, spec)
@@ -54,41 +43,12 @@ def test_e2m1_is_stored_in_pairs_with_the_first_in_the_lower_half(device: TorchD
         device.allocate(odd)
 
 
-def test_upload_and_download_copy(device: TorchDevice) -> None:
-    spec = TensorSpec("lhs", (2, 2), F32)
-    array = np.ones((2, 2), np.float32)
-    buffer = device.upload(array, spec)
-    array[:] = 2
-    host = device.download(buffer, spec)
-    buffer.fill_(3)
-    assert host.tolist() == [[1, 1], [1, 1]]
-
-
-def test_fill_and_clone(device: TorchDevice) -> None:
-    spec = TensorSpec("result", (4, 4), BF16)
-    buffer = device.allocate(spec)
-    device.fill_bytes(buffer, 0xA5)
-    copy = device.clone(buffer)
-    device.fill_bytes(buffer, 0)
-    assert copy.data_ptr() != buffer.data_ptr()
-    assert set(device.download(copy, spec).view(np.uint8).ravel()) == {0xA5}
-
-
-def test_a_result_of_another_shape_or_type_is_refused(device: TorchDevice) -> None:
+def test_a_result_of_another_shape_or_type_is_refused(device):
     spec = TensorSpec("result", (2, 3), F32, Layout.COLUMN)
     with pytest.raises(LaunchError, match=r"shape \(2, 3\).*\(3, 2\)"):
         device.download(torch.zeros(2, 3), spec)
     with pytest.raises(LaunchError, match=r"float64.*float32"):
         to_host(torch.zeros(3, 2, dtype=torch.float64), F32)
-
-
-def test_calls_are_timed_in_order_once_each(device: TorchDevice) -> None:
-    seen: list[int] = []
-    calls = [lambda i=i: seen.append(i) for i in range(5)]
-    durations, method = device.time_calls(calls)
-    assert seen == [0, 1, 2, 3, 4]
-    assert method == "wall_clock"
-    assert len(durations) == 5 and all(ns >= 0 for ns in durations)
 
 
 @pytest.mark.parametrize(
@@ -104,34 +64,19 @@ def test_calls_are_timed_in_order_once_each(device: TorchDevice) -> None:
         (MemoryError(), OutOfMemoryError),
     ],
 )
-def test_errors_are_sorted(
-    device: TorchDevice, error: Exception, expected: type[Exception]
-) -> None:
+def test_errors_are_sorted(device, error, expected):
     translated = device.translate(error, "running it")
     assert type(translated) is expected
     assert "running it" in str(translated)
 
 
-def test_a_lost_device_is_known_by_its_error_code(device: TorchDevice) -> None:
+def test_a_lost_device_is_known_by_its_error_code(device):
     error = RuntimeError("CUDA error")
     error.error_code = 46  # type: ignore[attr-defined]
     assert isinstance(device.translate(error, "working"), DeviceLostError)
 
 
-def test_too_much_memory_is_out_of_memory(device: TorchDevice) -> None:
-    with pytest.raises(OutOfMemoryError, match="for lhs"):
-        device.allocate(TensorSpec("lhs", (2**24, 2**24), F32))
-
-
-def test_the_host_shows_cache_and_memory(device: TorchDevice) -> None:
-    assert device.last_level_cache_bytes == last_level_cache_bytes() > 0
-    assert device.free_memory_bytes() > 2**20
-    assert device.float64_matmul() is None
-    device.synchronize()
-    device.release()
-
-
-def test_threads_are_set_on_request() -> None:
+def test_threads_are_set_on_request():
     before = torch.get_num_threads()
     try:
         device = open_device(Target(TargetKind.CPU), threads=1)
@@ -144,9 +89,7 @@ def test_threads_are_set_on_request() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 @pytest.mark.parametrize("offset", [0, 8, 16])
-def test_buffers_with_red_zones_hold_what_is_written(
-    device: TorchDevice, dtype: DType, offset: int
-):
+def test_buffers_with_red_zones_hold_what_is_written(device, dtype, offset):
     assert isinstance(device, RedZoneDevice)
     spec = TensorSpec("lhs", (3, 6), dtype)
     buffer = device.allocate_with_red_zones(spec, zone_bytes=4096, offset_bytes=offset)
@@ -161,7 +104,7 @@ def test_buffers_with_red_zones_hold_what_is_written(
 
 
 @pytest.mark.parametrize("place", [-4096, -1, 60, 60 + 4095])
-def test_writes_around_a_buffer_with_red_zones_are_seen(device: TorchDevice, place: int):
+def test_writes_around_a_buffer_with_red_zones_are_seen(device, place):
     spec = TensorSpec("result", (3, 5), F32)
     buffer = device.allocate_with_red_zones(spec, zone_bytes=4096)
     memory = torch.empty(0, dtype=torch.uint8).set_(buffer.untyped_storage())
@@ -169,13 +112,13 @@ def test_writes_around_a_buffer_with_red_zones_are_seen(device: TorchDevice, pla
     assert not device.red_zones_intact(buffer)
 
 
-def test_reads_around_a_buffer_with_red_zones_are_nan(device: TorchDevice):
+def test_reads_around_a_buffer_with_red_zones_are_nan(device):
     buffer = device.allocate_with_red_zones(TensorSpec("lhs", (3, 5), F32), zone_bytes=64)
     beyond = torch.as_strided(buffer, (16,), (1,), buffer.storage_offset() + 15)
     assert torch.isnan(beyond).all()
 
 
-def test_same_bytes(device: TorchDevice):
+def test_same_bytes(device):
     spec = TensorSpec("lhs", (3, 5), F32)
     left = device.upload(np.full((3, 5), np.nan, np.float32), spec)
     assert device.same_bytes(left, device.clone(left))
@@ -183,27 +126,9 @@ def test_same_bytes(device: TorchDevice):
     assert not device.same_bytes(left, device.allocate(TensorSpec("lhs", (3, 5), BF16)))
 
 
-def test_order_of_the_host(device: TorchDevice):
-    assert isinstance(device, OrderedDevice)
-    output = device.allocate(TensorSpec("result", (8, 8), F32))
-    assert device.unordered_work(lambda: output.fill_(1), output) == ""
-
-
-def test_stress_of_the_host(device: TorchDevice) -> None:
-    assert isinstance(device, StressDevice)
-    assert device.stress_limits() == ""
-    before = threading.active_count()
-    with device.spoiled_scratch(100_000), device.load():
-        assert bool((torch.empty(100_000, dtype=torch.uint8) == 0xFF).all())
-        assert threading.active_count() > before
-    assert threading.active_count() == before
-
-
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
 @pytest.mark.parametrize("room", [10**9, 3 * 8 * 60])
-def test_float64_product_of_any_format_and_order(
-    dtype: DType, room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float64_product_of_any_format_and_order(dtype, room, monkeypatch):
     """As a GPU computes references: widened on the device, in tiles where memory is short."""
     device = TorchDevice("cpu")
     monkeypatch.setattr(device, "free_memory_bytes", lambda: room)
@@ -215,12 +140,3 @@ def test_float64_product_of_any_format_and_order(
     expected = to_float64(lhs) @ to_float64(rhs)
     assert (device._float64_product(lhs, rhs) == expected).all()
     assert (device._float64_product(lhs[1], rhs[1]) == expected[1]).all()
-
-
-def test_another_thread_may_launch(device: TorchDevice) -> None:
-    assert isinstance(device, ThreadDevice)
-    assert device.alignment_bytes == 1
-    thread = threading.Thread(target=device.enter_thread)
-    thread.start()
-    thread.join()
-    assert bool(torch.ones(3).all())

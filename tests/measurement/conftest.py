@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.domain.record import BuildFacts
 from gemmetry.measurement import sampler
 
@@ -21,12 +20,12 @@ class FakeDevice:
     def __init__(
         self,
         *,
-        durations_ns: Sequence[float] = (1000.0,),
-        method: str = "wall_clock",
-        cache_bytes: int = 0,
-        memory_bytes: int = 2**30,
-        empty_ns: float = 0.0,
-    ) -> None:
+        durations_ns=(1000.0,),
+        method="wall_clock",
+        cache_bytes=0,
+        memory_bytes=2**30,
+        empty_ns=0.0,
+    ):
         self.last_level_cache_bytes = cache_bytes
         self.durations_ns = durations_ns
         self.method = method
@@ -36,31 +35,31 @@ class FakeDevice:
         self.timed: list[int] = []
         self.clones = self.releases = 0
 
-    def allocate(self, spec: TensorSpec) -> Any:
+    def allocate(self, spec):
         return np.zeros(spec.storage_shape, np.float32)
 
-    def upload(self, array: Any, spec: TensorSpec) -> Any:
+    def upload(self, array, spec):
         return array.copy()
 
-    def write(self, buffer: Any, array: Any, spec: TensorSpec) -> None:
+    def write(self, buffer, array, spec):
         buffer[...] = array
 
-    def download(self, buffer: Any, spec: TensorSpec) -> Any:
+    def download(self, buffer, spec):
         return buffer.copy()
 
-    def fill_bytes(self, buffer: Any, pattern: int) -> None:
+    def fill_bytes(self, buffer, pattern):
         buffer.reshape(-1).view(np.uint8).fill(pattern)
 
-    def same_bytes(self, left: Any, right: Any) -> bool:
+    def same_bytes(self, left, right):
         return bool(left.tobytes() == right.tobytes())
 
-    def clone(self, buffer: Any) -> Any:
+    def clone(self, buffer):
         self.clones += 1
         return buffer.copy()
 
-    def synchronize(self) -> None: ...
+    def synchronize(self): ...
 
-    def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
+    def time_calls(self, calls):
         self.timed.append(len(calls))
         durations = []
         for call in calls:
@@ -69,20 +68,20 @@ class FakeDevice:
             durations.append(self.clock_ns - before + self.empty_ns)
         return durations, self.method
 
-    def free_memory_bytes(self) -> int:
+    def free_memory_bytes(self):
         return self.memory_bytes
 
-    def release(self) -> None:
+    def release(self):
         self.releases += 1
 
-    def float64_matmul(self) -> None:
+    def float64_matmul(self):
         return None
 
 
 class FakeStreamDevice(FakeDevice):
     """Events see `seen_share` of the time; a captured call is replayed in half of the time."""
 
-    def __init__(self, *, seen_share: float = 1.0, refusal: str = "", **how: Any) -> None:
+    def __init__(self, *, seen_share=1.0, refusal="", **how):
         super().__init__(method="events", **how)
         self.seen_share = seen_share
         self.refusal = refusal
@@ -90,19 +89,17 @@ class FakeStreamDevice(FakeDevice):
         self.checked: list[int] = []
         self.leads_ns: list[float] = []
 
-    def time_in_load(self, lead: Any, calls: Any, tail: Any, lead_ns: float) -> list[float]:
+    def time_in_load(self, lead, calls, tail, lead_ns):
         self.leads_ns.append(lead_ns)
         durations, _ = self.time_calls([*lead, *calls, *tail])
         return durations[len(lead) : len(lead) + len(calls)]
 
-    def captured(
-        self, call: Callable[[], object], *, keeps_result: bool = False
-    ) -> Callable[[], object]:
+    def captured(self, call, *, keeps_result=False):
         if self.refusal:
             raise LaunchError(self.refusal)
         self.captures += 1
 
-        def replay() -> object:
+        def replay():
             before = self.clock_ns
             result = call()
             self.clock_ns -= (self.clock_ns - before) / 2
@@ -110,7 +107,7 @@ class FakeStreamDevice(FakeDevice):
 
         return replay
 
-    def stream_and_wall_ns(self, calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
+    def stream_and_wall_ns(self, calls):
         self.checked.append(len(calls))
         durations, _ = self.time_calls(calls)
         return sum(durations) * self.seen_share, sum(durations)
@@ -121,7 +118,7 @@ class FakeExecutable:
 
     facts = BuildFacts()
 
-    def __init__(self, device: FakeDevice, *, writes_output: bool = True) -> None:
+    def __init__(self, device, *, writes_output=True):
         self.device = device
         self.writes_output = writes_output
         self.launches = 0
@@ -129,7 +126,7 @@ class FakeExecutable:
         self.output_ids: list[int] = []
         self.after: Callable[[int, Any], None] | None = None
 
-    def run(self, inputs: Sequence[Any], output: Any) -> Any:
+    def run(self, inputs, output):
         durations = self.device.durations_ns
         self.device.clock_ns += durations[self.launches % len(durations)]
         self.launches += 1
@@ -141,22 +138,22 @@ class FakeExecutable:
             self.after(self.launches, result)
         return result
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 @pytest.fixture(autouse=True)
-def no_chance_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_chance_tries(monkeypatch):
     """New inputs come again only where a test wants them: they would change what it counts."""
     monkeypatch.setattr(sampler, "_TRIED_AGAIN", 0.0)
 
 
 @pytest.fixture
-def operation() -> Operation:
+def operation():
     return split_dispatch_name("matmul_8x4x16_f32t_f32t_f32t")[0]
 
 
 @pytest.fixture
-def host_inputs(operation: Operation) -> tuple[np.ndarray, ...]:
+def host_inputs(operation):
     generator = np.random.default_rng(7)
     return tuple(
         generator.random(spec.storage_shape, dtype=np.float32) for spec in operation.inputs
@@ -164,15 +161,15 @@ def host_inputs(operation: Operation) -> tuple[np.ndarray, ...]:
 
 
 @pytest.fixture
-def make_device() -> type[FakeDevice]:
+def make_device():
     return FakeDevice
 
 
 @pytest.fixture
-def make_stream_device() -> type[FakeStreamDevice]:
+def make_stream_device():
     return FakeStreamDevice
 
 
 @pytest.fixture
-def make_executable() -> type[FakeExecutable]:
+def make_executable():
     return FakeExecutable

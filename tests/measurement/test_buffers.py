@@ -6,7 +6,7 @@ import pytest
 from gemmetry.measurement import launches as buffers
 
 
-def test_sets_exceed_twice_the_cache(operation, make_device) -> None:
+def test_sets_exceed_twice_the_cache(operation, make_device):
     device = make_device(cache_bytes=10 * operation.bytes)
     assert buffers.wanted_sets(operation, device, cold_cache=True) == 21
 
@@ -17,18 +17,18 @@ def test_sets_exceed_twice_the_cache(operation, make_device) -> None:
 )
 def test_sets_are_at_least_two_and_fit_half_the_memory(
     operation, make_device, cache_sets, memory_sets, expected
-) -> None:
+):
     size = operation.bytes
     device = make_device(cache_bytes=cache_sets * size, memory_bytes=memory_sets * size)
     assert buffers.wanted_sets(operation, device, cold_cache=True) == expected
 
 
-def test_warm_cache_takes_one_set(operation, make_device) -> None:
+def test_warm_cache_takes_one_set(operation, make_device):
     device = make_device(cache_bytes=2**30)
     assert buffers.wanted_sets(operation, device, cold_cache=False) == 1
 
 
-def test_sets_are_copies_at_other_addresses(operation, host_inputs, make_device) -> None:
+def test_sets_are_copies_at_other_addresses(operation, host_inputs, make_device):
     sets = buffers.make_sets(make_device(), operation, host_inputs, 3, rotate_outputs=True)
     addresses = {item.inputs[0].ctypes.data for item in sets} | {
         item.output.ctypes.data for item in sets
@@ -39,22 +39,18 @@ def test_sets_are_copies_at_other_addresses(operation, host_inputs, make_device)
         assert np.isnan(item.output).all(), "outputs hold the sentinel before a launch"
 
 
-def test_one_output_where_the_executable_allocates_its_own(
-    operation, host_inputs, make_device
-) -> None:
+def test_one_output_where_the_executable_allocates_its_own(operation, host_inputs, make_device):
     sets = buffers.make_sets(make_device(), operation, host_inputs, 3, rotate_outputs=False)
     assert len({id(item.output) for item in sets}) == 1
 
 
-def test_copies_stop_when_they_take_too_long(
-    operation, host_inputs, make_device, monkeypatch
-) -> None:
+def test_copies_stop_when_they_take_too_long(operation, host_inputs, make_device, monkeypatch):
     monkeypatch.setattr(buffers, "CLONE_BUDGET_S", 0.0)
     sets = buffers.make_sets(make_device(), operation, host_inputs, 50, rotate_outputs=True)
     assert len(sets) == 2
 
 
-def test_poison_hides_what_was_computed_before(operation, host_inputs, make_device) -> None:
+def test_poison_hides_what_was_computed_before(operation, host_inputs, make_device):
     device = make_device()
     sets = buffers.make_sets(device, operation, host_inputs, 2, rotate_outputs=True)
     for item in sets:
@@ -64,7 +60,7 @@ def test_poison_hides_what_was_computed_before(operation, host_inputs, make_devi
     assert all(np.isnan(item.output).all() and not item.launched for item in sets)
 
 
-def test_only_the_chosen_outputs_are_poisoned(operation, host_inputs, make_device) -> None:
+def test_only_the_chosen_outputs_are_poisoned(operation, host_inputs, make_device):
     device = make_device()
     sets = buffers.make_sets(device, operation, host_inputs, 3, rotate_outputs=True)
     for item in sets:
@@ -76,7 +72,7 @@ def test_only_the_chosen_outputs_are_poisoned(operation, host_inputs, make_devic
     assert [bool(np.isnan(item.output).any()) for item in sets] == [False, True, True]
 
 
-def test_inputs_of_an_operation_are_uploaded_once(operation, host_inputs, make_device) -> None:
+def test_inputs_of_an_operation_are_uploaded_once(operation, host_inputs, make_device):
     device, uploads = make_device(), buffers.Uploads()
     sent = []
     upload = device.upload
@@ -93,7 +89,7 @@ def test_inputs_of_an_operation_are_uploaded_once(operation, host_inputs, make_d
     assert len(sent) == 2 * len(operation.inputs), "other inputs"
 
 
-def test_large_inputs_are_not_kept(operation, host_inputs, make_device) -> None:
+def test_large_inputs_are_not_kept(operation, host_inputs, make_device):
     device = make_device(memory_bytes=15 * operation.bytes)
     uploads = buffers.Uploads()
     uploads.clones(device, operation, host_inputs)

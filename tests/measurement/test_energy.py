@@ -69,7 +69,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("period_s", [0.001, 0.02, 0.1, 0.7])
-def test_the_energy_of_a_launch_is_within_the_stated_resolution(period_s) -> None:
+def test_the_energy_of_a_launch_is_within_the_stated_resolution(period_s):
     machine = Machine(period_s=period_s)
     taken = machine.meter().measure(2)
     assert taken.reason == ""
@@ -82,7 +82,7 @@ def test_the_energy_of_a_launch_is_within_the_stated_resolution(period_s) -> Non
         assert window.launches == pytest.approx(window.seconds / machine.launch_s, rel=0.02)
 
 
-def test_a_limit_on_power_under_load_is_no_idleness() -> None:
+def test_a_limit_on_power_under_load_is_no_idleness():
     machine = Machine(slowed=1.9)
     taken = machine.meter().measure(2)
     assert [window.joules for window in taken.windows] == [
@@ -90,11 +90,11 @@ def test_a_limit_on_power_under_load_is_no_idleness() -> None:
     ] * 2
 
 
-def test_idle_power_is_that_before_the_load() -> None:
+def test_idle_power_is_that_before_the_load():
     assert Machine(period_s=0.02).meter().measure(1).idle_power_w == pytest.approx(100.0, rel=0.05)
 
 
-def test_a_counter_that_shows_nothing_of_the_idle_device_gives_no_idle_power() -> None:
+def test_a_counter_that_shows_nothing_of_the_idle_device_gives_no_idle_power():
     taken = Machine(period_s=3.0).meter().measure(1)
     assert taken.idle_power_w is None
     assert taken.windows
@@ -109,13 +109,13 @@ def test_a_counter_that_shows_nothing_of_the_idle_device_gives_no_idle_power() -
         (Machine(gap_s=0.015, slowed=1.9), "the device was idle in between"),
     ],
 )
-def test_what_cannot_be_resolved_has_its_reason(machine, reason) -> None:
+def test_what_cannot_be_resolved_has_its_reason(machine, reason):
     taken = machine.meter().measure(2)
     assert taken.windows == ()
     assert re.search(reason, taken.reason)
 
 
-def test_a_device_without_a_counter_is_reported() -> None:
+def test_a_device_without_a_counter_is_reported():
     def counter():
         raise EnergyUnavailableError("no counter here")
 
@@ -124,7 +124,7 @@ def test_a_device_without_a_counter_is_reported() -> None:
     assert machine.made == 0
 
 
-def test_a_counter_that_was_reset_is_reported() -> None:
+def test_a_counter_that_was_reset_is_reported():
     machine = Machine()
     taken = machine.meter(counter=lambda: -machine.now).measure(1)
     assert "was reset" in taken.reason
@@ -135,7 +135,7 @@ def _taken(*joules, reason="", idle=None):
     return EnergyTaken(windows, idle, reason)
 
 
-def test_windows_of_all_processes_make_a_median_with_an_interval() -> None:
+def test_windows_of_all_processes_make_a_median_with_an_interval():
     facts = summarize_energy([_taken(1, 2, idle=90.0), _taken(3, 4), _taken(5, 6, idle=110.0)])
     assert facts == EnergyFacts(
         energy_j=3.5, ci_low_j=1.0, ci_high_j=6.0, windows=6, window_s=3.0, resolution=0.06,
@@ -143,7 +143,7 @@ def test_windows_of_all_processes_make_a_median_with_an_interval() -> None:
     )  # fmt: skip
 
 
-def test_few_windows_have_no_interval_and_none_have_the_reason() -> None:
+def test_few_windows_have_no_interval_and_none_have_the_reason():
     few = summarize_energy([_taken(1, 2), _taken(reason="lost")])
     assert few is not None
     assert (few.energy_j, few.ci_low_j, few.ci_high_j) == (1.5, None, None)
@@ -155,7 +155,7 @@ def test_few_windows_have_no_interval_and_none_have_the_reason() -> None:
 
 def test_energy_is_that_of_the_launches_that_were_timed(
     operation, host_inputs, make_device, make_executable, monkeypatch
-) -> None:
+):
     """Each launch takes 1 ms of a simulated clock, and 0.5 J."""
     executable = make_executable(make_device(durations_ns=[1e6]))
     sampler = Sampler(executable, operation, host_inputs, RunSettings())
@@ -176,9 +176,7 @@ def test_energy_is_that_of_the_launches_that_were_timed(
     assert (taken.idle_power_w, taken.reason) == (7.0, "")
 
 
-def test_a_simulated_device_uses_no_energy(
-    operation, host_inputs, make_device, make_executable
-) -> None:
+def test_a_simulated_device_uses_no_energy(operation, host_inputs, make_device, make_executable):
     executable = make_executable(make_device(method="simulated"))
     sampler = Sampler(executable, operation, host_inputs, RunSettings())
     sampler.prepare()

@@ -9,7 +9,7 @@ from gemmetry.measurement.launches import Launches, make_sets
 from gemmetry.numerics.inputs import changed_inputs
 
 
-def _check(device, executable, operation, inputs, launch_ns) -> float:
+def _check(device, executable, operation, inputs, launch_ns):
     sets = make_sets(device, operation, inputs, 2, rotate_outputs=True)
     return integrity.check_stream(device, Launches(executable, sets), launch_ns)
 
@@ -19,7 +19,7 @@ def _check(device, executable, operation, inputs, launch_ns) -> float:
 )  # fmt: skip
 def test_as_many_launches_as_show_small_unseen_work(
     operation, host_inputs, make_stream_device, make_executable, launch_ns, count
-) -> None:
+):
     device = make_stream_device(durations_ns=[launch_ns])
     wall_ns = _check(device, make_executable(device), operation, host_inputs, launch_ns)
     assert device.checked == [count]
@@ -28,7 +28,7 @@ def test_as_many_launches_as_show_small_unseen_work(
 
 def test_unseen_work_is_reported_with_both_times(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     device = make_stream_device(durations_ns=[1e5], seen_share=0.25)
     with pytest.raises(
         LaunchError, match=r"20 launches took 500 µs there and 2 ms in all"
@@ -40,7 +40,7 @@ def test_unseen_work_is_reported_with_both_times(
 
 def test_one_disturbed_try_is_not_unseen_work(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     device = make_stream_device(durations_ns=[1e5])
     seen = device.stream_and_wall_ns
     shares = iter([0.1, 1.0])
@@ -58,18 +58,18 @@ def test_one_disturbed_try_is_not_unseen_work(
 class Clock:
     """A wall clock that sleeping moves, and other threads that compute until `busy_until`."""
 
-    def __init__(self, busy_until: float) -> None:
+    def __init__(self, busy_until):
         self.now, self.busy_until = 0.0, busy_until
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds
 
-    def cpu(self) -> float:
+    def cpu(self):
         return min(self.now, self.busy_until)
 
 
 @pytest.mark.parametrize(("busy_s", "expected"), [(0.0, 0.0), (0.05, 0.05), (9.0, 0.3)])
-def test_threads_that_run_on_after_a_launch(busy_s: float, expected: float) -> None:
+def test_threads_that_run_on_after_a_launch(busy_s, expected):
     clock = Clock(busy_s)
     found = integrity.seconds_running_on(lambda: clock.now, clock.cpu, clock.sleep)
     assert found == pytest.approx(expected, abs=0.005)
@@ -78,7 +78,7 @@ def test_threads_that_run_on_after_a_launch(busy_s: float, expected: float) -> N
 class Remembering:
     """Returns stored results again: such a launch takes 100 ns, others take 400 ns."""
 
-    def __init__(self, executable) -> None:
+    def __init__(self, executable):
         self.executable, self.device = executable, executable.device
         self.known: set[bytes] = set()
         self.seen: list[np.ndarray] = []
@@ -92,7 +92,7 @@ class Remembering:
         return self.executable.run(inputs, output)
 
 
-def _ratio(executable, operation, inputs, seen=lambda one, result: None) -> float:
+def _ratio(executable, operation, inputs, seen=lambda one, result: None):
     [first, *_] = make_sets(executable.device, operation, inputs, 1, rotate_outputs=True)
     executable.run(first.inputs, first.output)
     new = integrity.NewInputs(executable, operation, inputs, seen)
@@ -102,7 +102,7 @@ def _ratio(executable, operation, inputs, seen=lambda one, result: None) -> floa
     return new.ratio
 
 
-def test_reused_results_are_reported(operation, host_inputs, make_device, make_executable) -> None:
+def test_reused_results_are_reported(operation, host_inputs, make_device, make_executable):
     executable = Remembering(make_executable(make_device()))
     assert _ratio(executable, operation, host_inputs) == 4.0
     assert len(executable.known) == len(executable.seen) == 19, "all inputs but the first were new"
@@ -110,7 +110,7 @@ def test_reused_results_are_reported(operation, host_inputs, make_device, make_e
 
 def test_one_of_the_results_of_new_inputs_is_kept_with_its_change(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     seen = []
 
     def keep(one, result):
@@ -125,7 +125,7 @@ def test_one_of_the_results_of_new_inputs_is_kept_with_its_change(
 
 def test_an_honest_launch_takes_as_long_on_new_inputs(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device())
     assert _ratio(executable, operation, host_inputs) == 1.0
     assert executable.launches == 7
@@ -134,7 +134,7 @@ def test_an_honest_launch_takes_as_long_on_new_inputs(
 @pytest.mark.parametrize("disturbed", [3, 6, 15])
 def test_what_was_disturbed_for_a_while_remembers_nothing(
     operation, host_inputs, make_device, make_executable, disturbed
-) -> None:
+):
     # The launch before; then known and new in turns, the first new ones disturbed.
     device = make_device(durations_ns=[1e3, *[1e3, 9e3] * disturbed, *[1e3] * 40])
     assert _ratio(make_executable(device), operation, host_inputs) == 1.0

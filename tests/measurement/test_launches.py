@@ -7,7 +7,7 @@ from gemmetry.measurement.launches import Launches, fit_sets, make_sets
 
 @pytest.fixture
 def made(operation, host_inputs, make_stream_device, make_executable):
-    def make(sets: int):
+    def make(sets):
         device = make_stream_device()
         executable = make_executable(device)
         buffers = make_sets(device, operation, host_inputs, sets, rotate_outputs=True)
@@ -16,19 +16,19 @@ def made(operation, host_inputs, make_stream_device, make_executable):
     return make
 
 
-def _places(executable, buffers) -> list[int]:
+def _places(executable, buffers):
     order = [id(item.inputs[0]) for item in buffers]
     places = [order.index(one) for one in executable.input_ids]
     executable.input_ids.clear()
     return places
 
 
-def _run(calls) -> None:
+def _run(calls):
     for call in calls:
         call()
 
 
-def test_single_launches_and_samples_share_one_rotation(made) -> None:
+def test_single_launches_and_samples_share_one_rotation(made):
     _, executable, buffers, launches = made(3)
     _run(launches.single(2))
     launches.per_sample = 2
@@ -37,7 +37,7 @@ def test_single_launches_and_samples_share_one_rotation(made) -> None:
 
 
 @pytest.mark.parametrize(("sets", "per_sample", "graphs"), [(6, 2, 3), (2, 4, 1), (1, 5, 1)])
-def test_graphs_go_round_all_sets(made, sets: int, per_sample: int, graphs: int) -> None:
+def test_graphs_go_round_all_sets(made, sets, per_sample, graphs):
     device, executable, buffers, launches = made(sets)
     launches.capture(device, per_sample)
     assert launches.is_captured
@@ -47,14 +47,14 @@ def test_graphs_go_round_all_sets(made, sets: int, per_sample: int, graphs: int)
     assert _places(executable, buffers) == expected
 
 
-def test_graphs_that_would_leave_sets_out_are_refused(made) -> None:
+def test_graphs_that_would_leave_sets_out_are_refused(made):
     device, _, _, launches = made(5)
     with pytest.raises(ValueError, match="do not go round 5"):
         launches.capture(device, 2)
     assert not launches.is_captured
 
 
-def test_graphs_begin_where_they_were_captured_after_single_launches(made) -> None:
+def test_graphs_begin_where_they_were_captured_after_single_launches(made):
     device, executable, buffers, launches = made(4)
     launches.capture(device, 2)
     _run(launches.single(1))
@@ -63,7 +63,7 @@ def test_graphs_begin_where_they_were_captured_after_single_launches(made) -> No
     assert _places(executable, buffers) == [0, 2, 3]
 
 
-def test_what_was_used_last_and_what_comes(made) -> None:
+def test_what_was_used_last_and_what_comes(made):
     _, executable, buffers, launches = made(6)
     _run(launches.single(4))
     call, used = launches.last_used()
@@ -74,13 +74,13 @@ def test_what_was_used_last_and_what_comes(made) -> None:
     assert launches.upcoming(99) == [buffers[i] for i in (1, 2, 3, 4, 5, 0)], "last use last"
 
 
-def test_launched_sets_are_marked(made) -> None:
+def test_launched_sets_are_marked(made):
     _, _, buffers, launches = made(4)
     launches.samples(2)
     assert [item.launched for item in buffers] == [True, True, False, False]
 
 
-def test_cleared_launches_hold_no_buffers(made) -> None:
+def test_cleared_launches_hold_no_buffers(made):
     device, _, _, launches = made(2)
     launches.capture(device, 2)
     launches.clear()
@@ -99,7 +99,7 @@ def test_cleared_launches_hold_no_buffers(made) -> None:
 )
 def test_sets_are_fitted_to_graphs(
     made, operation, sets, per_sample, memory, expected_sets, expected_launches
-) -> None:
+):
     device, _, buffers, _ = made(sets)
     device.memory_bytes = memory
     size = fit_sets(device, operation, buffers, per_sample, rotate_outputs=True)

@@ -13,10 +13,10 @@ needs_affinity = pytest.mark.skipif(
 )
 
 
-def _gate(budget_s: float, visits) -> tuple[QuietGate, list[int]]:
+def _gate(budget_s, visits):
     seen: list[int] = []
 
-    def visit(processor: int) -> Visit:
+    def visit(processor):
         seen.append(processor)
         return visits(len(seen))
 
@@ -36,11 +36,11 @@ def one_processor(monkeypatch):
         (Visit(90_000.0, 0.5), True),
     ],
 )
-def test_a_late_or_interrupted_visit_is_a_disturbance(visit: Visit, is_disturbed: bool) -> None:
+def test_a_late_or_interrupted_visit_is_a_disturbance(visit, is_disturbed):
     assert visit.is_disturbed is is_disturbed
 
 
-def test_a_quiet_machine_is_looked_at_once() -> None:
+def test_a_quiet_machine_is_looked_at_once():
     gate, seen = _gate(1.0, lambda _n: Visit(0.0, 0.0))
     assert gate.wait() < 0.5
     gate.observe({"run_delay_share": 0.001})
@@ -48,14 +48,14 @@ def test_a_quiet_machine_is_looked_at_once() -> None:
     assert seen == [5]
 
 
-def test_it_waits_until_the_others_are_gone(monkeypatch) -> None:
+def test_it_waits_until_the_others_are_gone(monkeypatch):
     monkeypatch.setattr(quiet, "_PAUSE_S", 0.001)
     gate, seen = _gate(10.0, lambda n: Visit(0.0, 1.0 if n < 4 else 0.0))
     assert gate.wait() > 0.003
     assert len(seen) == 4
 
 
-def test_waiting_has_a_budget_over_all_rounds(monkeypatch) -> None:
+def test_waiting_has_a_budget_over_all_rounds(monkeypatch):
     monkeypatch.setattr(quiet, "_PAUSE_S", 0.001)
     gate, seen = _gate(0.02, lambda _n: Visit(0.0, 1.0))
     assert gate.wait() >= 0.02
@@ -65,7 +65,7 @@ def test_waiting_has_a_budget_over_all_rounds(monkeypatch) -> None:
     assert len(seen) == looked
 
 
-def test_a_disturbed_round_makes_it_look_again() -> None:
+def test_a_disturbed_round_makes_it_look_again():
     gate, seen = _gate(1.0, lambda _n: Visit(0.0, 0.0))
     gate.wait()
     gate.observe({"run_delay_share": 0.3})
@@ -74,7 +74,7 @@ def test_a_disturbed_round_makes_it_look_again() -> None:
 
 
 @needs_affinity
-def test_a_visit_comes_home(monkeypatch) -> None:
+def test_a_visit_comes_home(monkeypatch):
     monkeypatch.undo()
     home = os.sched_getaffinity(0)
     began = time.perf_counter()

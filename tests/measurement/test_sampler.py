@@ -9,28 +9,28 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.measurement import energy as load
 from gemmetry.measurement import sampler as sampler_module
 from gemmetry.measurement.sampler import Sampler
-from gemmetry.measurement.stopping import MIN_ROUNDS, MOST_ROUNDS, Round, StopPolicy
+from gemmetry.measurement.stopping import MIN_ROUNDS, MOST_ROUNDS, StopPolicy
 from gemmetry.numerics.inputs import changed_inputs
 
 
 class Recorder:
     """An observer that counts its calls."""
 
-    def __init__(self, *reasons: str) -> None:
+    def __init__(self, *reasons):
         self.starts = self.samples = 0
         self.reasons = reasons
 
-    def start(self) -> None:
+    def start(self):
         self.starts += 1
 
-    def sample(self) -> None:
+    def sample(self):
         self.samples += 1
 
     def stop(self):
         return {"power_w": 100.0 + self.samples, "throttle_reasons": self.reasons}
 
 
-def _prepared(executable, operation, inputs, observers=(), **settings) -> Sampler:
+def _prepared(executable, operation, inputs, observers=(), **settings):
     sampler = Sampler(executable, operation, inputs, RunSettings(**settings), observers)
     sampler.prepare()
     return sampler
@@ -38,7 +38,7 @@ def _prepared(executable, operation, inputs, observers=(), **settings) -> Sample
 
 def test_first_launch_is_distinguished_from_the_rest(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     device = make_device(durations_ns=[5e6, *[2e5] * 1000])
     sampler = _prepared(make_executable(device), operation, host_inputs)
     assert sampler.first_launch_ns == 5e6
@@ -48,7 +48,7 @@ def test_first_launch_is_distinguished_from_the_rest(
 
 def test_short_launches_are_gathered_until_the_clock_resolves_them(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device(durations_ns=[3000.0]))
     sampler = _prepared(executable, operation, host_inputs)
     assert sampler.launches_per_sample == 34  # 34 · 3 µs is the first length over 100 µs
@@ -72,7 +72,7 @@ def test_short_launches_are_gathered_until_the_clock_resolves_them(
 )
 def test_launches_per_sample_follow_the_clock(
     operation, host_inputs, make_device, make_executable, method, launch_ns, empty_ns, expected
-) -> None:
+):
     device = make_device(durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
     sampler = _prepared(make_executable(device), operation, host_inputs)
     assert sampler.launches_per_sample == expected
@@ -80,7 +80,7 @@ def test_launches_per_sample_follow_the_clock(
 
 def test_requested_launches_per_sample_are_kept(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device())
     sampler = _prepared(executable, operation, host_inputs, launches_per_sample=7)
     assert sampler.sample_round(2).launches_per_sample == 7
@@ -88,7 +88,7 @@ def test_requested_launches_per_sample_are_kept(
 
 def test_launches_rotate_through_all_sets_across_rounds(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     cache_bytes = 2 * operation.bytes - 1  # four sets exceed twice as much
     device = make_device(cache_bytes=cache_bytes, durations_ns=[1e6], method="simulated")
     executable = make_executable(device)
@@ -104,7 +104,7 @@ def test_launches_rotate_through_all_sets_across_rounds(
 
 def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device(durations_ns=[1e6]))
     sampler = _prepared(executable, operation, host_inputs)
     executable.input_ids.clear()
@@ -115,7 +115,7 @@ def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(
 
 def test_a_round_begins_when_the_neighbours_threads_are_quiet(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     device = make_device(durations_ns=[1e6])
     executable = make_executable(device)
     sampler = _prepared(executable, operation, host_inputs)
@@ -126,7 +126,7 @@ def test_a_round_begins_when_the_neighbours_threads_are_quiet(
 
 def test_a_round_begins_all_the_same_where_it_never_gets_quiet(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     device = make_device(durations_ns=[1e6])
     executable = make_executable(device)
     sampler = _prepared(executable, operation, host_inputs)
@@ -138,7 +138,7 @@ def test_a_round_begins_all_the_same_where_it_never_gets_quiet(
 
 def test_a_launch_longer_than_the_budget_gives_few_samples(
     operation, host_inputs, make_device, make_executable, monkeypatch
-) -> None:
+):
     now = [0.0]
     device = make_device(durations_ns=[60e9])
     executable = make_executable(device)
@@ -151,7 +151,7 @@ def test_a_launch_longer_than_the_budget_gives_few_samples(
     assert result.seconds == 120.0
 
 
-def test_observers_see_each_round(operation, host_inputs, make_device, make_executable) -> None:
+def test_observers_see_each_round(operation, host_inputs, make_device, make_executable):
     observer = Recorder("sw_power_cap")
     device = make_device(durations_ns=[30e6], method="events")
     sampler = _prepared(make_executable(device), operation, host_inputs, [observer])
@@ -162,7 +162,7 @@ def test_observers_see_each_round(operation, host_inputs, make_device, make_exec
 
 def test_rounds_of_short_launches_are_one_timed_batch(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     device = make_device(method="simulated")
     sampler = _prepared(make_executable(device), operation, host_inputs)
     device.timed.clear()
@@ -172,7 +172,7 @@ def test_rounds_of_short_launches_are_one_timed_batch(
 
 def test_sustained_regime_loads_the_device_before_sampling(
     operation, host_inputs, make_device, make_executable, monkeypatch
-) -> None:
+):
     now = [0.0]
     executable = make_executable(make_device(durations_ns=[1e6]))
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
@@ -187,7 +187,7 @@ def test_sustained_regime_loads_the_device_before_sampling(
 
 def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(
     operation, host_inputs, make_device, make_executable, monkeypatch
-) -> None:
+):
     now = [0.0]
     executable = make_executable(make_device(durations_ns=[1e6]))
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
@@ -197,9 +197,7 @@ def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(
     assert sampler.sample_round(1).load_s == 0.0
 
 
-def test_recheck_gives_equal_outputs_once(
-    operation, host_inputs, make_device, make_executable
-) -> None:
+def test_recheck_gives_equal_outputs_once(operation, host_inputs, make_device, make_executable):
     sampler = _prepared(make_executable(make_device()), operation, host_inputs)
     sampler.sample_round(4)
     outputs = sampler.recheck()
@@ -208,13 +206,13 @@ def test_recheck_gives_equal_outputs_once(
     _assert_right(operation, host_inputs, outputs[0])
 
 
-def _product(operation, host_inputs, change) -> np.ndarray:
+def _product(operation, host_inputs, change):
     if change is not None:
         host_inputs = changed_inputs(operation, host_inputs, change)
     return host_inputs[0] @ host_inputs[1]
 
 
-def _assert_right(operation, host_inputs, output) -> None:
+def _assert_right(operation, host_inputs, output):
     """The output is the product of the inputs with the change that it names, not without it."""
     wanted = _product(operation, host_inputs, output.change)
     np.testing.assert_allclose(output.array, wanted, rtol=1e-5)
@@ -224,12 +222,12 @@ def _assert_right(operation, host_inputs, output) -> None:
 
 def test_recheck_shows_an_output_that_went_wrong_while_timed(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device(method="simulated"))
     sampler = _prepared(executable, operation, host_inputs)
     last = executable.launches + 4
 
-    def falsify(launch, result) -> None:
+    def falsify(launch, result):
         if launch == last:
             result[0, 0] += 1
 
@@ -243,7 +241,7 @@ def test_recheck_shows_an_output_that_went_wrong_while_timed(
 
 def test_recheck_shows_launches_that_wrote_nothing(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device(method="simulated"))
     run, pretends = executable.run, []
     executable.run = lambda inputs, output: output if pretends else run(inputs, output)
@@ -257,7 +255,7 @@ def test_recheck_shows_launches_that_wrote_nothing(
 
 def test_recheck_leaves_out_sets_that_never_ran(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
     sampler = _prepared(make_executable(device), operation, host_inputs)
     sampler.sample_round(1)
@@ -267,7 +265,7 @@ def test_recheck_leaves_out_sets_that_never_ran(
 
 def test_recheck_launches_again_where_the_output_is_the_executables_own(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     executable = make_executable(make_device(), writes_output=False)
     sampler = _prepared(executable, operation, host_inputs)
     sampler.sample_round(2)
@@ -279,7 +277,7 @@ def test_recheck_launches_again_where_the_output_is_the_executables_own(
         _assert_right(operation, host_inputs, output)
 
 
-def test_close_drops_the_buffers(operation, host_inputs, make_device, make_executable) -> None:
+def test_close_drops_the_buffers(operation, host_inputs, make_device, make_executable):
     device = make_device()
     sampler = _prepared(make_executable(device), operation, host_inputs)
     sampler.close()
@@ -294,7 +292,7 @@ def _stream_sampler(make_stream_device, make_executable, operation, inputs, how=
 
 def test_short_launches_are_replayed_from_graphs(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     device, sampler = _stream_sampler(make_stream_device, make_executable, operation, host_inputs)
     captures = device.captures
     first, second = sampler.sample_round(3), sampler.sample_round(3)
@@ -311,7 +309,7 @@ def test_short_launches_are_replayed_from_graphs(
 )
 def test_the_method_follows_the_settings_and_the_launch(
     operation, host_inputs, make_stream_device, make_executable, timing_method, launch_ns, expected
-) -> None:
+):
     _, sampler = _stream_sampler(
         make_stream_device, make_executable, operation, host_inputs,
         {"durations_ns": [launch_ns]}, timing_method=timing_method,
@@ -321,7 +319,7 @@ def test_the_method_follows_the_settings_and_the_launch(
 
 def test_launches_that_cannot_be_captured_are_timed_by_events(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     _, sampler = _stream_sampler(
         make_stream_device, make_executable, operation, host_inputs, {"refusal": "it waits"}
     )
@@ -332,7 +330,7 @@ def test_launches_that_cannot_be_captured_are_timed_by_events(
 
 def test_graphs_go_round_all_sets_evenly(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     how = {"cache_bytes": 50 * operation.bytes}  # 101 sets
     device, sampler = _stream_sampler(
         make_stream_device, make_executable, operation, host_inputs, how
@@ -350,7 +348,7 @@ def test_graphs_go_round_all_sets_evenly(
 
 def test_samples_stand_in_the_middle_of_a_load(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     device, sampler = _stream_sampler(
         make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
     )
@@ -368,7 +366,7 @@ def test_samples_stand_in_the_middle_of_a_load(
 )
 def test_a_device_below_its_power_limit_needs_a_short_lead(
     operation, host_inputs, make_stream_device, make_executable, reasons, leading
-) -> None:
+):
     device = make_stream_device(durations_ns=[2e6], empty_ns=1000.0)
     executable = make_executable(device)
     sampler = _prepared(executable, operation, host_inputs, [Recorder(*reasons)])
@@ -380,7 +378,7 @@ def test_a_device_below_its_power_limit_needs_a_short_lead(
 
 def test_work_that_the_events_do_not_see_is_refused(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     with pytest.raises(LaunchError, match="still busy when the timed stream had finished"):
         _stream_sampler(
             make_stream_device, make_executable, operation, host_inputs,
@@ -388,9 +386,7 @@ def test_work_that_the_events_do_not_see_is_refused(
         )  # fmt: skip
 
 
-def test_each_round_judges_its_own_launches(
-    operation, host_inputs, make_device, make_executable
-) -> None:
+def test_each_round_judges_its_own_launches(operation, host_inputs, make_device, make_executable):
     device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
     sampler = _prepared(make_executable(device), operation, host_inputs)
     sampler.sample_round(9)
@@ -399,7 +395,7 @@ def test_each_round_judges_its_own_launches(
     assert sum(one.launched and one.poisoned for one in sampler._sets) == 2
 
 
-def _stale_by_address(executable, *, after: int = 0) -> None:
+def _stale_by_address(executable, *, after=0):
     """Answer from memory, by addresses, from some launch on."""
     run, answers = executable.run, {}
 
@@ -418,7 +414,7 @@ def _stale_by_address(executable, *, after: int = 0) -> None:
 @pytest.mark.parametrize("cold_cache", [True, False])
 def test_a_timed_answer_by_address_is_not_that_of_the_inputs(
     operation, host_inputs, make_device, make_executable, writes_output, cold_cache
-) -> None:
+):
     for is_stale in (False, True):
         device = make_device(method="simulated", cache_bytes=20 * operation.bytes)
         executable = make_executable(device, writes_output=writes_output)
@@ -437,7 +433,7 @@ def test_a_timed_answer_by_address_is_not_that_of_the_inputs(
 
 def test_inputs_are_as_they_were_before_each_round(
     operation, host_inputs, make_device, make_executable
-) -> None:
+):
     device = make_device(method="simulated", cache_bytes=20 * operation.bytes)
     sampler = _prepared(make_executable(device), operation, host_inputs)
     found = []
@@ -461,14 +457,14 @@ def test_inputs_are_as_they_were_before_each_round(
 
 def test_changes_come_between_untimed_and_timed_launches(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     """A kernel that computes only the launches after a pause is wrong in timed ones."""
     device, sampler = _stream_sampler(
         make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
     )
     time_in_load, seen = device.time_in_load, []
 
-    def are_as_given() -> bool:
+    def are_as_given():
         pairs = [zip(one.inputs, host_inputs, strict=True) for one in sampler._sets]
         return all(np.array_equal(*pair) for of_one in pairs for pair in of_one)
 
@@ -488,7 +484,7 @@ def test_changes_come_between_untimed_and_timed_launches(
 
 def test_replays_are_judged_where_results_are_returned(
     operation, host_inputs, make_stream_device, make_executable
-) -> None:
+):
     device = make_stream_device(durations_ns=[1e3], empty_ns=1e3)
     executable = make_executable(device, writes_output=False)
     sampler = _prepared(executable, operation, host_inputs)
@@ -500,7 +496,7 @@ def test_replays_are_judged_where_results_are_returned(
     _assert_right(operation, host_inputs, again)
 
 
-def _sampled(sampler, settings, target) -> list[Round]:
+def _sampled(sampler, settings, target):
     """Rounds as the engine takes them, until the policy has enough."""
     policy, rounds, spent = StopPolicy(settings, target), [], 0.0
     while count := policy.next_count(rounds, spent, sampler.sample_s):
@@ -511,7 +507,7 @@ def _sampled(sampler, settings, target) -> list[Round]:
 
 def test_no_round_holds_what_is_cold(
     operation, host_inputs, make_device, make_executable, monkeypatch
-) -> None:
+):
     """Launches are 20 times as long at first, for longer than the few launches of every warm-up.
     The host's clock stands still, so that a busy host ends no round early."""
     monkeypatch.setattr(sampler_module.QuietGate, "wait", lambda _gate: 0.0)
@@ -530,7 +526,7 @@ def test_no_round_holds_what_is_cold(
 @pytest.mark.parametrize("is_slow_around", [False, True])
 def test_the_budget_buys_samples_whatever_happens_around_them(
     operation, host_inputs, make_stream_device, make_executable, monkeypatch, is_slow_around
-) -> None:
+):
     """570 µs on a GPU with 300 ms, where writing a line of the inputs takes 40 ms of the host."""
     now, duration_ns = [0.0], 570e3
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
@@ -563,7 +559,7 @@ def test_the_budget_buys_samples_whatever_happens_around_them(
 
 def test_launches_that_compute_on_the_host_count_in_full(
     operation, host_inputs, make_stream_device, make_executable, monkeypatch
-) -> None:
+):
     now = [0.0]
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
     executable = make_executable(make_stream_device(durations_ns=[1e6]))
@@ -575,7 +571,7 @@ def test_launches_that_compute_on_the_host_count_in_full(
 @pytest.mark.parametrize(("slow_ns", "taken"), [(5e6, 5), (5e5, 40)])
 def test_a_round_that_is_held_up_ends_early(
     operation, host_inputs, make_device, make_executable, slow_ns, taken
-) -> None:
+):
     """Samples of 0.2 ms, expected 8 ms in all: of 5 ms each, as many as are between two looks."""
     device = make_device(durations_ns=[2e5])
     sampler = _prepared(make_executable(device), operation, host_inputs)
@@ -590,12 +586,12 @@ def test_a_round_that_is_held_up_ends_early(
 @pytest.mark.parametrize("writes_output", [True, False])
 def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(
     operation, host_inputs, make_device, make_executable, monkeypatch, writes_output
-) -> None:
+):
     """All launches but those of the first round and the last are wrong."""
     executable = make_executable(make_device(durations_ns=[2e5]), writes_output=writes_output)
     sampler = _prepared(executable, operation, host_inputs)
 
-    def spoil(number, result) -> None:
+    def spoil(number, result):
         result[...] = 7
 
     for after in (None, *[spoil] * 20, None):
@@ -609,7 +605,7 @@ def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(
 
 def test_new_inputs_come_again_in_later_rounds(
     operation, host_inputs, make_device, make_executable, monkeypatch
-) -> None:
+):
     monkeypatch.setattr("gemmetry.measurement.sampler._TRIED_AGAIN", 1 / 6)
     sampler = _prepared(make_executable(make_device(durations_ns=[2e5])), operation, host_inputs)
     tried = sampler._kept_new.seen

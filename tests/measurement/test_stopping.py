@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -30,17 +29,17 @@ GPU = Target(TargetKind.CUDA, "sm_90")
 NULL = Target(TargetKind.NULL)
 
 
-def _round(*samples: float) -> Round:
+def _round(*samples):
     return Round(samples_ns=samples, method="wall_clock")
 
 
-def _spread(count: int, share: float, each: int = 1) -> list[Round]:
+def _spread(count, share, each=1):
     """Samples around 1000 ns, evenly within ± `share`, in rounds of `each` that are alike."""
     samples = [1000.0 * (1 + share * (2 * i / (count - 1) - 1)) for i in range(count)]
     return [_round(*samples[start :: count // each]) for start in range(count // each)]
 
 
-def _sizes(policy: StopPolicy, seconds_each: float, sample_s: float = 0.0) -> list[int]:
+def _sizes(policy, seconds_each, sample_s=0.0):
     """Rounds whose samples are all alike."""
     rounds: list[Round] = []
     spent = 0.0
@@ -50,20 +49,20 @@ def _sizes(policy: StopPolicy, seconds_each: float, sample_s: float = 0.0) -> li
     return [len(item.samples_ns) for item in rounds]
 
 
-def test_processes_share_rounds_on_a_gpu_by_default() -> None:
+def test_processes_share_rounds_on_a_gpu_by_default():
     assert MOST_PROCESSES <= MIN_ROUNDS, "each of them gets a round"
     assert process_count(RunSettings(), GPU) == GPU_PROCESSES
     assert process_count(RunSettings(), CPU) == process_count(RunSettings(), NULL) == 1
     assert process_count(RunSettings(processes=5), CPU) == 5
 
 
-def test_the_requested_width_depends_on_the_device_unless_it_is_given() -> None:
+def test_the_requested_width_depends_on_the_device_unless_it_is_given():
     assert required_width(RunSettings(), GPU) == 0.005
     assert required_width(RunSettings(), CPU) == required_width(RunSettings(), NULL) == 0.02
     assert required_width(RunSettings(interval_width=0.1), GPU) == 0.1
 
 
-def test_a_quick_look_takes_fewer_rounds_in_one_process_unless_more_is_requested() -> None:
+def test_a_quick_look_takes_fewer_rounds_in_one_process_unless_more_is_requested():
     quick = RunSettings(quick=True)
     assert process_count(quick, GPU) == 1
     assert process_count(RunSettings(quick=True, processes=2), GPU) == 2
@@ -77,7 +76,7 @@ def test_a_quick_look_takes_fewer_rounds_in_one_process_unless_more_is_requested
     assert wide > 0, "sampling continues until the interval is narrow enough"
 
 
-def test_width_is_infinite_where_there_is_no_interval() -> None:
+def test_width_is_infinite_where_there_is_no_interval():
     assert math.isinf(rounds_half_width([]))
     assert math.isinf(rounds_half_width([_round(5.0)]))
     assert math.isinf(rounds_half_width([_round(0.0, 0.0)]))
@@ -85,12 +84,12 @@ def test_width_is_infinite_where_there_is_no_interval() -> None:
     assert rounds_half_width([_round(5.0)] * 6) == 0.0
 
 
-def test_however_few_samples_suffice_they_take_turns() -> None:
+def test_however_few_samples_suffice_they_take_turns():
     assert _sizes(StopPolicy(RunSettings(), CPU), 0.1) == [1] * MIN_ROUNDS
     assert _sizes(StopPolicy(RunSettings(), NULL), 0.1) == [10]
 
 
-def test_rounds_of_short_samples_are_worth_their_while() -> None:
+def test_rounds_of_short_samples_are_worth_their_while():
     usual = RunSettings().max_samples // MOST_ROUNDS
     assert _sizes(StopPolicy(RunSettings(), CPU), 1e-4) == [1, *[usual] * (MIN_ROUNDS - 1)]
     each_s = ROUND_S / 4.5
@@ -99,14 +98,14 @@ def test_rounds_of_short_samples_are_worth_their_while() -> None:
     assert sizes == [4] * MIN_ROUNDS, "the least number of samples is shared out"
 
 
-def test_stops_when_the_interval_is_narrow() -> None:
+def test_stops_when_the_interval_is_narrow():
     policy = StopPolicy(RunSettings(), CPU)
     rounds = _spread(24, 0.01)
     assert policy.next_count(rounds, 0.1) == 0
     assert policy.reason(rounds, 0.1) == "interval"
 
 
-def test_a_round_that_is_off_asks_for_more_of_them() -> None:
+def test_a_round_that_is_off_asks_for_more_of_them():
     """Among sixty comparisons, one contrary pair of twelve decides nothing, but seven of 36 do."""
     policy, steady = StopPolicy(RunSettings(), CPU), _round(*[1000.0, 1001.0] * 8)
     off = _round(*[20_000.0] * 16)
@@ -127,7 +126,7 @@ def test_a_round_that_is_off_asks_for_more_of_them() -> None:
     assert compare_rounds(a, b, relevant=0.02, family=60).verdict is Difference.SLOWER
 
 
-def test_rounds_that_differ_are_not_a_narrow_interval() -> None:
+def test_rounds_that_differ_are_not_a_narrow_interval():
     """300 samples, every round tight, but the rounds 10 % apart: only twelve observations."""
     policy = StopPolicy(RunSettings(), CPU)
     levels = [1000.0 * (1 + 0.1 * (index / 11 - 0.5)) for index in range(12)]
@@ -137,7 +136,7 @@ def test_rounds_that_differ_are_not_a_narrow_interval() -> None:
 
 
 @pytest.mark.parametrize(("spread", "missing_at_most"), [(0.3, 1e9), (3.0, 960)])
-def test_the_rounds_left_share_what_the_width_needs(spread: float, missing_at_most: int) -> None:
+def test_the_rounds_left_share_what_the_width_needs(spread, missing_at_most):
     policy = StopPolicy(RunSettings(max_samples=10_000), CPU)
     rounds = [
         Round(samples_ns=one.samples_ns, method="wall_clock", launches_per_sample=10_000)
@@ -149,13 +148,13 @@ def test_the_rounds_left_share_what_the_width_needs(spread: float, missing_at_mo
     assert policy.next_count(rounds, 0.01) == math.ceil(missing / (MOST_ROUNDS - 24))
 
 
-def test_a_slow_dispatch_continues_with_short_rounds() -> None:
+def test_a_slow_dispatch_continues_with_short_rounds():
     policy = StopPolicy(RunSettings(), CPU)
     rounds = [_round(3e7 * (1 + 0.05 * (-1) ** index)) for index in range(12)]
     assert policy.next_count(rounds, 0.4) == 1
 
 
-def test_time_budget_ends_sampling_and_limits_rounds() -> None:
+def test_time_budget_ends_sampling_and_limits_rounds():
     policy = StopPolicy(RunSettings(time_budget_s=2.0), CPU)
     rounds = _spread(12, 0.9)
     assert policy.next_count(rounds, 1.5) == 4, "0.125 s a sample, 0.5 s left"
@@ -164,9 +163,7 @@ def test_time_budget_ends_sampling_and_limits_rounds() -> None:
     assert policy.next_count([_round(1.0, 1.1)], 2.0) == 0, "even below the least of samples"
 
 
-def _sampled_with_delays(
-    policy: StopPolicy, sample_s: float, delays_s: Sequence[float]
-) -> list[Round]:
+def _sampled_with_delays(policy, sample_s, delays_s):
     """Rounds whose first samples wait for `delays_s`, one round each; the others are steady."""
     rounds: list[Round] = []
     spent = 0.0
@@ -179,7 +176,7 @@ def _sampled_with_delays(
     return rounds
 
 
-def test_a_sample_that_waits_for_the_whole_budget_is_not_the_end() -> None:
+def test_a_sample_that_waits_for_the_whole_budget_is_not_the_end():
     """On a busy machine one sample in a hundred may wait that long, in the first round or later."""
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
     for delays_s in ([0.31], [0.0, 0.0, 0.0, 0.28]):
@@ -189,7 +186,7 @@ def test_a_sample_that_waits_for_the_whole_budget_is_not_the_end() -> None:
 
 
 @pytest.mark.parametrize(("delay_s", "rounds_taken"), [(0.1, 12), (0.3, 4), (10.0, 1)])
-def test_delays_take_some_budgets_and_no_more(delay_s: float, rounds_taken: int) -> None:
+def test_delays_take_some_budgets_and_no_more(delay_s, rounds_taken):
     budget_s = 0.3
     policy = StopPolicy(RunSettings(time_budget_s=budget_s), CPU)
     rounds = _sampled_with_delays(policy, 3e-4, [delay_s] * 99)
@@ -198,13 +195,13 @@ def test_delays_take_some_budgets_and_no_more(delay_s: float, rounds_taken: int)
     assert seconds <= (1 + DELAY_BUDGETS) * budget_s + delay_s
 
 
-def test_launches_that_are_long_themselves_are_no_delays() -> None:
+def test_launches_that_are_long_themselves_are_no_delays():
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
     assert _sizes(policy, 0.09, 0.09) == [1] * 3
     assert _sizes(policy, 0.4, 0.4) == [1]
 
 
-def test_max_samples_ends_sampling() -> None:
+def test_max_samples_ends_sampling():
     policy = StopPolicy(RunSettings(max_samples=13), CPU)
     assert policy.next_count(_spread(12, 0.9), 0.01) == 1
     rounds = _spread(13, 0.9)
@@ -212,7 +209,7 @@ def test_max_samples_ends_sampling() -> None:
     assert policy.reason(rounds, 0.01) == "max_samples"
 
 
-def test_repetitions_are_exact_whatever_the_time() -> None:
+def test_repetitions_are_exact_whatever_the_time():
     policy = StopPolicy(RunSettings(repetitions=30, time_budget_s=0.001), CPU)
     assert _sizes(policy, 100.0) == [3] * 10
     assert policy.reason([_round(1.0)], 100.0) == "max_samples"
@@ -222,9 +219,7 @@ def test_repetitions_are_exact_whatever_the_time() -> None:
 @given(
     requested=st.integers(1, 50), sample_s=st.floats(0.01, 100.0), kind=st.sampled_from([CPU, GPU])
 )
-def test_the_requested_samples_are_taken_however_long_they_last(
-    requested: int, sample_s: float, kind: Target
-) -> None:
+def test_the_requested_samples_are_taken_however_long_they_last(requested, sample_s, kind):
     policy = StopPolicy(RunSettings(min_samples=requested, time_budget_s=0.5), kind)
     assert sum(_sizes(policy, sample_s)) >= requested
     by_default = StopPolicy(RunSettings(time_budget_s=0.5), kind)
@@ -241,9 +236,7 @@ def test_the_requested_samples_are_taken_however_long_they_last(
     max_samples=st.integers(1, 200),
     kind=st.sampled_from([CPU, GPU, NULL]),
 )
-def test_sampling_always_ends_within_its_limits(
-    spread, sample_ns, min_samples, max_samples, kind
-) -> None:
+def test_sampling_always_ends_within_its_limits(spread, sample_ns, min_samples, max_samples, kind):
     policy = StopPolicy(
         RunSettings(min_samples=min_samples, max_samples=max_samples, time_budget_s=0.5), kind
     )
@@ -262,11 +255,11 @@ def test_sampling_always_ends_within_its_limits(
 
 
 @pytest.mark.parametrize("spent", [0.0, 1e-12])
-def test_no_time_spent_causes_no_division_by_zero(spent: float) -> None:
+def test_no_time_spent_causes_no_division_by_zero(spent):
     assert StopPolicy(RunSettings(), CPU).next_count(_spread(12, 0.5), spent) > 0
 
 
-def test_the_first_round_is_as_long_as_the_others_where_samples_are_known() -> None:
+def test_the_first_round_is_as_long_as_the_others_where_samples_are_known():
     """A first round of one sample, which may be cold, is a pair that decides nothing."""
     usual = RunSettings().max_samples // MOST_ROUNDS
     assert _sizes(StopPolicy(RunSettings(), CPU), 1e-4, 1e-4) == [usual] * MIN_ROUNDS
@@ -277,7 +270,7 @@ def test_the_first_round_is_as_long_as_the_others_where_samples_are_known() -> N
     assert StopPolicy(RunSettings(max_samples=5), CPU).next_count([], 0.0, 1e-6) == 1
 
 
-def test_samples_that_are_few_are_spread_over_many_rounds() -> None:
+def test_samples_that_are_few_are_spread_over_many_rounds():
     """What the width needs beyond the most samples does not make rounds longer and fewer."""
     policy = StopPolicy(RunSettings(max_samples=60), CPU)
     rounds: list[Round] = []
@@ -289,7 +282,7 @@ def test_samples_that_are_few_are_spread_over_many_rounds() -> None:
 @pytest.mark.parametrize(
     ("renewal_s", "fewest", "most"), [(0.0, 54, 66), (0.02, 13, 20), (5.0, 12, 15)]
 )
-def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, most) -> None:
+def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, most):
     """As long as the budget suffices for twelve of them; a budget of 300 ms buys 600 samples
     anyway."""
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
@@ -308,7 +301,7 @@ Turns = list[dict[int, np.ndarray]]
 """For each dispatch: turn -> samples."""
 
 
-def _in_turns(rng: np.random.Generator, launches_ns: Sequence[float]) -> Turns:
+def _in_turns(rng, launches_ns):
     """Dispatches on a busy CPU with 300 ms each: a quarter of the rounds takes up to 30 times as
     long, and a quarter of the samples waits for time slices of some milliseconds."""
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
@@ -329,7 +322,7 @@ def _in_turns(rng: np.random.Generator, launches_ns: Sequence[float]) -> Turns:
     return turns
 
 
-def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal() -> None:
+def test_a_busy_machine_decides_what_is_gross_and_nothing_that_is_equal():
     """Of the first 72 such gross differences 69 and 68 are shown among 9 and 60 comparisons. Where
     rounds are sized by their median sample alone, the budget goes into 20 of them: 58 and 42."""
     rng = np.random.default_rng(11)

@@ -11,13 +11,13 @@ from gemmetry.measurement.stopping import Round
 CPU = Target(TargetKind.CPU)
 
 
-def _summarize(*rounds: Round, **changes):
+def _summarize(*rounds, **changes):
     arguments = {"stop_reason": "interval", "regime": "burst", "target": CPU,
                  "settings": RunSettings(), **changes}  # fmt: skip
     return summarize(rounds, **arguments)
 
 
-def test_statistics_over_all_rounds() -> None:
+def test_statistics_over_all_rounds():
     first = Round(
         samples_ns=(1.0, 2.0, 3.0, 4.0, 5.0), method="events", first_launch_ns=50.0, input_sets=9
     )
@@ -36,7 +36,7 @@ def test_statistics_over_all_rounds() -> None:
     assert (found.first_launch_ns, found.launches_per_sample) == (50.0, 3)
 
 
-def test_rounds_that_are_alike_count_by_their_samples() -> None:
+def test_rounds_that_are_alike_count_by_their_samples():
     rounds = [
         Round(samples_ns=tuple(float(start + 4 * i) for i in range(25)), method="graph",
               overhead_ns=700.0)
@@ -48,14 +48,14 @@ def test_rounds_that_are_alike_count_by_their_samples() -> None:
     assert found.harness_overhead_ns == 700.0
 
 
-def test_processors_are_those_of_the_last_round() -> None:
+def test_processors_are_those_of_the_last_round():
     telemetry = {"processors": "0-3", "run_delay_share": 0.25}
     found = _summarize(Round(samples_ns=(1.0,), method="wall_clock", telemetry=telemetry))
     assert found.telemetry.processors == "0-3"
     assert found.telemetry.run_delay_share == 0.25
 
 
-def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons() -> None:
+def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons():
     rounds = [
         Round(samples_ns=(1.0,) * 5, method="events", telemetry={"power_w": 300.0}),
         Round(
@@ -72,7 +72,7 @@ def test_telemetry_is_the_median_of_rounds_and_the_union_of_reasons() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_too_few_samples_have_no_interval(count: int) -> None:
+def test_too_few_samples_have_no_interval(count):
     found = _summarize(*(Round(samples_ns=(7.0,), method="wall_clock") for _ in range(count)))
     assert found.median_ns == 7.0
     assert found.ci_low_ns is found.ci_high_ns is None
@@ -80,25 +80,25 @@ def test_too_few_samples_have_no_interval(count: int) -> None:
     assert mark.startswith(f"few samples: {count} are not enough for a 95 % interval of the median")
 
 
-def test_equal_samples_are_an_interval_without_width() -> None:
+def test_equal_samples_are_an_interval_without_width():
     found = _summarize(Round(samples_ns=(7.0,) * 6, method="wall_clock"))
     assert found.ci_low_ns == found.median_ns == found.ci_high_ns == 7.0
     assert found.marks == ()
 
 
-def test_no_samples_are_an_error_of_the_caller() -> None:
+def test_no_samples_are_an_error_of_the_caller():
     with pytest.raises(ValueError, match="at least one sample"):
         _summarize(Round(samples_ns=(), method="wall_clock"))
 
 
-def _in_process(process: int, *samples_ns: float) -> Round:
+def _in_process(process, *samples_ns):
     return Round(samples_ns=samples_ns, method="graph", process=process)
 
 
 GPU = Target(TargetKind.CUDA, index=0)
 
 
-def test_processes_that_differ_widen_the_interval_and_are_marked() -> None:
+def test_processes_that_differ_widen_the_interval_and_are_marked():
     """Each repeats within 0.2 %, which alone would be a tight interval."""
     rounds = [
         _in_process(1 + i % 3, *(base * f for f in (0.999, 1.0, 1.001)))
@@ -113,7 +113,7 @@ def test_processes_that_differ_widen_the_interval_and_are_marked() -> None:
     assert "by 1.98 % among 3" in mark
 
 
-def test_processes_that_agree_are_not_marked() -> None:
+def test_processes_that_agree_are_not_marked():
     rounds = [_in_process(1 + i % 3, *(99.9 + 0.01 * j for j in range(20))) for i in range(12)]
     found = _summarize(*rounds, target=GPU)
     assert (found.processes, found.process_spread) == (3, 0.0)
@@ -122,7 +122,7 @@ def test_processes_that_agree_are_not_marked() -> None:
 
 
 @pytest.mark.parametrize("processes", [(1, 2, 3), (1, 1, 2), (1, 2, 2)])
-def test_a_process_of_one_round_is_not_known_to_be_steady(processes: tuple[int, ...]) -> None:
+def test_a_process_of_one_round_is_not_known_to_be_steady(processes):
     rounds = [
         _in_process(process, *[base] * 2)
         for process, base in zip(processes, (100.0, 101.0, 150.0), strict=True)
@@ -133,7 +133,7 @@ def test_a_process_of_one_round_is_not_known_to_be_steady(processes: tuple[int, 
     assert not any(mark.startswith("processes differ") for mark in found.marks)
 
 
-def test_rounds_that_vary_are_not_taken_for_processes_that_differ() -> None:
+def test_rounds_that_vary_are_not_taken_for_processes_that_differ():
     rounds = [
         _in_process(1 + i % 2, *[base] * 5) for i, base in enumerate([100, 104, 103, 101, 100, 103])
     ]
@@ -142,7 +142,7 @@ def test_rounds_that_vary_are_not_taken_for_processes_that_differ() -> None:
     assert not any(mark.startswith("processes differ") for mark in found.marks)
 
 
-def test_equal_processes_seem_to_differ_as_seldom_as_the_docs_say() -> None:
+def test_equal_processes_seem_to_differ_as_seldom_as_the_docs_say():
     runs = np.random.default_rng(5).normal(100.0, 1.0, size=(4000, 3, 4))
     apart = [_differing(run.tolist()) != (0.0, 0.0) for run in runs]
     assert np.mean(apart) == pytest.approx(0.056, abs=0.012)

@@ -12,10 +12,12 @@ their rows promise.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -122,51 +124,8 @@ def list_dispatches(plan: Plan) -> Iterator[ListedDispatch]:
         yield ListedDispatch(lane.provider, lane.target, row.operation, row.configuration, refusal)
 
 
-SAMPLES: tuple[tuple[str, str], ...] = (
-    ("matmul f64", "matmul_512x512x512_f64t_f64t_f64t"),
-    ("matmul f32", "matmul_512x512x512_f32t_f32t_f32t"),
-    ("matmul tf32", "matmul_512x512x512_tf32t_tf32t_f32t"),
-    ("matmul f16", "matmul_512x512x512_f16t_f16t_f16t"),
-    ("matmul f16, f16 accumulator", "matmul_512x512x512_f16t_f16t_f16t_accf16"),
-    ("matmul f16 → f32", "matmul_512x512x512_f16t_f16t_f32t"),
-    ("matmul bf16", "matmul_512x512x512_bf16t_bf16t_bf16t"),
-    ("matmul bf16 → f32", "matmul_512x512x512_bf16t_bf16t_f32t"),
-    ("matmul e4m3 → bf16, tn", "matmul_512x512x512_e4m3t_e4m3n_bf16t"),
-    ("matmul e5m2 → bf16, tn", "matmul_512x512x512_e5m2t_e5m2n_bf16t"),
-    ("matmul e4m3fnuz → bf16, tn", "matmul_512x512x512_e4m3fnuzt_e4m3fnuzn_bf16t"),
-    ("matmul e4m3, scale per tensor", "matmul_512x512x512_e4m3t_e4m3n_bf16t_scaletensor"),
-    ("matmul e4m3, scale per row", "matmul_512x512x512_e4m3t_e4m3n_bf16t_scalerow"),
-    ("matmul e4m3, blocks of 1×128", "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128"),
-    (
-        "matmul e4m3, blocks of 1×128 and 128×128",
-        "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x128_vs128x128",
-    ),
-    ("matmul MXFP8", "matmul_512x512x512_e4m3t_e4m3n_bf16t_vs32_e8m0"),
-    ("matmul MXFP4", "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs32_e8m0"),
-    ("matmul NVFP4", "matmul_512x512x512_e2m1t_e2m1n_bf16t_vs16_e4m3"),
-    ("matmul e2m1, e8m0 factors of 16", "matmul_512x512x512_e2m1t_e2m1n_f16t_vs16_e8m0"),
-    ("matmul s8 → s32", "matmul_512x512x512_s8t_s8t_s32t"),
-    ("layouts tn", "matmul_512x512x512_f32t_f32n_f32t"),
-    ("layouts nt", "matmul_512x512x512_f32n_f32t_f32t"),
-    ("layouts nn", "matmul_512x512x512_f32n_f32n_f32t"),
-    ("column-major result", "matmul_512x512x512_f32t_f32t_f32n"),
-    ("odd shape 257×129×65", "matmul_257x129x65_f32t_f32t_f32t"),
-    ("alpha and beta", "matmul_512x512x512_f32t_f32t_f32t_alpha0p5_beta2"),
-    ("bias + relu", "matmul_512x512x512_f32t_f32t_f32t_bias_relu"),
-    ("bias + gelu + residual", "matmul_512x512x512_f32t_f32t_f32t_bias_gelu_residual"),
-    ("batch_matmul f32", "batch_matmul_16x512x512x512_f32t_f32t_f32t"),
-    ("batch_matmul f16", "batch_matmul_16x512x512x512_f16t_f16t_f16t"),
-    ("matmul_splitk f32, 4 slices", "matmul_splitk_128x128x12288_f32t_f32t_f32t_slices4"),
-    ("matmul_splitk f16, 4 slices", "matmul_splitk_128x128x12288_f16t_f16t_f16t_slices4"),
-    (
-        "conv2d f32, stride 1",
-        "conv2d_1x58x58x64_3x3x128_stride1x1_pad0x0_f32nhwc_f32hwcf_f32nhwc",
-    ),
-    (
-        "conv2d f16, stride 2, padding 1",
-        "conv2d_1x56x56x64_3x3x128_stride2x2_pad1x1_f16nhwc_f16hwcf_f16nhwc",
-    ),
-)
+_TEXT = files(__package__).joinpath("support.csv").read_text("utf-8")
+SAMPLES = tuple((row["label"], row["operation"]) for row in csv.DictReader(_TEXT.splitlines()))
 """The label of a row, and the operation that represents it."""
 
 
@@ -179,17 +138,13 @@ class SupportRow:
     refusals: Mapping[str, str]
 
 
-def place_name(provider: str, target: Target) -> str:
-    return f"{provider} on {target.name}"
-
-
 def support_rows() -> Iterator[SupportRow]:
     """The matrix, row by row; needs no device, only the providers' own rules."""
     places = [(load_provider(name), parse_target(target)) for name, target in support_places()]
     for label, name in SAMPLES:
         operation = parse_operation(name)
         refusals = {
-            place_name(provider.name, target): provider.supports(operation, target) or ""
+            f"{provider.name} on {target.name}": provider.supports(operation, target) or ""
             for provider, target in places
         }
         yield SupportRow(label, name, refusals)

@@ -24,7 +24,7 @@ from gemmetry.domain.contracts import Provider
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage
 from gemmetry.domain.operation import Operation, operation_name
-from gemmetry.domain.record import Record, StageProgress
+from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.bench import shapes_of, stages_of
 from gemmetry.engine.candidates import Candidate, Job, RecordMaker
@@ -305,17 +305,14 @@ class CompilingAhead:
                 yield self.ready(*started)
                 continue
             if self._job.uses_device and target.index is not None:
-                self.start_companions(chunk, pool)
+                # What the verification of the chunk builds in addition.
+                companions = self._companions.of(filter(self.compiles, chunk))
+                pool.submit(companions, lambda _count, _current: None)
             if waiting is not None:
                 yield self.ready(*waiting)
             waiting = started
         if waiting is not None:
             yield self.ready(*waiting)
-
-    def start_companions(self, chunk: Sequence[Candidate], pool: CompilePool) -> None:
-        """Start compiling what the verification of `chunk` builds in addition."""
-        ahead = filter(self.compiles, chunk)
-        pool.submit(self._companions.of(ahead), lambda _count, _current: None)
 
     def start(self, chunk: Sequence[Candidate], pool: CompilePool) -> list[Future[list[Failed]]]:
         """Start compiling those of `chunk` that are compiled ahead."""
@@ -341,21 +338,18 @@ class CompilingAhead:
         for candidate in chunk:
             if candidate.id in failed:
                 continue
-            if not self._job.uses_device or candidate.lane.target.index is None:
-                records[candidate.id] = self._compile_only_record(candidate)
-            else:
+            lane = candidate.lane
+            if self._job.uses_device and lane.target.index is not None:
                 ready.append(candidate)
+            elif lane.target.index is None and not self.compiles(candidate):
+                name = lane.target.name
+                reason = f"{lane.provider} compiles nothing for {name} without the device"
+                ending = Ending(Outcome.UNSUPPORTED, reason)
+                records[candidate.id] = self._records.ended(candidate, ending)
+            else:
+                records[candidate.id] = self._records.done(candidate, None)
         self._journal.finish(records)
         return ready
-
-    def _compile_only_record(self, candidate: Candidate) -> Record:
-        target = candidate.lane.target
-        if target.index is None and not self.compiles(candidate):
-            reason = (
-                f"{candidate.lane.provider} compiles nothing for {target.name} without the device"
-            )
-            return self._records.ended(candidate, Ending(Outcome.UNSUPPORTED, reason))
-        return self._records.done(candidate, None)
 
     def compiles(self, candidate: Candidate) -> bool:
         """Whether the candidate's provider compiles ahead."""

@@ -98,9 +98,11 @@ def merge(paths: Sequence[Path], into: Path, *, command: str = "") -> MergeSumma
         with Experiment.open(path) as source:
             heads.append(source.manifest)
             damaged[path] = source.damaged_dispatches().keys()
-    whole = _whole_plan(paths, heads)
+    whole = whole_document(paths, [head.document for head in heads])
     winners, replaced = _winners(paths, damaged)
-    head = whole or _head(heads)
+    head = _head(heads)
+    if whole is not None:
+        head = Manifest(name=heads[0].name, plan_hash=hash_of(whole), document=whole)
     with new_folder(into):
         if whole is not None:
             copy_files(paths, into)
@@ -120,14 +122,6 @@ def _head(heads: Sequence[Manifest]) -> Manifest:
     name = " + ".join(dict.fromkeys(head.name for head in heads))
     document = {"merged": [{"name": head.name, "plan_hash": head.plan_hash} for head in heads]}
     return Manifest(name=name, plan_hash=f"merge-{digest}", document=document)
-
-
-def _whole_plan(paths: Sequence[Path], heads: Sequence[Manifest]) -> Manifest | None:
-    """The plan of which `heads` are all shards; None if none of them is a shard."""
-    document = whole_document(paths, [head.document for head in heads])
-    if document is None:
-        return None
-    return Manifest(name=heads[0].name, plan_hash=hash_of(document), document=document)
 
 
 def whole_document(

@@ -8,6 +8,7 @@ Runs jobs one after the other, keeps what succeeded earlier, and journals each s
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -100,27 +101,23 @@ class JobJournal:
             try:
                 content = _complete_lines(path)
                 os.truncate(self._descriptor, len(content))
-                self._ends = _ends_in(content, path)
+                self.ends = _ends_in(content, path)
+                """Job -> how it ended, of those whose last start has an end."""
             except BaseException:
                 os.close(self._descriptor)
                 raise
         except OSError as error:
             raise os_failure(path.parent, error, option="--output") from error
 
-    @property
-    def ends(self) -> Mapping[str, JobEnd]:
-        """Job -> how it ended, of those whose last start has an end."""
-        return self._ends
-
     def start(self, job: str, time: str) -> None:
         """A job is about to start; an earlier end of it no longer counts."""
         self._append(JobLine(event="start", job=job, time=time))
-        self._ends.pop(job, None)
+        self.ends.pop(job, None)
 
     def end(self, job: str, time: str, end: JobEnd) -> None:
         """A job has ended."""
         self._append(JobLine(event="end", job=job, time=time, end=end))
-        self._ends[job] = end
+        self.ends[job] = end
 
     def __enter__(self) -> Self:
         return self
@@ -348,18 +345,15 @@ class JobRun:
         kept = len(jobs) - len(remaining)
         self.listener(JobsPlanned(len(jobs), kept))
         for number, job in enumerate(remaining, kept + 1):
-            self._check_space()
+            free = shutil.disk_usage(self.folder).free
+            if free < MIN_FREE_BYTES:
+                raise StorageError(
+                    f"only {free / 2**20:.0f} MiB are free for {self.folder}",
+                    hint="Free some disk space; the same command then continues.",
+                )
             self.listener(JobStarted(job, number))
             end = self._run(job)
             self.listener(JobFinished(job, number, end))
-
-    def _check_space(self) -> None:
-        free = shutil.disk_usage(self.folder).free
-        if free < MIN_FREE_BYTES:
-            raise StorageError(
-                f"only {free / 2**20:.0f} MiB are free for {self.folder}",
-                hint="Free some disk space; the same command then continues.",
-            )
 
     def _run(self, job: OpaqueJob) -> JobEnd:
         try:
@@ -384,7 +378,9 @@ class JobRun:
         try:
             try:
                 process = self.start(job)
-                status = _wait(process, job, started)
+                ends = started + (math.inf if job.deadline_s is None else job.deadline_s)
+                while (status := process.wait(POLL_S)) is None and time.monotonic() <= ends:
+                    pass
             finally:
                 if process is not None:
                     process.end_gently(GRACE_S)
@@ -400,16 +396,6 @@ class JobRun:
         left = left_behind(process.left_running()) if status is not None else ""
         reason = "; ".join(part for part in (reason, left) if part)
         return _made(job, started, outcome, reason, status)
-
-
-def _wait(process: JobHandle, job: OpaqueJob, started: float) -> int | None:
-    """The exit status; None once the deadline has passed."""
-    while True:
-        status = process.wait(POLL_S)
-        if status is not None:
-            return status
-        if job.deadline_s is not None and time.monotonic() - started > job.deadline_s:
-            return None
 
 
 def _made(

@@ -267,8 +267,10 @@ class Channel:
             ChannelClosed: the other side is gone.
         """
         self._refuse_copies()
+        payload = self._encoder.encode(message)
         try:
-            self._write(self._framed(message))
+            self._socket.settimeout(None)
+            self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
         except OSError as error:
             raise ChannelClosed from error
 
@@ -311,9 +313,9 @@ class Channel:
         return message
 
     def _fill(self, ends: float | None) -> None:
-        left = None if ends is None else max(0.0, ends - time.monotonic())
+        self._socket.settimeout(None if ends is None else max(0.0, ends - time.monotonic()))
         try:
-            data = self._read(left)
+            data = self._socket.recv(CHUNK_BYTES)
         except (TimeoutError, BlockingIOError):
             if self._buffer and time.monotonic() - self._received_s > FRAME_PAUSE_S:
                 raise BadFrame(f"{len(self._buffer)} bytes of an incomplete frame") from None
@@ -324,20 +326,6 @@ class Channel:
             raise ChannelClosed
         self._received_s = time.monotonic()
         self._buffer += data
-
-    def _framed(self, message: Frame) -> bytes:
-        payload = self._encoder.encode(message)
-        return _LENGTH.pack(len(payload)) + payload
-
-    def _write(self, data: bytes) -> None:
-        """Write all of `data`, or raise OSError."""
-        self._socket.settimeout(None)
-        self._socket.sendall(data)
-
-    def _read(self, timeout_s: float | None) -> bytes:
-        """Some bytes, none at the end; raises OSError, and TimeoutError where none arrived."""
-        self._socket.settimeout(timeout_s)
-        return self._socket.recv(CHUNK_BYTES)
 
     def _refuse_copies(self) -> None:
         if os.getpid() != self._owner:
@@ -414,20 +402,17 @@ def _flaw_of_opened(opened: Opened, wire: WireDispatch, job: Job) -> str:
 def _flaw_of_closed(closed: Closed, job: Job) -> str:
     if not is_inside(closed.evidence_path):
         return "evidence outside the experiment"
-    if closed.energy is not None and not _is_sane_energy(closed.energy):
-        return "an invalid energy"
+    if closed.energy is not None:
+        numbers = [closed.energy.idle_power_w or 0.0]
+        for window in closed.energy.windows:
+            numbers += [window.joules, window.seconds, window.launches, window.resolution]
+        if not _are_sane(numbers):
+            return "an invalid energy"
     is_due = job.settings.verify and job.samples and closed.failure is None
     name = None if closed.check is None else closed.check.name
     if is_due and name != after_timing.NAME:
         return f"no result of the check {after_timing.NAME}"
     return ""
-
-
-def _is_sane_energy(taken: EnergyTaken) -> bool:
-    numbers = [taken.idle_power_w or 0.0]
-    for window in taken.windows:
-        numbers += [window.joules, window.seconds, window.launches, window.resolution]
-    return _are_sane(numbers)
 
 
 def _flaw_of_round(taken: Round) -> str:

@@ -645,7 +645,40 @@ def record_traces(
     _remove(folder, stays)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return _recorded(executable, dispatch, inputs, job, folder, kept)
+        operation, device = dispatch.operation, executable.device
+        buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
+        output = device.allocate(operation.output)
+        device.fill_bytes(output, _SENTINEL)
+        device.synchronize()
+        results: list[Buffer] = [output]
+
+        def launch() -> None:
+            results[:] = [executable.run(buffers, output)]
+
+        recorded = record(
+            launch,
+            device.synchronize,
+            folder,
+            job.schedule,
+            on_gpu=dispatch.target.is_gpu,
+            kept=kept,
+            about={
+                "dispatch": dispatch.name,
+                "provider": dispatch.provider,
+                "target": dispatch.target.name,
+                "seed": job.settings.seed,
+                "distribution": job.settings.distribution,
+            },
+        )
+        roles = [spec.role for spec in operation.inputs]
+        return TraceFacts(
+            folder=str(folder),
+            files=recorded.files,
+            operators=recorded.operators,
+            kernels=recorded.kernels,
+            input_sha256=dict(zip(roles, map(digest, inputs), strict=True)),
+            output_sha256=digest(device.download(results[0], operation.output)),
+        )
     except BaseException:
         # A reader would take half a trace, as written to a full disk, for a whole one.
         _remove(folder, stays)
@@ -658,50 +691,6 @@ def _remove(folder: Path, stays: Sequence[Path]) -> None:
         for path in folder.iterdir() if stays else [folder]:
             if path not in stays:
                 remove(path, inside=folder.parents[1])  # the experiment's
-
-
-def _recorded(
-    executable: Executable,
-    dispatch: Dispatch,
-    inputs: Sequence[HostArray],
-    job: Recording,
-    folder: Path,
-    kept: int,
-) -> TraceFacts:
-    operation, device = dispatch.operation, executable.device
-    buffers = [device.upload(a, s) for a, s in zip(inputs, operation.inputs, strict=True)]
-    output = device.allocate(operation.output)
-    device.fill_bytes(output, _SENTINEL)
-    device.synchronize()
-    results: list[Buffer] = [output]
-
-    def launch() -> None:
-        results[:] = [executable.run(buffers, output)]
-
-    recorded = record(
-        launch,
-        device.synchronize,
-        folder,
-        job.schedule,
-        on_gpu=dispatch.target.is_gpu,
-        kept=kept,
-        about={
-            "dispatch": dispatch.name,
-            "provider": dispatch.provider,
-            "target": dispatch.target.name,
-            "seed": job.settings.seed,
-            "distribution": job.settings.distribution,
-        },
-    )
-    roles = [spec.role for spec in operation.inputs]
-    return TraceFacts(
-        folder=str(folder),
-        files=recorded.files,
-        operators=recorded.operators,
-        kernels=recorded.kernels,
-        input_sha256=dict(zip(roles, map(digest, inputs), strict=True)),
-        output_sha256=digest(device.download(results[0], operation.output)),
-    )
 
 
 def digest(array: HostArray) -> str:

@@ -69,14 +69,6 @@ class GroupQueue:
         self._last: tuple[str, str] = ("", "")
         """The operation of the group that was handed out last, and the slot that has it."""
 
-    @property
-    def is_done(self) -> bool:
-        """Whether every group has been measured."""
-        with self._changed:
-            return self._is_drawn and not (
-                self._returned or any(self._held.values()) or any(self._waiting.values())
-            )
-
     def groups(self, slot: str) -> Iterator[Group]:
         """The groups of `slot`, each of which is finished when the next one is requested.
 

@@ -17,12 +17,13 @@ An observer that cannot read its device reports nothing: telemetry never fails a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import statistics
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,15 @@ from gemmetry.domain.errors import EnergyUnavailableError
 from gemmetry.hardware.host import format_processors, usable_cpus, waiting_times
 
 
-class Readings:
-    """Numbers by name of a ``Telemetry`` field, and the observed throttle reasons."""
+class ReadingObserver:
+    """Collects readings from :meth:`start` to :meth:`stop`, which returns their medians: numbers by
+    name of a ``Telemetry`` field, and the throttle reasons that were observed."""
 
     def __init__(self) -> None:
         self._numbers: defaultdict[str, list[float]] = defaultdict(list)
         self._reasons: set[str] = set()
 
-    def clear(self) -> None:
+    def start(self) -> None:
         self._numbers.clear()
         self._reasons.clear()
 
@@ -48,30 +50,13 @@ class Readings:
         if value is not None:
             self._numbers[name].append(value)
 
-    def add_reasons(self, names: Iterable[str]) -> None:
-        self._reasons.update(names)
-
-    def medians(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        """Medians of the numbers; ``throttle_reasons``, sorted, if there were any."""
+    def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
         found: dict[str, float | str | tuple[str, ...]] = {
             name: statistics.median(values) for name, values in self._numbers.items()
         }
         if self._reasons:
             found["throttle_reasons"] = tuple(sorted(self._reasons))
         return found
-
-
-class ReadingObserver:
-    """Collects readings from :meth:`start` to :meth:`stop`, which returns their medians."""
-
-    def __init__(self) -> None:
-        self._readings = Readings()
-
-    def start(self) -> None:
-        self._readings.clear()
-
-    def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        return self._readings.medians()
 
 
 _POWER_FIELDS = ("current_socket_power", "average_socket_power")
@@ -107,45 +92,36 @@ class AmdSmiObserver(ReadingObserver):
     def sample(self) -> None:
         if self._handle is None:
             return
-        smi, handle = self._amdsmi, self._handle
+        smi, handle, failure = self._amdsmi, self._handle, self._amdsmi.AmdSmiException
         for name, kind in (
             ("sm_clock_hz", smi.AmdSmiClkType.GFX),
             ("memory_clock_hz", smi.AmdSmiClkType.MEM),
         ):
-            try:
+            with contextlib.suppress(failure):
                 clock = _number(smi.amdsmi_get_clock_info(handle, kind).get("clk"))
-            except smi.AmdSmiException:
-                continue
-            self._readings.add(name, None if clock is None else clock * 1e6)
-        self._sample_power_and_temperature()
-
-    def _sample_power_and_temperature(self) -> None:
-        smi, handle = self._amdsmi, self._handle
-        try:
+                self.add(name, None if clock is None else clock * 1e6)
+        with contextlib.suppress(failure):
             power = smi.amdsmi_get_power_info(handle)
-        except smi.AmdSmiException:
-            power = {}
-        readings = (_number(power.get(field)) for field in _POWER_FIELDS)
-        self._readings.add("power_w", next((value for value in readings if value), None))
-        try:
-            temperature = smi.amdsmi_get_temp_metric(
-                handle, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
-            )
-        except smi.AmdSmiException:
-            return
-        self._readings.add("temperature_c", _number(temperature))
+            readings = (_number(power.get(field)) for field in _POWER_FIELDS)
+            self.add("power_w", next((value for value in readings if value), None))
+        with contextlib.suppress(failure):
+            where, when = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
+            self.add("temperature_c", _number(smi.amdsmi_get_temp_metric(handle, where, when)))
 
 
 def _physical_index(index: int) -> int | None:
     """The GPU's number on the host; None if the variables identify it in another way."""
     for variable in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        parts = [part.strip() for part in os.environ.get(variable, "").split(",")]
-        parts = [part for part in parts if part]
-        if parts:
+        if parts := _listed(variable):
             if index >= len(parts) or not parts[index].isdigit():
                 return None
             index = int(parts[index])
     return index
+
+
+def _listed(variable: str) -> list[str]:
+    """The parts of a variable of the environment, separated by commas."""
+    return [part for one in os.environ.get(variable, "").split(",") if (part := one.strip())]
 
 
 def _number(value: Any) -> float | None:
@@ -201,7 +177,7 @@ class NvmlObserver(ReadingObserver):
     def sample(self) -> None:
         if self._handle is None:
             return
-        nvml, handle, readings = self._nvml, self._handle, self._readings
+        nvml, handle = self._nvml, self._handle
         clock, temperature = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetTemperature
         for name, factor, question, *which in (
             ("sm_clock_hz", 1e6, clock, nvml.NVML_CLOCK_SM),
@@ -209,15 +185,11 @@ class NvmlObserver(ReadingObserver):
             ("power_w", 1e-3, nvml.nvmlDeviceGetPowerUsage),
             ("temperature_c", 1.0, temperature, nvml.NVML_TEMPERATURE_GPU),
         ):
-            try:  # NVML reports MHz and mW.
-                readings.add(name, float(question(handle, *which)) * factor)
-            except nvml.NVMLError:
-                continue
-        try:
+            with contextlib.suppress(nvml.NVMLError):  # NVML reports MHz and mW.
+                self.add(name, float(question(handle, *which)) * factor)
+        with contextlib.suppress(nvml.NVMLError):
             mask = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        except nvml.NVMLError:
-            return
-        readings.add_reasons(name for bit, name in self._bits.items() if mask & bit)
+            self._reasons.update(name for bit, name in self._bits.items() if mask & bit)
 
     def energy_j(self) -> float:
         """The energy that the GPU has used since its driver was loaded, in J (NVML API reference,
@@ -236,11 +208,10 @@ class NvmlObserver(ReadingObserver):
     def _find(self, index: int, product: str) -> Any:
         """The GPU's handle, or None if it cannot be identified with certainty."""
         nvml = self._nvml
-        visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-        visible = [part for part in visible if part]
-        chosen = visible[index] if index < len(visible) else str(index)
+        visible = _listed("CUDA_VISIBLE_DEVICES")
         if visible and index >= len(visible):
             return None
+        chosen = visible[index] if visible else str(index)
         if chosen.isdigit():
             handle = nvml.nvmlDeviceGetHandleByIndex(int(chosen))
         elif chosen.startswith("GPU-"):
@@ -248,14 +219,10 @@ class NvmlObserver(ReadingObserver):
         else:
             return None  # a MIG slice has no separate clock and power
         if product and str(nvml.nvmlDeviceGetName(handle)) != product:
-            return self._only_one_called(product)
+            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+            same = [one for one in handles if str(nvml.nvmlDeviceGetName(one)) == product]
+            return same[0] if len(same) == 1 else None
         return handle
-
-    def _only_one_called(self, product: str) -> Any:
-        nvml = self._nvml
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        same = [handle for handle in handles if str(nvml.nvmlDeviceGetName(handle)) == product]
-        return same[0] if len(same) == 1 else None
 
 
 _POWERCAP = Path("/sys/class/powercap")
@@ -393,15 +360,15 @@ class CpuObserver(ReadingObserver):
 
     def sample(self) -> None:
         if self._has_clock:
-            self._readings.add("sm_clock_hz", self._clock_hz())
+            # cpufreq writes kHz (Linux Documentation/admin-guide/pm/cpufreq.rst).
+            with contextlib.suppress(OSError, ValueError):
+                self.add("sm_clock_hz", float(self._clock.read_text()) * 1e3)
 
     def stop(self) -> Mapping[str, float | str | tuple[str, ...]]:
-        self._readings.add(RUN_DELAY_SHARE, self._run_delay.share())
-        self._readings.add(OTHERS_SHARE, self._others_share())
-        try:
-            self._readings.add("load_average", os.getloadavg()[0] / len(self._cores))
-        except OSError:
-            pass
+        self.add(RUN_DELAY_SHARE, self._run_delay.share())
+        self.add(OTHERS_SHARE, self._others_share())
+        with contextlib.suppress(OSError):
+            self.add("load_average", os.getloadavg()[0] / len(self._cores))
         return {**super().stop(), "processors": format_processors(self._cores)}
 
     def _others_share(self) -> float | None:
@@ -433,13 +400,6 @@ class CpuObserver(ReadingObserver):
         except (OSError, ValueError, IndexError):
             return None
         return ticks / ticks_per_s, time.process_time(), time.perf_counter()
-
-    def _clock_hz(self) -> float | None:
-        """cpufreq writes kHz (Linux Documentation/admin-guide/pm/cpufreq.rst)."""
-        try:
-            return float(self._clock.read_text()) * 1e3
-        except (OSError, ValueError):
-            return None
 
 
 def make_observers(target: Target) -> list[Observer]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ SHARED_BYTES, PROCESSORS = 232_448, 132
 class FakeCuda:
     """Streams that note what is put on them; events that are over when `over` says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = self.main = self._stream("main")
         self.made: list[Any] = []
         self.synchronized = 0
@@ -33,71 +32,69 @@ class FakeCuda:
         self.segments: list[dict[str, Any]] = []
         self.over: Any = lambda stream: True
 
-    def _stream(self, name: str) -> Any:
+    def _stream(self, name):
         stream = SimpleNamespace(name=name, cuda_stream=hash(name), waits=[], synchronized=0)
         stream.wait_stream = stream.waits.append
 
-        def synchronize() -> None:
+        def synchronize():
             stream.synchronized += 1
 
         stream.synchronize = synchronize
         return stream
 
-    def Stream(self, device: object) -> Any:  # noqa: N802 (torch's name)
+    def Stream(self, device):  # noqa: N802 (torch's name)
         self.made.append(self._stream(f"side {len(self.made)}"))
         return self.made[-1]
 
-    def Event(self) -> Any:  # noqa: N802 (torch's name)
+    def Event(self):  # noqa: N802 (torch's name)
         event = SimpleNamespace(stream=None)
         event.record = lambda stream: setattr(event, "stream", stream)
         event.query = lambda: self.over(event.stream)
         return event
 
     @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
+    def stream(self, stream):
         before, self.now = self.now, stream
         yield
         self.now = before
 
-    def current_stream(self, device: object) -> Any:
+    def current_stream(self, device):
         return self.now
 
-    def synchronize(self, device: object) -> None:
+    def synchronize(self, device):
         self.synchronized += 1
 
-    def get_allocator_backend(self) -> str:
+    def get_allocator_backend(self):
         return self.backend
 
-    def memory_snapshot(self) -> list[dict[str, Any]]:
+    def memory_snapshot(self):
         return self.segments
 
-    def get_device_capability(self, device: object) -> tuple[int, int]:
+    def get_device_capability(self, device):
         return 9, 0
 
 
 class FakeKernel:
-    def __init__(self) -> None:
+    def __init__(self):
         self.launches: list[tuple[Any, ...]] = []
 
-    def launch(
-        self, blocks: int, threads: int, dynamic_bytes: int, stream: int, arguments: Any
-    ) -> None:
+    def launch(self, blocks, threads, dynamic_bytes, stream, arguments):
         values = tuple(argument.value for argument in arguments)
         self.launches.append((blocks, threads, dynamic_bytes, stream, values))
 
 
 @pytest.fixture
-def cuda() -> FakeCuda:
+def cuda():
     return FakeCuda()
 
 
 @pytest.fixture
-def kernels() -> StressKernels:
+def kernels():
     return StressKernels(FakeKernel(), FakeKernel(), SHARED_BYTES, PROCESSORS)
 
 
 @pytest.fixture
-def word(monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+def word(monkeypatch):
     """The signal that ends the load."""
     made = torch.zeros(1, dtype=torch.int32)
     monkeypatch.setattr(torch_stress, "_pinned_word", lambda: made)
@@ -105,19 +102,19 @@ def word(monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
 
 
 @pytest.fixture
-def stress(cuda: FakeCuda, kernels: StressKernels) -> GpuStress:
+def stress(cuda, kernels):
     made = GpuStress(CPU, cuda)
     made._kernels_or_reason = (kernels, "")
     return made
 
 
 @pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+def blocks(monkeypatch):
     """All that is allocated."""
     made: list[torch.Tensor] = []
     allocate = torch.empty
 
-    def keep(*shape: Any, **how: Any) -> torch.Tensor:
+    def keep(*shape, **how):
         made.append(allocate(*shape, **how))
         return made[-1]
 
@@ -126,9 +123,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("free_bytes", [2**34, 2**20])
-def test_blocks_of_many_sizes_are_filled(
-    stress: GpuStress, blocks: list[torch.Tensor], free_bytes: int
-) -> None:
+def test_blocks_of_many_sizes_are_filled(stress, blocks, free_bytes):
     stress.spoil(3 * 2**20, free_bytes)
     sizes = [block.numel() for block in blocks]
     assert max(sizes) == min(6 * 2**20, free_bytes // 8)
@@ -139,16 +134,14 @@ def test_blocks_of_many_sizes_are_filled(
     assert all(bool((block == 0xFF).all()) for block in blocks)
 
 
-def _segment(cuda: FakeCuda, kind: str, *sizes: int, **other: Any) -> dict[str, Any]:
+def _segment(cuda, kind, *sizes, **other):
     """As torch describes it; negative sizes are in use."""
     blocks = [{"size": abs(s), "state": "inactive" if s > 0 else "active_allocated"} for s in sizes]
     usual = {"device": None, "stream": cuda.main.cuda_stream, "segment_pool_id": (0, 0)}
     return {**usual, "segment_type": kind, "blocks": blocks, **other}
 
 
-def test_all_that_the_allocator_keeps_is_filled(
-    stress: GpuStress, cuda: FakeCuda, blocks: list[torch.Tensor]
-) -> None:
+def test_all_that_the_allocator_keeps_is_filled(stress, cuda, blocks):
     mib = 2**20
     cuda.segments = [
         _segment(cuda, "small", 1536, -512, 2 * mib + 512),
@@ -167,9 +160,7 @@ def test_all_that_the_allocator_keeps_is_filled(
     assert blocks == []
 
 
-def test_shared_memory_and_registers_of_all_processors_are_spoiled(
-    stress: GpuStress, cuda: FakeCuda, kernels: StressKernels
-) -> None:
+def test_shared_memory_and_registers_of_all_processors_are_spoiled(stress, cuda, kernels):
     stress.spoil(1000, 2**30)
     (launch,) = kernels.spoil.launches
     blocks, threads, dynamic_bytes, stream, arguments = launch
@@ -184,9 +175,7 @@ def test_shared_memory_and_registers_of_all_processors_are_spoiled(
     assert cuda.synchronized == 2
 
 
-def test_load_is_queued_ahead_and_called_off(
-    stress: GpuStress, cuda: FakeCuda, kernels: StressKernels, word: torch.Tensor
-) -> None:
+def test_load_is_queued_ahead_and_called_off(stress, cuda, kernels, word):
     with stress.load(4096):
         copying, occupying = cuda.made
         launches = list(kernels.occupy.launches)
@@ -206,12 +195,10 @@ def test_load_is_queued_ahead_and_called_off(
     assert kernels.occupy.launches == launches, "no more load once the launches are done"
 
 
-def test_load_continues_while_launches_run(
-    stress: GpuStress, cuda: FakeCuda, kernels: StressKernels, word: torch.Tensor
-) -> None:
+def test_load_continues_while_launches_run(stress, cuda, kernels, word):
     requested: list[str] = []
 
-    def over(stream: Any) -> bool:
+    def over(stream):
         requested.append(stream.name)
         return stream is not cuda.main or requested.count("main") > 5
 
@@ -222,9 +209,7 @@ def test_load_continues_while_launches_run(
     assert int(word) == 1
 
 
-def test_launches_that_do_not_end_are_not_loaded_forever(
-    stress: GpuStress, cuda: FakeCuda, word: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launches_that_do_not_end_are_not_loaded_forever(stress, cuda, word, monkeypatch):
     monkeypatch.setattr(torch_stress, "_MOST_LOAD_S", 0.02)
     cuda.over = lambda stream: False
     with stress.load(4096):
@@ -232,9 +217,7 @@ def test_launches_that_do_not_end_are_not_loaded_forever(
     assert int(word) == 1
 
 
-def test_an_error_inside_ends_the_load(
-    stress: GpuStress, cuda: FakeCuda, word: torch.Tensor
-) -> None:
+def test_an_error_inside_ends_the_load(stress, cuda, word):
     cuda.over = lambda stream: pytest.fail("nobody waits for launches that failed")
     with pytest.raises(ValueError, match="inside"), stress.load(4096):
         raise ValueError("inside")
@@ -242,9 +225,7 @@ def test_an_error_inside_ends_the_load(
     assert [stream.synchronized for stream in cuda.made] == [1, 1]
 
 
-def test_without_kernels_of_our_own_the_rest_works(
-    cuda: FakeCuda, word: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_kernels_of_our_own_the_rest_works(cuda, word, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
     stress = GpuStress(CPU, cuda)
     assert stress.limits.startswith("on ROCm only freed memory is spoiled")
@@ -254,18 +235,16 @@ def test_without_kernels_of_our_own_the_rest_works(
     assert [stream.synchronized for stream in cuda.made] == [1, 1]
 
 
-def test_what_is_missing_is_reported(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported(cuda, monkeypatch):
     monkeypatch.setitem(sys.modules, "gemmetry.hardware.cuda_driver", None)
     monkeypatch.delattr("gemmetry.hardware.cuda_driver", raising=False)
     assert "without cuda-bindings and NVRTC only freed memory" in GpuStress(CPU, cuda).limits
 
 
-def test_a_compiler_that_is_too_old_is_reported(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_that_is_too_old_is_reported(cuda, monkeypatch):
     compiler = pytest.importorskip("gemmetry.hardware.cuda_compiler", exc_type=ImportError)
 
-    def refuse(name: str, macros: object, architecture: str) -> object:
+    def refuse(name, macros, architecture):
         raise CompileError(f"NVRTC rejected {name} for {architecture}: unknown")
 
     monkeypatch.setattr(compiler, "compile_source", refuse)

@@ -21,7 +21,7 @@ class FakeCuda:
     """A device with a clock in ns. Work on the current stream moves it; work on other streams does
     not show in events, but in the time until the device is done."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.clock_ns = self.others_ns = 0.0
         self.slept_ns: list[float] = []
         self.recording: FakeGraph | None = None
@@ -30,7 +30,7 @@ class FakeCuda:
         self.pools = 0
         self.waited_at = 0.0
 
-    def launch(self, duration_ns: float, *, others: bool = False, fill=None) -> None:
+    def launch(self, duration_ns, *, others=False, fill=None):
         """What a kernel's launch does."""
         if others:
             self.others_ns += duration_ns
@@ -42,81 +42,81 @@ class FakeCuda:
         if fill is not None:
             fill()
 
-    def Event(self, enable_timing: bool):  # noqa: N802  # torch's name
+    def Event(self, enable_timing):  # noqa: N802  # torch's name
         assert enable_timing
         return FakeEvent(self)
 
     def CUDAGraph(self):  # noqa: N802
         return FakeGraph(self)
 
-    def Stream(self, index: int):  # noqa: N802
+    def Stream(self, index):  # noqa: N802
         return f"side of {index}"
 
-    def current_stream(self, _index: int) -> object:
+    def current_stream(self, _index):
         return self.stream_now
 
-    def set_stream(self, stream: object) -> None:
+    def set_stream(self, stream):
         self.stream_now = stream
 
     @contextmanager
-    def stream(self, stream: object):
+    def stream(self, stream):
         before, self.stream_now = self.stream_now, stream
         yield
         self.stream_now = before  # like torch's, not where the body raised
 
-    def graph_pool_handle(self) -> int:
+    def graph_pool_handle(self):
         self.pools += 1
         return self.pools
 
-    def _sleep(self, cycles: int) -> None:
+    def _sleep(self, cycles):
         self.slept_ns.append(cycles * 0.5)
         self.clock_ns += cycles * 0.5
 
-    def synchronize(self, _index: int) -> None:
+    def synchronize(self, _index):
         time.sleep(self.others_ns / 1e9)
         self.others_ns = 0.0
 
 
 class FakeEvent:
-    def __init__(self, cuda: FakeCuda) -> None:
+    def __init__(self, cuda):
         self.cuda, self.at = cuda, 0.0
 
-    def record(self) -> None:
+    def record(self):
         self.at = self.cuda.clock_ns
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self.cuda.waited_at = max(self.cuda.waited_at, self.at)
 
-    def elapsed_time(self, end: FakeEvent) -> float:
+    def elapsed_time(self, end):
         return (end.at - self.at) / 1e6
 
 
 class FakeGraph:
-    def __init__(self, cuda: FakeCuda) -> None:
+    def __init__(self, cuda):
         self.cuda = cuda
         self.nodes: list[tuple[float, object]] = []
 
-    def capture_begin(self, pool: object) -> None:
+    def capture_begin(self, pool):
         assert pool == self.cuda.pools
         assert self.cuda.stream_now != "default"
         self.cuda.recording = self
 
-    def capture_end(self) -> None:
+    def capture_end(self):
         self.cuda.recording = None
         if self.cuda.fails_at_end:
             raise RuntimeError("CUDA error: operation failed due to a previous error\nmore")
 
-    def replay(self) -> None:
+    def replay(self):
         for duration_ns, fill in self.nodes:
             self.cuda.launch(duration_ns, fill=fill)
 
 
 @pytest.fixture
-def cuda() -> FakeCuda:
+def cuda():
     return FakeCuda()
 
 
-def test_events_see_each_call_and_no_backlog(cuda: FakeCuda) -> None:
+def test_events_see_each_call_and_no_backlog(cuda):
     timer = StreamTimer(0, cuda)
     calls = [lambda i=i: cuda.launch(1000.0 * (i + 1)) for i in range(100)]
     assert timer.time_calls(calls) == pytest.approx([1000.0 * (i + 1) for i in range(100)])
@@ -124,14 +124,12 @@ def test_events_see_each_call_and_no_backlog(cuda: FakeCuda) -> None:
     assert len(cuda.slept_ns) == 2 + -(-100 // torch_timing._CALLS_PER_BACKLOG)
 
 
-def test_the_backlog_follows_the_time_that_submitting_takes(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backlog_follows_the_time_that_submitting_takes(cuda, monkeypatch):
     host_ns = [0]
     clock = SimpleNamespace(perf_counter_ns=lambda: host_ns[0])
     monkeypatch.setattr(torch_timing, "time", clock)
 
-    def slowly() -> None:
+    def slowly():
         host_ns[0] += 2_000_000
 
     timer = StreamTimer(0, cuda)
@@ -145,13 +143,13 @@ def test_the_backlog_follows_the_time_that_submitting_takes(
     assert cuda.slept_ns[-1] / 4 == pytest.approx(2 * slow, rel=0.01), "growth is bounded"
 
 
-def test_a_load_is_led_in_timed_and_left_running(cuda: FakeCuda) -> None:
+def test_a_load_is_led_in_timed_and_left_running(cuda):
     timer = StreamTimer(0, cuda)
     timer.time_calls([lambda: None] * 3)
     cuda.slept_ns.clear()
     done = []
 
-    def call(name: str, ns: float):
+    def call(name, ns):
         return lambda: done.append(name) or cuda.launch(ns)
 
     lead, calls, tail = [call("lead", 5e6)] * 3, [call("timed", 700.0)] * 2, [call("tail", 9e6)]
@@ -161,7 +159,7 @@ def test_a_load_is_led_in_timed_and_left_running(cuda: FakeCuda) -> None:
     assert cuda.waited_at == pytest.approx(cuda.clock_ns - 9e6), "the tail is not waited for"
 
 
-def test_calls_that_are_submitted_slowly_get_a_backlog_behind_the_lead(cuda: FakeCuda) -> None:
+def test_calls_that_are_submitted_slowly_get_a_backlog_behind_the_lead(cuda):
     timer = StreamTimer(0, cuda)
     timer.time_calls([lambda: None] * 3)
     cuda.slept_ns.clear()
@@ -171,10 +169,10 @@ def test_calls_that_are_submitted_slowly_get_a_backlog_behind_the_lead(cuda: Fak
     assert backlog_ns >= 4 * 2e6 * torch_timing._SUBMIT_MARGIN
 
 
-def test_wall_time_holds_what_events_do_not_see(cuda: FakeCuda) -> None:
+def test_wall_time_holds_what_events_do_not_see(cuda):
     timer = StreamTimer(0, cuda)
 
-    def call() -> None:
+    def call():
         cuda.launch(10.0)
         cuda.launch(2e6, others=True)
 
@@ -183,10 +181,10 @@ def test_wall_time_holds_what_events_do_not_see(cuda: FakeCuda) -> None:
     assert wall_ns >= 1e7
 
 
-def test_a_captured_call_does_its_work_when_it_is_replayed(cuda: FakeCuda) -> None:
+def test_a_captured_call_does_its_work_when_it_is_replayed(cuda):
     timer, output = StreamTimer(0, cuda), torch.zeros(4)
 
-    def call() -> torch.Tensor:
+    def call():
         for _ in range(3):
             cuda.launch(700.0, fill=lambda: output.fill_(5.0))
         return output
@@ -198,10 +196,10 @@ def test_a_captured_call_does_its_work_when_it_is_replayed(cuda: FakeCuda) -> No
     assert bool((output == 5.0).all())
 
 
-def test_a_replay_returns_the_result_where_that_is_kept(cuda: FakeCuda) -> None:
+def test_a_replay_returns_the_result_where_that_is_kept(cuda):
     timer, output = StreamTimer(0, cuda), torch.zeros(4)
 
-    def call() -> torch.Tensor:
+    def call():
         cuda.launch(700.0, fill=lambda: output.fill_(5.0))
         return output
 
@@ -209,7 +207,7 @@ def test_a_replay_returns_the_result_where_that_is_kept(cuda: FakeCuda) -> None:
     assert timer.captured(call, keeps_result=True)() is output
 
 
-def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
+def test_graphs_share_a_pool_while_one_of_them_lives(cuda):
     """A pool whose graphs are all gone is refused by torch 2.11."""
     timer = StreamTimer(0, cuda)
     kept = timer.captured(lambda: None)
@@ -221,10 +219,10 @@ def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
     assert cuda.pools == 2
 
 
-def test_work_on_another_stream_is_not_captured(cuda: FakeCuda) -> None:
+def test_work_on_another_stream_is_not_captured(cuda):
     output = torch.zeros(4)
 
-    def call() -> torch.Tensor:
+    def call():
         cuda.launch(700.0, others=True, fill=lambda: output.fill_(5.0))
         return output
 
@@ -235,9 +233,7 @@ def test_work_on_another_stream_is_not_captured(cuda: FakeCuda) -> None:
 @pytest.mark.parametrize(
     "error", [RuntimeError("operation not permitted when stream is capturing"), LaunchError("no")]
 )
-def test_a_failed_capture_leaves_nothing_behind(
-    cuda: FakeCuda, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_capture_leaves_nothing_behind(cuda, error, monkeypatch):
     # Builds of torch without CUDA lack the function; builds with CUDA need a separate pool.
     reported: list[tuple[int, int]] = []
     monkeypatch.setattr(
@@ -245,7 +241,7 @@ def test_a_failed_capture_leaves_nothing_behind(
     )
     timer = StreamTimer(0, cuda)
 
-    def call() -> None:
+    def call():
         cuda.fails_at_end = True
         raise error
 
@@ -256,7 +252,7 @@ def test_a_failed_capture_leaves_nothing_behind(
     cuda.fails_at_end = False
     output = torch.zeros(1)
 
-    def works() -> torch.Tensor:
+    def works():
         cuda.launch(1.0, fill=lambda: output.fill_(1.0))
         return output
 
@@ -264,7 +260,7 @@ def test_a_failed_capture_leaves_nothing_behind(
     assert output.item() == 1.0
 
 
-def test_the_host_times_each_call() -> None:
+def test_the_host_times_each_call():
     durations = time_on_host([lambda: time.sleep(0.003), *[lambda: None] * 20])
     assert durations[0] >= 3e6
     # Any of them may be interrupted; not all of them.
