@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -161,15 +162,9 @@ def host_inputs(operation):
 
 
 @pytest.fixture
-def make_device():
-    return FakeDevice
-
-
-@pytest.fixture
-def make_stream_device():
-    return FakeStreamDevice
-
-
-@pytest.fixture
-def make_executable():
-    return FakeExecutable
+def kit(operation, host_inputs):
+    """A product with its inputs, and what makes devices and executables of it."""
+    return SimpleNamespace(
+        operation=operation, inputs=host_inputs, device=FakeDevice,
+        stream_device=FakeStreamDevice, executable=FakeExecutable,
+    )  # fmt: skip

@@ -153,12 +153,10 @@ def test_few_windows_have_no_interval_and_none_have_the_reason():
     assert summarize_energy([]) is None
 
 
-def test_energy_is_that_of_the_launches_that_were_timed(
-    operation, host_inputs, make_device, make_executable, monkeypatch
-):
+def test_energy_is_that_of_the_launches_that_were_timed(kit, monkeypatch):
     """Each launch takes 1 ms of a simulated clock, and 0.5 J."""
-    executable = make_executable(make_device(durations_ns=[1e6]))
-    sampler = Sampler(executable, operation, host_inputs, RunSettings())
+    executable = kit.executable(kit.device(durations_ns=[1e6]))
+    sampler = Sampler(executable, kit.operation, kit.inputs, RunSettings())
     sampler.prepare()
     before = executable.launches
 
@@ -176,9 +174,9 @@ def test_energy_is_that_of_the_launches_that_were_timed(
     assert (taken.idle_power_w, taken.reason) == (7.0, "")
 
 
-def test_a_simulated_device_uses_no_energy(operation, host_inputs, make_device, make_executable):
-    executable = make_executable(make_device(method="simulated"))
-    sampler = Sampler(executable, operation, host_inputs, RunSettings())
+def test_a_simulated_device_uses_no_energy(kit):
+    executable = kit.executable(kit.device(method="simulated"))
+    sampler = Sampler(executable, kit.operation, kit.inputs, RunSettings())
     sampler.prepare()
     taken = sampler.measure_energy(lambda: 1.0, 2)
     assert (taken.windows, taken.reason) == ((), "the simulated device uses no energy")

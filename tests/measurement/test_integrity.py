@@ -17,31 +17,25 @@ def _check(device, executable, operation, inputs, launch_ns):
 @pytest.mark.parametrize(
     ("launch_ns", "count"), [(1e3, 200), (1e5, 20), (5e6, 1)]
 )  # fmt: skip
-def test_as_many_launches_as_show_small_unseen_work(
-    operation, host_inputs, make_stream_device, make_executable, launch_ns, count
-):
-    device = make_stream_device(durations_ns=[launch_ns])
-    wall_ns = _check(device, make_executable(device), operation, host_inputs, launch_ns)
+def test_as_many_launches_as_show_small_unseen_work(kit, launch_ns, count):
+    device = kit.stream_device(durations_ns=[launch_ns])
+    wall_ns = _check(device, kit.executable(device), kit.operation, kit.inputs, launch_ns)
     assert device.checked == [count]
     assert wall_ns == pytest.approx(launch_ns)
 
 
-def test_unseen_work_is_reported_with_both_times(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    device = make_stream_device(durations_ns=[1e5], seen_share=0.25)
+def test_unseen_work_is_reported_with_both_times(kit):
+    device = kit.stream_device(durations_ns=[1e5], seen_share=0.25)
     with pytest.raises(
         LaunchError, match=r"20 launches took 500 µs there and 2 ms in all"
     ) as reported:
-        _check(device, make_executable(device), operation, host_inputs, 1e5)
+        _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5)
     assert "wait_stream" in reported.value.hint
     assert len(device.checked) == 3
 
 
-def test_one_disturbed_try_is_not_unseen_work(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    device = make_stream_device(durations_ns=[1e5])
+def test_one_disturbed_try_is_not_unseen_work(kit):
+    device = kit.stream_device(durations_ns=[1e5])
     seen = device.stream_and_wall_ns
     shares = iter([0.1, 1.0])
 
@@ -50,7 +44,7 @@ def test_one_disturbed_try_is_not_unseen_work(
         return seen(calls)
 
     device.stream_and_wall_ns = disturbed
-    assert _check(device, make_executable(device), operation, host_inputs, 1e5) == pytest.approx(
+    assert _check(device, kit.executable(device), kit.operation, kit.inputs, 1e5) == pytest.approx(
         1e5
     )
 
@@ -102,39 +96,33 @@ def _ratio(executable, operation, inputs, seen=lambda one, result: None):
     return new.ratio
 
 
-def test_reused_results_are_reported(operation, host_inputs, make_device, make_executable):
-    executable = Remembering(make_executable(make_device()))
-    assert _ratio(executable, operation, host_inputs) == 4.0
+def test_reused_results_are_reported(kit):
+    executable = Remembering(kit.executable(kit.device()))
+    assert _ratio(executable, kit.operation, kit.inputs) == 4.0
     assert len(executable.known) == len(executable.seen) == 19, "all inputs but the first were new"
 
 
-def test_one_of_the_results_of_new_inputs_is_kept_with_its_change(
-    operation, host_inputs, make_device, make_executable
-):
+def test_one_of_the_results_of_new_inputs_is_kept_with_its_change(kit):
     seen = []
 
     def keep(one, result):
         seen.append((one.change, np.array(result)))
 
-    _ratio(make_executable(make_device()), operation, host_inputs, keep)
+    _ratio(kit.executable(kit.device()), kit.operation, kit.inputs, keep)
     [(change, result)] = seen
-    a, b = changed_inputs(operation, host_inputs, change)
+    a, b = changed_inputs(kit.operation, kit.inputs, change)
     np.testing.assert_array_equal(result, a @ b)
-    assert not np.array_equal(result, host_inputs[0] @ host_inputs[1])
+    assert not np.array_equal(result, kit.inputs[0] @ kit.inputs[1])
 
 
-def test_an_honest_launch_takes_as_long_on_new_inputs(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device())
-    assert _ratio(executable, operation, host_inputs) == 1.0
+def test_an_honest_launch_takes_as_long_on_new_inputs(kit):
+    executable = kit.executable(kit.device())
+    assert _ratio(executable, kit.operation, kit.inputs) == 1.0
     assert executable.launches == 7
 
 
 @pytest.mark.parametrize("disturbed", [3, 6, 15])
-def test_what_was_disturbed_for_a_while_remembers_nothing(
-    operation, host_inputs, make_device, make_executable, disturbed
-):
+def test_what_was_disturbed_for_a_while_remembers_nothing(kit, disturbed):
     # The launch before; then known and new in turns, the first new ones disturbed.
-    device = make_device(durations_ns=[1e3, *[1e3, 9e3] * disturbed, *[1e3] * 40])
-    assert _ratio(make_executable(device), operation, host_inputs) == 1.0
+    device = kit.device(durations_ns=[1e3, *[1e3, 9e3] * disturbed, *[1e3] * 40])
+    assert _ratio(kit.executable(device), kit.operation, kit.inputs) == 1.0

@@ -6,11 +6,11 @@ from gemmetry.measurement.launches import Launches, fit_sets, make_sets
 
 
 @pytest.fixture
-def made(operation, host_inputs, make_stream_device, make_executable):
+def made(kit):
     def make(sets):
-        device = make_stream_device()
-        executable = make_executable(device)
-        buffers = make_sets(device, operation, host_inputs, sets, rotate_outputs=True)
+        device = kit.stream_device()
+        executable = kit.executable(device)
+        buffers = make_sets(device, kit.operation, kit.inputs, sets, rotate_outputs=True)
         return device, executable, buffers, Launches(executable, buffers)
 
     return make

@@ -30,27 +30,24 @@ class Recorder:
         return {"power_w": 100.0 + self.samples, "throttle_reasons": self.reasons}
 
 
-def _prepared(executable, operation, inputs, observers=(), **settings):
-    sampler = Sampler(executable, operation, inputs, RunSettings(**settings), observers)
+def _prepared(kit, executable, observers=(), **settings):
+    settings = RunSettings(**settings)
+    sampler = Sampler(executable, kit.operation, kit.inputs, settings, observers)
     sampler.prepare()
     return sampler
 
 
-def test_first_launch_is_distinguished_from_the_rest(
-    operation, host_inputs, make_device, make_executable
-):
-    device = make_device(durations_ns=[5e6, *[2e5] * 1000])
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_first_launch_is_distinguished_from_the_rest(kit):
+    device = kit.device(durations_ns=[5e6, *[2e5] * 1000])
+    sampler = _prepared(kit, kit.executable(device))
     assert sampler.first_launch_ns == 5e6
     assert sampler.launch_ns == 2e5
     assert set(sampler.sample_round(6).samples_ns) == {2e5}
 
 
-def test_short_launches_are_gathered_until_the_clock_resolves_them(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device(durations_ns=[3000.0]))
-    sampler = _prepared(executable, operation, host_inputs)
+def test_short_launches_are_gathered_until_the_clock_resolves_them(kit):
+    executable = kit.executable(kit.device(durations_ns=[3000.0]))
+    sampler = _prepared(kit, executable)
     assert sampler.launches_per_sample == 34  # 34 · 3 µs is the first length over 100 µs
     before = executable.launches
     result = sampler.sample_round(5)
@@ -70,29 +67,23 @@ def test_short_launches_are_gathered_until_the_clock_resolves_them(
         ("graph", 1e6, 2000.0, 1),
     ],
 )
-def test_launches_per_sample_follow_the_clock(
-    operation, host_inputs, make_device, make_executable, method, launch_ns, empty_ns, expected
-):
-    device = make_device(durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_launches_per_sample_follow_the_clock(kit, method, launch_ns, empty_ns, expected):
+    device = kit.device(durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
+    sampler = _prepared(kit, kit.executable(device))
     assert sampler.launches_per_sample == expected
 
 
-def test_requested_launches_per_sample_are_kept(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device())
-    sampler = _prepared(executable, operation, host_inputs, launches_per_sample=7)
+def test_requested_launches_per_sample_are_kept(kit):
+    executable = kit.executable(kit.device())
+    sampler = _prepared(kit, executable, launches_per_sample=7)
     assert sampler.sample_round(2).launches_per_sample == 7
 
 
-def test_launches_rotate_through_all_sets_across_rounds(
-    operation, host_inputs, make_device, make_executable
-):
-    cache_bytes = 2 * operation.bytes - 1  # four sets exceed twice as much
-    device = make_device(cache_bytes=cache_bytes, durations_ns=[1e6], method="simulated")
-    executable = make_executable(device)
-    sampler = _prepared(executable, operation, host_inputs)
+def test_launches_rotate_through_all_sets_across_rounds(kit):
+    cache_bytes = 2 * kit.operation.bytes - 1  # four sets exceed twice as much
+    device = kit.device(cache_bytes=cache_bytes, durations_ns=[1e6], method="simulated")
+    executable = kit.executable(device)
+    sampler = _prepared(kit, executable)
     executable.input_ids.clear()
     sampler.sample_round(3)
     sampler.sample_round(5)
@@ -102,82 +93,70 @@ def test_launches_rotate_through_all_sets_across_rounds(
     assert len(set(executable.output_ids)) == 4
 
 
-def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device(durations_ns=[1e6]))
-    sampler = _prepared(executable, operation, host_inputs)
+def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(kit):
+    executable = kit.executable(kit.device(durations_ns=[1e6]))
+    sampler = _prepared(kit, executable)
     executable.input_ids.clear()
     sampler.sample_round(1)
     warm, timed = executable.input_ids
     assert warm != timed
 
 
-def test_a_round_begins_when_the_neighbours_threads_are_quiet(
-    operation, host_inputs, make_device, make_executable
-):
-    device = make_device(durations_ns=[1e6])
-    executable = make_executable(device)
-    sampler = _prepared(executable, operation, host_inputs)
+def test_a_round_begins_when_the_neighbours_threads_are_quiet(kit):
+    device = kit.device(durations_ns=[1e6])
+    executable = kit.executable(device)
+    sampler = _prepared(kit, executable)
     device.durations_ns = [4e6] * (executable.launches + 3) + [1.2e6] * 100
     result = sampler.sample_round(5)
     assert set(result.samples_ns) == {1.2e6}, "three slow launches and a quiet one go untimed"
 
 
-def test_a_round_begins_all_the_same_where_it_never_gets_quiet(
-    operation, host_inputs, make_device, make_executable
-):
-    device = make_device(durations_ns=[1e6])
-    executable = make_executable(device)
-    sampler = _prepared(executable, operation, host_inputs)
+def test_a_round_begins_all_the_same_where_it_never_gets_quiet(kit):
+    device = kit.device(durations_ns=[1e6])
+    executable = kit.executable(device)
+    sampler = _prepared(kit, executable)
     device.durations_ns = [2e6]
     before = executable.launches
     assert set(sampler.sample_round(5).samples_ns) == {2e6}
     assert executable.launches - before == 15 + 5, "30 ms of settling are 15 launches of 2 ms"
 
 
-def test_a_launch_longer_than_the_budget_gives_few_samples(
-    operation, host_inputs, make_device, make_executable, monkeypatch
-):
+def test_a_launch_longer_than_the_budget_gives_few_samples(kit, monkeypatch):
     now = [0.0]
-    device = make_device(durations_ns=[60e9])
-    executable = make_executable(device)
+    device = kit.device(durations_ns=[60e9])
+    executable = kit.executable(device)
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 60.0)
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
-    sampler = _prepared(executable, operation, host_inputs, time_budget_s=100.0)
+    sampler = _prepared(kit, executable, time_budget_s=100.0)
     assert executable.launches == 2, "the first launch, and what the budget allows of the warm-up"
     result = sampler.sample_round(10)
     assert len(result.samples_ns) == 2
     assert result.seconds == 120.0
 
 
-def test_observers_see_each_round(operation, host_inputs, make_device, make_executable):
+def test_observers_see_each_round(kit):
     observer = Recorder("sw_power_cap")
-    device = make_device(durations_ns=[30e6], method="events")
-    sampler = _prepared(make_executable(device), operation, host_inputs, [observer])
+    device = kit.device(durations_ns=[30e6], method="events")
+    sampler = _prepared(kit, kit.executable(device), [observer])
     result = sampler.sample_round(4)
     assert (observer.starts, observer.samples) == (1, 4)
     assert result.telemetry == {"power_w": 104.0, "throttle_reasons": ("sw_power_cap",)}
 
 
-def test_rounds_of_short_launches_are_one_timed_batch(
-    operation, host_inputs, make_device, make_executable
-):
-    device = make_device(method="simulated")
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_rounds_of_short_launches_are_one_timed_batch(kit):
+    device = kit.device(method="simulated")
+    sampler = _prepared(kit, kit.executable(device))
     device.timed.clear()
     sampler.sample_round(10)
     assert device.timed == [10]
 
 
-def test_sustained_regime_loads_the_device_before_sampling(
-    operation, host_inputs, make_device, make_executable, monkeypatch
-):
+def test_sustained_regime_loads_the_device_before_sampling(kit, monkeypatch):
     now = [0.0]
-    executable = make_executable(make_device(durations_ns=[1e6]))
+    executable = kit.executable(kit.device(durations_ns=[1e6]))
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
-    sampler = _prepared(executable, operation, host_inputs, regime="sustained")
+    sampler = _prepared(kit, executable, regime="sustained")
     first = sampler.sample_round(3)
     assert first.is_settled, "each launch takes as long as the other"
     assert first.load_s >= load.SETTLED_WINDOWS * load.LOAD_WINDOW_S
@@ -185,46 +164,43 @@ def test_sustained_regime_loads_the_device_before_sampling(
     assert load.RELOAD_S <= sampler.sample_round(3).load_s < 2 * load.RELOAD_S
 
 
-def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(
-    operation, host_inputs, make_device, make_executable, monkeypatch
-):
+def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(kit, monkeypatch):
     now = [0.0]
-    executable = make_executable(make_device(durations_ns=[1e6]))
+    executable = kit.executable(kit.device(durations_ns=[1e6]))
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
-    sampler = _prepared(executable, operation, host_inputs, warmup_s=0.7)
+    sampler = _prepared(kit, executable, warmup_s=0.7)
     assert sampler.sample_round(1).load_s == pytest.approx(0.7, abs=0.05)
     assert sampler.sample_round(1).load_s == 0.0
 
 
-def test_recheck_gives_equal_outputs_once(operation, host_inputs, make_device, make_executable):
-    sampler = _prepared(make_executable(make_device()), operation, host_inputs)
+def test_recheck_gives_equal_outputs_once(kit):
+    sampler = _prepared(kit, kit.executable(kit.device()))
     sampler.sample_round(4)
     outputs = sampler.recheck()
     assert len(outputs) == 1
     assert outputs[0].label.endswith("after timing")
-    _assert_right(operation, host_inputs, outputs[0])
+    _assert_right(kit, outputs[0])
 
 
-def _product(operation, host_inputs, change):
+def _product(kit, change):
+    inputs = kit.inputs
     if change is not None:
-        host_inputs = changed_inputs(operation, host_inputs, change)
-    return host_inputs[0] @ host_inputs[1]
+        inputs = changed_inputs(kit.operation, inputs, change)
+    return inputs[0] @ inputs[1]
 
 
-def _assert_right(operation, host_inputs, output):
+def _assert_right(kit, output):
     """The output is the product of the inputs with the change that it names, not without it."""
-    wanted = _product(operation, host_inputs, output.change)
+    wanted = _product(kit, output.change)
     np.testing.assert_allclose(output.array, wanted, rtol=1e-5)
     if output.change is not None:
-        assert np.abs(output.array - host_inputs[0] @ host_inputs[1]).max() > 0.1
+        assert np.abs(output.array - _product(kit, None)).max() > 0.1
 
 
-def test_recheck_shows_an_output_that_went_wrong_while_timed(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device(method="simulated"))
-    sampler = _prepared(executable, operation, host_inputs)
+def test_recheck_shows_an_output_that_went_wrong_while_timed(kit):
+    executable = kit.executable(kit.device(method="simulated"))
+    sampler = _prepared(kit, executable)
     last = executable.launches + 4
 
     def falsify(launch, result):
@@ -234,18 +210,15 @@ def test_recheck_shows_an_output_that_went_wrong_while_timed(
     executable.after = falsify
     sampler.sample_round(4)
     assert any(
-        output.array[0, 0] != _product(operation, host_inputs, output.change)[0, 0]
-        for output in sampler.recheck()
+        output.array[0, 0] != _product(kit, output.change)[0, 0] for output in sampler.recheck()
     )
 
 
-def test_recheck_shows_launches_that_wrote_nothing(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device(method="simulated"))
+def test_recheck_shows_launches_that_wrote_nothing(kit):
+    executable = kit.executable(kit.device(method="simulated"))
     run, pretends = executable.run, []
     executable.run = lambda inputs, output: output if pretends else run(inputs, output)
-    sampler = _prepared(executable, operation, host_inputs)
+    sampler = _prepared(kit, executable)
     sampler.sample_round(2)
     pretends.append(True)
     sampler.sample_round(2)
@@ -253,47 +226,41 @@ def test_recheck_shows_launches_that_wrote_nothing(
     assert np.isnan(array).all(), "results of the round before must not count"
 
 
-def test_recheck_leaves_out_sets_that_never_ran(
-    operation, host_inputs, make_device, make_executable
-):
-    device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_recheck_leaves_out_sets_that_never_ran(kit):
+    device = kit.device(cache_bytes=4 * kit.operation.bytes, method="simulated")
+    sampler = _prepared(kit, kit.executable(device))
     sampler.sample_round(1)
     outputs = sampler.recheck()
     assert not any(np.isnan(output.array).any() for output in outputs)
 
 
-def test_recheck_launches_again_where_the_output_is_the_executables_own(
-    operation, host_inputs, make_device, make_executable
-):
-    executable = make_executable(make_device(), writes_output=False)
-    sampler = _prepared(executable, operation, host_inputs)
+def test_recheck_launches_again_where_the_output_is_the_executables_own(kit):
+    executable = kit.executable(kit.device(), writes_output=False)
+    sampler = _prepared(kit, executable)
     sampler.sample_round(2)
     launches = executable.launches
     timed, again = sampler.recheck()
     assert executable.launches == launches + 1
     assert None not in (timed.change, again.change)
     for output in (timed, again):
-        _assert_right(operation, host_inputs, output)
+        _assert_right(kit, output)
 
 
-def test_close_drops_the_buffers(operation, host_inputs, make_device, make_executable):
-    device = make_device()
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_close_drops_the_buffers(kit):
+    device = kit.device()
+    sampler = _prepared(kit, kit.executable(device))
     sampler.close()
     assert device.releases == 1
     assert not sampler._sets
 
 
-def _stream_sampler(make_stream_device, make_executable, operation, inputs, how=None, **settings):
-    device = make_stream_device(**{"durations_ns": [4000.0], "empty_ns": 1000.0, **(how or {})})
-    return device, _prepared(make_executable(device), operation, inputs, **settings)
+def _stream_sampler(kit, how=None, **settings):
+    device = kit.stream_device(**{"durations_ns": [4000.0], "empty_ns": 1000.0, **(how or {})})
+    return device, _prepared(kit, kit.executable(device), **settings)
 
 
-def test_short_launches_are_replayed_from_graphs(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    device, sampler = _stream_sampler(make_stream_device, make_executable, operation, host_inputs)
+def test_short_launches_are_replayed_from_graphs(kit):
+    device, sampler = _stream_sampler(kit)
     captures = device.captures
     first, second = sampler.sample_round(3), sampler.sample_round(3)
     assert (first.method, second.method) == ("graph", "graph")
@@ -307,34 +274,23 @@ def test_short_launches_are_replayed_from_graphs(
     ("timing_method", "launch_ns", "expected"),
     [("auto", 4e6, "events"), ("graph", 4e6, "graph"), ("events", 4e3, "events")],
 )
-def test_the_method_follows_the_settings_and_the_launch(
-    operation, host_inputs, make_stream_device, make_executable, timing_method, launch_ns, expected
-):
-    _, sampler = _stream_sampler(
-        make_stream_device, make_executable, operation, host_inputs,
+def test_the_method_follows_the_settings_and_the_launch(kit, timing_method, launch_ns, expected):
+    _, sampler = _stream_sampler(kit,
         {"durations_ns": [launch_ns]}, timing_method=timing_method,
     )  # fmt: skip
     assert sampler.sample_round(2).method == expected
 
 
-def test_launches_that_cannot_be_captured_are_timed_by_events(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    _, sampler = _stream_sampler(
-        make_stream_device, make_executable, operation, host_inputs, {"refusal": "it waits"}
-    )
+def test_launches_that_cannot_be_captured_are_timed_by_events(kit):
+    _, sampler = _stream_sampler(kit, {"refusal": "it waits"})
     result = sampler.sample_round(2)
     assert (result.method, result.capture_failure) == ("events", "it waits")
     assert result.launches_per_sample == sampler_module.MAX_DEVICE_LAUNCHES_PER_SAMPLE
 
 
-def test_graphs_go_round_all_sets_evenly(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    how = {"cache_bytes": 50 * operation.bytes}  # 101 sets
-    device, sampler = _stream_sampler(
-        make_stream_device, make_executable, operation, host_inputs, how
-    )
+def test_graphs_go_round_all_sets_evenly(kit):
+    how = {"cache_bytes": 50 * kit.operation.bytes}  # 101 sets
+    device, sampler = _stream_sampler(kit, how)
     executable = sampler._executable
     assert device.captures == 3
     executable.input_ids.clear()
@@ -346,12 +302,8 @@ def test_graphs_go_round_all_sets_evenly(
     assert all(len(set(ids[i : i + 120])) == 120 for i in range(0, 600, 40)), "evenly"
 
 
-def test_samples_stand_in_the_middle_of_a_load(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    device, sampler = _stream_sampler(
-        make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
-    )
+def test_samples_stand_in_the_middle_of_a_load(kit):
+    device, sampler = _stream_sampler(kit, {"durations_ns": [2e6]})
     device.timed.clear()
     launches = sampler._executable.launches
     assert len(sampler.sample_round(5).samples_ns) == 5
@@ -364,31 +316,26 @@ def test_samples_stand_in_the_middle_of_a_load(
 @pytest.mark.parametrize(
     ("reasons", "leading"), [((), 8), (("hw_slowdown",), 8), (("sw_power_cap",), 25)]
 )
-def test_a_device_below_its_power_limit_needs_a_short_lead(
-    operation, host_inputs, make_stream_device, make_executable, reasons, leading
-):
-    device = make_stream_device(durations_ns=[2e6], empty_ns=1000.0)
-    executable = make_executable(device)
-    sampler = _prepared(executable, operation, host_inputs, [Recorder(*reasons)])
+def test_a_device_below_its_power_limit_needs_a_short_lead(kit, reasons, leading):
+    device = kit.stream_device(durations_ns=[2e6], empty_ns=1000.0)
+    executable = kit.executable(device)
+    sampler = _prepared(kit, executable, [Recorder(*reasons)])
     sampler.sample_round(5)
     device.timed.clear()
     sampler.sample_round(5)
     assert device.timed == [leading + 5 + 5]
 
 
-def test_work_that_the_events_do_not_see_is_refused(
-    operation, host_inputs, make_stream_device, make_executable
-):
+def test_work_that_the_events_do_not_see_is_refused(kit):
     with pytest.raises(LaunchError, match="still busy when the timed stream had finished"):
-        _stream_sampler(
-            make_stream_device, make_executable, operation, host_inputs,
+        _stream_sampler(kit,
             {"durations_ns": [1e6], "seen_share": 0.5},
         )  # fmt: skip
 
 
-def test_each_round_judges_its_own_launches(operation, host_inputs, make_device, make_executable):
-    device = make_device(cache_bytes=4 * operation.bytes, method="simulated")
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_each_round_judges_its_own_launches(kit):
+    device = kit.device(cache_bytes=4 * kit.operation.bytes, method="simulated")
+    sampler = _prepared(kit, kit.executable(device))
     sampler.sample_round(9)
     assert sum(one.launched and one.poisoned for one in sampler._sets) == 9
     sampler.sample_round(2)
@@ -412,60 +359,52 @@ def _stale_by_address(executable, *, after=0):
 
 @pytest.mark.parametrize("writes_output", [True, False])
 @pytest.mark.parametrize("cold_cache", [True, False])
-def test_a_timed_answer_by_address_is_not_that_of_the_inputs(
-    operation, host_inputs, make_device, make_executable, writes_output, cold_cache
-):
+def test_a_timed_answer_by_address_is_not_that_of_the_inputs(kit, writes_output, cold_cache):
     for is_stale in (False, True):
-        device = make_device(method="simulated", cache_bytes=20 * operation.bytes)
-        executable = make_executable(device, writes_output=writes_output)
+        device = kit.device(method="simulated", cache_bytes=20 * kit.operation.bytes)
+        executable = kit.executable(device, writes_output=writes_output)
         if is_stale:
             _stale_by_address(executable)
-        sampler = _prepared(executable, operation, host_inputs, cold_cache=cold_cache)
+        sampler = _prepared(kit, executable, cold_cache=cold_cache)
         sampler.sample_round(50)  # Each set was launched on by then.
         for _ in range(3):
             sampler.sample_round(50)
             changed = [output for output in sampler.recheck() if output.change is not None]
             assert changed
             for output in changed:
-                wanted = _product(operation, host_inputs, output.change)
+                wanted = _product(kit, output.change)
                 assert np.allclose(output.array, wanted, rtol=1e-5) is not is_stale
 
 
-def test_inputs_are_as_they_were_before_each_round(
-    operation, host_inputs, make_device, make_executable
-):
-    device = make_device(method="simulated", cache_bytes=20 * operation.bytes)
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+def test_inputs_are_as_they_were_before_each_round(kit):
+    device = kit.device(method="simulated", cache_bytes=20 * kit.operation.bytes)
+    sampler = _prepared(kit, kit.executable(device))
     found = []
     for _ in range(4):
         sampler.sample_round(30)
         sets = sampler._sets
         found.append({i for i, one in enumerate(sets) if one.change is not None})
         for one in sets:
-            wanted = host_inputs
+            wanted = kit.inputs
             if one.change is not None:
-                wanted = changed_inputs(operation, host_inputs, one.change)
+                wanted = changed_inputs(kit.operation, kit.inputs, one.change)
             for buffer, array in zip(one.inputs, wanted, strict=True):
                 np.testing.assert_array_equal(buffer, array)
     assert all(len(one) == 2 for one in found)
     assert len({tuple(sorted(one)) for one in found}) > 1, "other sets each time"
     sampler._renewal.undo()
     for one in sampler._sets:
-        np.testing.assert_array_equal(one.inputs[0], host_inputs[0])
-        np.testing.assert_array_equal(one.inputs[1], host_inputs[1])
+        np.testing.assert_array_equal(one.inputs[0], kit.inputs[0])
+        np.testing.assert_array_equal(one.inputs[1], kit.inputs[1])
 
 
-def test_changes_come_between_untimed_and_timed_launches(
-    operation, host_inputs, make_stream_device, make_executable
-):
+def test_changes_come_between_untimed_and_timed_launches(kit):
     """A kernel that computes only the launches after a pause is wrong in timed ones."""
-    device, sampler = _stream_sampler(
-        make_stream_device, make_executable, operation, host_inputs, {"durations_ns": [2e6]}
-    )
+    device, sampler = _stream_sampler(kit, {"durations_ns": [2e6]})
     time_in_load, seen = device.time_in_load, []
 
     def are_as_given():
-        pairs = [zip(one.inputs, host_inputs, strict=True) for one in sampler._sets]
+        pairs = [zip(one.inputs, kit.inputs, strict=True) for one in sampler._sets]
         return all(np.array_equal(*pair) for of_one in pairs for pair in of_one)
 
     def watched(lead, calls, tail, lead_ns):
@@ -482,18 +421,16 @@ def test_changes_come_between_untimed_and_timed_launches(
     assert seen == [True, True, False]
 
 
-def test_replays_are_judged_where_results_are_returned(
-    operation, host_inputs, make_stream_device, make_executable
-):
-    device = make_stream_device(durations_ns=[1e3], empty_ns=1e3)
-    executable = make_executable(device, writes_output=False)
-    sampler = _prepared(executable, operation, host_inputs)
+def test_replays_are_judged_where_results_are_returned(kit):
+    device = kit.stream_device(durations_ns=[1e3], empty_ns=1e3)
+    executable = kit.executable(device, writes_output=False)
+    sampler = _prepared(kit, executable)
     assert sampler._launches.is_captured
     sampler.sample_round(5)
     launches = executable.launches
     [again] = sampler.recheck()
     assert executable.launches == launches + sampler.launches_per_sample, "a replay, not a launch"
-    _assert_right(operation, host_inputs, again)
+    _assert_right(kit, again)
 
 
 def _sampled(sampler, settings, target):
@@ -505,16 +442,14 @@ def _sampled(sampler, settings, target):
     return rounds
 
 
-def test_no_round_holds_what_is_cold(
-    operation, host_inputs, make_device, make_executable, monkeypatch
-):
+def test_no_round_holds_what_is_cold(kit, monkeypatch):
     """Launches are 20 times as long at first, for longer than the few launches of every warm-up.
     The host's clock stands still, so that a busy host ends no round early."""
     monkeypatch.setattr(sampler_module.QuietGate, "wait", lambda _gate: 0.0)
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: 0.0)
     settings = RunSettings()
-    device = make_device(durations_ns=[5e6, *[749e3] * 8, *[37e3] * 100_000])
-    sampler = Sampler(make_executable(device), operation, host_inputs, settings)
+    device = kit.device(durations_ns=[5e6, *[749e3] * 8, *[37e3] * 100_000])
+    sampler = Sampler(kit.executable(device), kit.operation, kit.inputs, settings)
     sampler.prepare()
     rounds = _sampled(sampler, settings, Target(TargetKind.CPU))
     assert len(rounds) == MIN_ROUNDS
@@ -524,17 +459,15 @@ def test_no_round_holds_what_is_cold(
 
 
 @pytest.mark.parametrize("is_slow_around", [False, True])
-def test_the_budget_buys_samples_whatever_happens_around_them(
-    operation, host_inputs, make_stream_device, make_executable, monkeypatch, is_slow_around
-):
+def test_the_budget_buys_samples_whatever_happens_around_them(kit, monkeypatch, is_slow_around):
     """570 µs on a GPU with 300 ms, where writing a line of the inputs takes 40 ms of the host."""
     now, duration_ns = [0.0], 570e3
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
     settings = RunSettings(time_budget_s=0.3, interval_width=1e-9)
-    device = make_stream_device(durations_ns=[duration_ns * (0.9 + i / 500) for i in range(101)])
-    executable = make_executable(device)
+    device = kit.stream_device(durations_ns=[duration_ns * (0.9 + i / 500) for i in range(101)])
+    executable = kit.executable(device)
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + duration_ns / 1e9)
-    sampler = Sampler(executable, operation, host_inputs, settings)
+    sampler = Sampler(executable, kit.operation, kit.inputs, settings)
     sampler.prepare()
     if is_slow_around:
         write = device.write
@@ -557,39 +490,33 @@ def test_the_budget_buys_samples_whatever_happens_around_them(
     assert any(output.change is not None for output in sampler.recheck())
 
 
-def test_launches_that_compute_on_the_host_count_in_full(
-    operation, host_inputs, make_stream_device, make_executable, monkeypatch
-):
+def test_launches_that_compute_on_the_host_count_in_full(kit, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
-    executable = make_executable(make_stream_device(durations_ns=[1e6]))
+    executable = kit.executable(kit.stream_device(durations_ns=[1e6]))
     executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 0.5)
-    sampler = _prepared(executable, operation, host_inputs)
+    sampler = _prepared(kit, executable)
     assert sampler.sample_round(3).seconds == pytest.approx(3 * 0.5)
 
 
 @pytest.mark.parametrize(("slow_ns", "taken"), [(5e6, 5), (5e5, 40)])
-def test_a_round_that_is_held_up_ends_early(
-    operation, host_inputs, make_device, make_executable, slow_ns, taken
-):
+def test_a_round_that_is_held_up_ends_early(kit, slow_ns, taken):
     """Samples of 0.2 ms, expected 8 ms in all: of 5 ms each, as many as are between two looks."""
-    device = make_device(durations_ns=[2e5])
-    sampler = _prepared(make_executable(device), operation, host_inputs)
+    device = kit.device(durations_ns=[2e5])
+    sampler = _prepared(kit, kit.executable(device))
     device.durations_ns = [slow_ns]
     assert len(sampler.sample_round(40).samples_ns) == taken
     requested = RunSettings(min_samples=40)
-    promising = Sampler(make_executable(device), operation, host_inputs, requested)
+    promising = Sampler(kit.executable(device), kit.operation, kit.inputs, requested)
     promising.prepare()
     assert len(promising.sample_round(40).samples_ns) == 40
 
 
 @pytest.mark.parametrize("writes_output", [True, False])
-def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(
-    operation, host_inputs, make_device, make_executable, monkeypatch, writes_output
-):
+def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(kit, monkeypatch, writes_output):
     """All launches but those of the first round and the last are wrong."""
-    executable = make_executable(make_device(durations_ns=[2e5]), writes_output=writes_output)
-    sampler = _prepared(executable, operation, host_inputs)
+    executable = kit.executable(kit.device(durations_ns=[2e5]), writes_output=writes_output)
+    sampler = _prepared(kit, executable)
 
     def spoil(number, result):
         result[...] = 7
@@ -603,11 +530,9 @@ def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(
     assert len(kept) <= 6
 
 
-def test_new_inputs_come_again_in_later_rounds(
-    operation, host_inputs, make_device, make_executable, monkeypatch
-):
+def test_new_inputs_come_again_in_later_rounds(kit, monkeypatch):
     monkeypatch.setattr("gemmetry.measurement.sampler._TRIED_AGAIN", 1 / 6)
-    sampler = _prepared(make_executable(make_device(durations_ns=[2e5])), operation, host_inputs)
+    sampler = _prepared(kit, kit.executable(kit.device(durations_ns=[2e5])))
     tried = sampler._kept_new.seen
     assert tried == 1
     for _ in range(100):
