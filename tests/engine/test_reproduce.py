@@ -62,32 +62,14 @@ def test_a_compile_only_target_is_named_by_its_architecture():
 
 
 CHANGED = RunSettings(
-    quick=True,
-    energy=True,
-    seed=7,
-    distribution="normal",
-    verification_level="paranoid",
-    row_invariance="report",
-    verification_providers=("device", "numpy"),
-    judge_rivals=True,
-    sanitizers=("memcheck", "racecheck"),
-    regime="sustained",
-    interval_width=0.1,
-    time_budget_s=0.25,
-    warmup_iterations=1,
-    min_samples=3,
-    max_samples=30,
-    repetitions=5,
-    launches_per_sample=2,
-    cold_cache=False,
-    max_seconds_per_launch=20.5,
+    quick=True, energy=True, seed=7, distribution="normal", verification_level="paranoid",
+    row_invariance="report", verification_providers=("device", "numpy"), judge_rivals=True,
+    sanitizers=("memcheck", "racecheck"), regime="sustained", interval_width=0.1,
+    time_budget_s=0.25, warmup_iterations=1, min_samples=3, max_samples=30, repetitions=5,
+    launches_per_sample=2, cold_cache=False, max_seconds_per_launch=20.5,
     deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 300.0, Stage.COMPILE: 0.5},
-    memory_budget_bytes=1 << 30,
-    threads=2,
-    timing_method="events",
-    processes=4,
-    warmup_s=0.5,
-)
+    memory_budget_bytes=1 << 30, threads=2, timing_method="events", processes=4, warmup_s=0.5,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -182,16 +164,8 @@ def test_every_setting_that_can_change_an_outcome_is_reported():
         if getattr(CHANGED, field.name) != getattr(RunSettings(), field.name)
     }
     flags = {"verify", "measure", "trace"}
-    not_needed = {
-        "devices",
-        "executor",
-        "executor_options",
-        "shard",
-        "jobs",
-        "force_compile",
-        "save_commands",
-        "tags",
-    }
+    not_needed = {"devices", "executor", "executor_options", "shard", "jobs", "force_compile",
+                  "save_commands", "tags"}  # fmt: skip
     assert changed | flags | not_needed == {f.name for f in dataclasses.fields(RunSettings)}
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
 import threading
@@ -497,12 +496,6 @@ def test_a_folder_that_fails_in_the_middle_ends_the_run(make_plan, tmp_path, mon
     assert workers
     assert running(workers) == []
     assert run(make_plan(), tmp_path / "experiment").exit_status == 0
-
-
-def test_the_manifest_holds_the_plans_document(make_plan, run_plan, tmp_path):
-    run_plan(make_plan(("fast",)))
-    manifest = json.loads((tmp_path / "experiment" / "manifest.json").read_text())
-    assert manifest["document"] == {"configurations": ["fast"], "sizes": [8]}
 
 
 def test_commands_are_kept_on_request(make_plan, run_plan, tmp_path):

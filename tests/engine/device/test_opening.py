@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from gemmetry.domain.errors import DeviceLostError, Outcome, Stage
+from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError
 from gemmetry.domain.record import StageProgress
 from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine.protocol import Answered, Entered, Failure, LeftBehind, Open, Opened, Sample
@@ -54,14 +54,24 @@ def test_processes_left_running_are_in_the_record(measure, memory_workers):
     assert any("sleep (process 7)" in mark for mark in record.measurement.marks)
 
 
-def test_progress_counts_what_is_verified(measure, memory_workers):
-    journal = measure(["default", "fast"])
+@pytest.mark.parametrize(("broken", "expected"), [(9, [(1, 2), (2, 2)]), (1, [(1, 2), (1, 1)]),
+                                                  (0, [(1, 1)])])  # fmt: skip
+def test_progress_counts_what_is_verified(measure, memory_workers, broken, expected):
+    """What ends before it is verified does not count."""
+
+    def reply_to(wire):
+        entered, opened = memory_workers.opened(wire)
+        if wire.id != broken:
+            return [entered, opened]
+        return [Opened(wire.id, opened.facts, None, Failure("CompileError", "no"), "", 0)]
+
+    journal = measure(["default", "fast"], executor=opening(memory_workers, reply_to))
     counted = [
         (one.done, one.total)
         for one in journal.events
         if isinstance(one, StageProgress) and one.stage is Stage.VERIFY
     ]
-    assert counted == [(1, 2), (2, 2)]
+    assert counted == expected
 
 
 def test_progress_moves_while_further_processes_open_a_group(measure):
@@ -113,6 +123,17 @@ def test_a_device_that_is_lost_twice_is_blamed_on_the_dispatch(
         assert memory_journal.losses == losses
         found = [(key, r.outcome, r.stage) for key, r in memory_journal.records.items()]
         assert found == expected
+
+
+def test_a_full_disk_in_a_worker_is_no_fault_of_the_dispatch(
+    measure, memory_workers, memory_journal
+):
+    """It has no row, so that it is measured when the run resumes."""
+    full = Failure("StorageError", "No space left on device", "Free some space.")
+    with pytest.raises(StorageError) as raised:
+        measure(["default", "fast"], executor=failing(memory_workers, full), journal=memory_journal)
+    assert raised.value.hint == "Free some space."
+    assert memory_journal.records == {}
 
 
 def test_a_spoiled_worker_is_ended_and_the_others_continue(measure, memory_workers):

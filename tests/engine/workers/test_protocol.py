@@ -35,23 +35,14 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 WIRE = WireDispatch(7, "matmul_1x1x1_f32t_f32t_f32t", Configuration("x", {"a": 1, "b": True}))
 REQUESTS = [
-    Hello(
-        "null",
-        {"o": [1]},
-        Target(TargetKind.CUDA, "sm_90", 1),
-        RunSettings(),
-        "g",
-        "r",
-        "f",
-        2,
-        False,
-    ),
+    Hello("null", {"o": [1]}, Target(TargetKind.CUDA, "sm_90", 1), RunSettings(), "g", "r", "f", 2,
+          False),
     Compile((WIRE,)),
     Open((WIRE, WIRE)),
     Sample(((1, 10), (2, 20))),
     Close((1, 2)),
     Shutdown(),
-]
+]  # fmt: skip
 REPLIES = [
     Ready(),
     Ready(Failure("UnsupportedError", "no")),
@@ -64,31 +55,24 @@ REPLIES = [
 ]
 
 
-def channels():
+@pytest.fixture
+def pair():
     a, b = socket.socketpair()
-    return Channel(a, Reply), Channel(b, Request)
+    ends = Channel(a, Reply), Channel(b, Request)
+    yield ends
+    for end in ends:
+        end.close()
 
 
-@pytest.mark.parametrize("message", REQUESTS, ids=lambda m: type(m).__name__)
-def test_requests_arrive_as_they_were_sent(message):
-    parent, worker = channels()
-    parent.send(message)
-    assert worker.receive(1.0) == message
-    parent.close()
-    worker.close()
+@pytest.mark.parametrize("message", [*REQUESTS, *REPLIES], ids=lambda m: type(m).__name__)
+def test_messages_arrive_as_they_were_sent(pair, message):
+    sender, receiver = pair if message in REQUESTS else reversed(pair)
+    sender.send(message)
+    assert receiver.receive(1.0) == message
 
 
-@pytest.mark.parametrize("message", REPLIES, ids=lambda m: type(m).__name__)
-def test_replies_arrive_as_they_were_sent(message):
-    parent, worker = channels()
-    worker.send(message)
-    assert parent.receive(1.0) == message
-    parent.close()
-    worker.close()
-
-
-def test_frames_of_any_size_keep_their_order():
-    parent, worker = channels()
+def test_frames_of_any_size_keep_their_order(pair):
+    parent, worker = pair
     rounds = [Round(samples_ns=(float(n),) * (n * 20_000), method="x") for n in range(1, 6)]
 
     def send():
@@ -100,26 +84,21 @@ def test_frames_of_any_size_keep_their_order():
     received = [parent.receive(10.0) for _ in rounds]
     thread.join()
     assert [one.round for one in received] == rounds
-    parent.close()
-    worker.close()
 
 
-def test_nothing_in_time_is_a_timeout_and_a_late_message_still_comes():
-    parent, worker = channels()
+def test_nothing_in_time_is_a_timeout_and_a_late_message_still_comes(pair):
+    parent, worker = pair
     with pytest.raises(TimeoutError):
         parent.receive(0.01)
     worker.send(Answered())
     assert parent.receive(1.0) == Answered()
-    parent.close()
-    worker.close()
 
 
-def test_a_closed_end_is_reported():
-    parent, worker = channels()
+def test_a_closed_end_is_reported(pair):
+    parent, worker = pair
     worker.close()
     with pytest.raises(ChannelClosed):
         parent.receive(1.0)
     with pytest.raises(ChannelClosed):
         for _ in range(100):
             parent.send(Shutdown())
-    parent.close()
