@@ -12,14 +12,14 @@ def _fresh():
     bandwidth.measure_host_bandwidth.cache_clear()
 
 
-def test_a_triad_moves_six_arrays(monkeypatch) -> None:
+def test_a_triad_moves_six_arrays(monkeypatch):
     facts = bandwidth.cpu_facts()
     arrays = 2**20
     monkeypatch.setattr(bandwidth, "_MIN_BYTES", arrays)
     monkeypatch.setattr(bandwidth, "_MAX_BYTES", arrays)
     now = [0.0]
 
-    def clock() -> float:
+    def clock():
         now[0] += 0.5
         return now[0]
 
@@ -29,7 +29,7 @@ def test_a_triad_moves_six_arrays(monkeypatch) -> None:
     assert bandwidth.measure_host_bandwidth() == expected
 
 
-def test_it_is_measured_once(monkeypatch) -> None:
+def test_it_is_measured_once(monkeypatch):
     monkeypatch.setattr(bandwidth, "_MIN_BYTES", 2**20)
     monkeypatch.setattr(bandwidth, "_MAX_BYTES", 2**20)
     first = bandwidth.measure_host_bandwidth()
@@ -39,6 +39,6 @@ def test_it_is_measured_once(monkeypatch) -> None:
     assert bandwidth.measure_host_bandwidth() == first
 
 
-def test_too_little_memory_gives_no_bandwidth(monkeypatch) -> None:
+def test_too_little_memory_gives_no_bandwidth(monkeypatch):
     monkeypatch.setattr(bandwidth, "total_memory_bytes", lambda: 2**20)
     assert bandwidth.measure_host_bandwidth() is None

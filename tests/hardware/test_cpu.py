@@ -10,7 +10,7 @@ AVX2 = frozenset({"fma", "avx2"})
 AVX512 = AVX2 | {"avx512f", "avx512_vnni"}
 
 
-def _facts(vendor: str, family: int, model: int, flags: frozenset[str], **changes) -> CpuFacts:
+def _facts(vendor, family, model, flags, **changes):
     values = {"name": "x", "vendor": vendor, "family": family, "model": model, "flags": flags,
               "usable_cores": 2, "physical_cores": 2, "clock_hz": 2.6e9,
               "clock_source": "TSC; boost may exceed", **changes}  # fmt: skip
@@ -38,7 +38,7 @@ def _facts(vendor: str, family: int, model: int, flags: frozenset[str], **change
         (_facts("", 0, 0, frozenset({"asimd", "asimddp"}), arm_part=0xD0C), 16, None, 64),
     ],
 )  # fmt: skip
-def test_rates_of_known_families(facts: CpuFacts, f32: int, bf16: int, s8: int | None) -> None:
+def test_rates_of_known_families(facts, f32, bf16, s8):
     peak = core_peak(facts)
     assert peak is not None
     assert peak.per_cycle["f32"] == f32
@@ -57,12 +57,12 @@ def test_rates_of_known_families(facts: CpuFacts, f32: int, bf16: int, s8: int |
         _facts("", 0, 0, frozenset(), arm_part=0xABC),
     ],
 )
-def test_an_unknown_family_has_no_peak(facts: CpuFacts) -> None:
+def test_an_unknown_family_has_no_peak(facts):
     assert core_peak(facts) is None
     assert peak_flops_per_s(facts, F32) is None
 
 
-def test_the_source_says_how_the_peak_comes_about() -> None:
+def test_the_source_says_how_the_peak_comes_about():
     facts = _facts("AuthenticAMD", 0x1A, 2, AVX512 | {"avx512_bf16"})
     peak, source = peak_flops_per_s(facts, F32) or (0.0, "")
     assert peak == 2 * 5.0e9 * 64
@@ -76,14 +76,14 @@ def test_the_source_says_how_the_peak_comes_about() -> None:
     assert "computed as f32" in (peak_flops_per_s(facts, TF32) or (0, ""))[1]
 
 
-def test_threads_of_one_core_share_its_units() -> None:
+def test_threads_of_one_core_share_its_units():
     facts = _facts("AuthenticAMD", 0x19, 1, AVX2, usable_cores=8, physical_cores=4)
     peak, source = peak_flops_per_s(facts, F64) or (0.0, "")
     assert peak == pytest.approx(4 * 4.1e9 * 16)
     assert source.startswith("4 cores ")
 
 
-def test_what_is_unknown_has_no_peak() -> None:
+def test_what_is_unknown_has_no_peak():
     known = _facts("AuthenticAMD", 0x19, 1, AVX2)
     assert peak_flops_per_s(known, E4M3) is None
     assert peak_flops_per_s(known, S8) is None

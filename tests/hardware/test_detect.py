@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -34,7 +32,7 @@ CPU part\t: 0xd4f
 CPUS = "sys/devices/system/cpu"
 
 
-def test_facts_of_an_x86(host_tree, monkeypatch) -> None:
+def test_facts_of_an_x86(host_tree, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
     host_tree.write("proc/cpuinfo", CPUINFO)
     for cpu in range(6):
@@ -53,7 +51,7 @@ def test_facts_of_an_x86(host_tree, monkeypatch) -> None:
     assert not facts.clock_is_highest
 
 
-def test_flags_are_those_of_every_processor_that_may_be_used(host_tree, monkeypatch) -> None:
+def test_flags_are_those_of_every_processor_that_may_be_used(host_tree, monkeypatch):
     host_tree.write("proc/cpuinfo", CPUINFO)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
     assert cpu_facts(host_tree.root).flags == {"fpu", "fma"}
@@ -63,7 +61,7 @@ def test_flags_are_those_of_every_processor_that_may_be_used(host_tree, monkeypa
     assert cpu_facts(host_tree.root).name == "something else"
 
 
-def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(host_tree, monkeypatch) -> None:
+def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(host_tree, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
     host_tree.write("proc/cpuinfo", CPUINFO)
     for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000), (3, 9900000)):
@@ -75,7 +73,7 @@ def test_the_highest_clock_of_cpufreq_goes_before_the_present_one(host_tree, mon
     assert cpu_facts(host_tree.root).clock_is_highest
 
 
-def test_facts_of_an_arm(host_tree, monkeypatch) -> None:
+def test_facts_of_an_arm(host_tree, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
     host_tree.write("proc/cpuinfo", ARM_CPUINFO)
     facts = cpu_facts(host_tree.root)
@@ -89,14 +87,14 @@ def test_facts_of_an_arm(host_tree, monkeypatch) -> None:
     assert cpu_facts(host_tree.root).arm_part is None, "two kinds of cores have no one peak"
 
 
-def test_a_system_without_those_files_still_has_a_name(tmp_path: Path) -> None:
+def test_a_system_without_those_files_still_has_a_name(tmp_path):
     facts = cpu_facts(tmp_path)
     assert facts.name
     assert facts.usable_cores >= facts.physical_cores >= 1
     assert processor_identity(tmp_path)
 
 
-def test_the_identity_of_a_processor_is_its_model_and_features(host_tree) -> None:
+def test_the_identity_of_a_processor_is_its_model_and_features(host_tree):
     host_tree.write("proc/cpuinfo", CPUINFO)
     assert processor_identity(host_tree.root) == (
         "model name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu fma avx512f amx_bf16"
@@ -107,10 +105,10 @@ class FakeNvml:
     class NVMLError(Exception):
         pass
 
-    def __init__(self, count: int = 1, failing: str = "") -> None:
+    def __init__(self, count=1, failing=""):
         self.count, self.failing, self.shut_down = count, failing, False
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         answers = {
             "nvmlInit": None,
             "nvmlSystemGetDriverVersion": "575.57",
@@ -123,7 +121,7 @@ class FakeNvml:
             "nvmlDeviceGetUUID": "GPU-1",
         }
 
-        def call(*_arguments: Any) -> Any:
+        def call(*_arguments):
             if name == self.failing:
                 raise self.NVMLError("no")
             if name == "nvmlShutdown":
@@ -134,7 +132,7 @@ class FakeNvml:
         return call
 
 
-def test_nvidia_gpus_are_listed() -> None:
+def test_nvidia_gpus_are_listed():
     nvml = FakeNvml(2)
     found = nvidia_gpus(nvml)
     assert [gpu.index for gpu in found.gpus] == [0, 1]
@@ -145,11 +143,11 @@ def test_nvidia_gpus_are_listed() -> None:
     assert nvml.shut_down
 
 
-def test_a_gpu_that_hides_its_memory_is_listed_without() -> None:
+def test_a_gpu_that_hides_its_memory_is_listed_without():
     assert nvidia_gpus(FakeNvml(failing="nvmlDeviceGetMemoryInfo")).gpus[0].memory_bytes is None
 
 
-def test_the_power_limit_that_is_set_is_read_where_the_driver_reports_it() -> None:
+def test_the_power_limit_that_is_set_is_read_where_the_driver_reports_it():
     assert nvidia_gpus(FakeNvml()).gpus[0].power_limit_w == 700.0
     virtual = FakeNvml(failing="nvmlDeviceGetPowerManagementLimit")
     assert nvidia_gpus(virtual).gpus[0].power_limit_w is None
@@ -163,7 +161,7 @@ def test_the_power_limit_that_is_set_is_read_where_the_driver_reports_it() -> No
         (FakeNvml(0), "the driver shows no NVIDIA GPU"),
     ],
 )
-def test_no_nvidia_gpu_has_a_reason_and_a_next_step(nvml: FakeNvml, reason: str) -> None:
+def test_no_nvidia_gpu_has_a_reason_and_a_next_step(nvml, reason):
     found = nvidia_gpus(nvml)
     assert found.gpus == ()
     assert found.reason.startswith(reason)
@@ -174,10 +172,10 @@ class FakeAmdSmi:
     class AmdSmiException(Exception):  # amdsmi's name
         pass
 
-    def __init__(self, count: int = 1, failing: str = "") -> None:
+    def __init__(self, count=1, failing=""):
         self.count, self.failing = count, failing
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         answers = {
             "amdsmi_init": None,
             "amdsmi_shut_down": None,
@@ -190,7 +188,7 @@ class FakeAmdSmi:
             "amdsmi_get_gpu_device_uuid": "ff",
         }
 
-        def call(*_arguments: Any) -> Any:
+        def call(*_arguments):
             if name == self.failing:
                 raise self.AmdSmiException("no")
             return answers[name]
@@ -198,7 +196,7 @@ class FakeAmdSmi:
         return call
 
 
-def test_amd_gpus_are_listed() -> None:
+def test_amd_gpus_are_listed():
     [gpu] = amd_gpus(FakeAmdSmi()).gpus
     assert (gpu.kind, gpu.name, gpu.architecture) == ("hip", "AMD Instinct MI300X", "gfx942")
 
@@ -211,7 +209,7 @@ def test_amd_gpus_are_listed() -> None:
         (FakeAmdSmi(0), "the driver shows no AMD GPU"),
     ],
 )
-def test_no_amd_gpu_has_a_reason_and_a_next_step(amdsmi: FakeAmdSmi, reason: str) -> None:
+def test_no_amd_gpu_has_a_reason_and_a_next_step(amdsmi, reason):
     found = amd_gpus(amdsmi)
     assert found.gpus == ()
     assert found.reason.startswith(reason)
@@ -225,8 +223,8 @@ def test_no_amd_gpu_has_a_reason_and_a_next_step(amdsmi: FakeAmdSmi, reason: str
         (KeyError("libamd_smi.so"), None, "amdsmi does not load"),
     ],
 )
-def test_bindings_that_do_not_import_are_a_reason(monkeypatch, error, nvidia, amd) -> None:
-    def fail(name: str) -> None:
+def test_bindings_that_do_not_import_are_a_reason(monkeypatch, error, nvidia, amd):
+    def fail(name):
         raise error
 
     monkeypatch.setattr("gemmetry.hardware.detect.importlib.import_module", fail)

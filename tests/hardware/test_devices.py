@@ -11,38 +11,23 @@ BY_NAME = {spec.name: spec for spec in DEVICES}
 @pytest.mark.parametrize(
     ("product", "expected"),
     [
-        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
-        ("A100-SXM4-40GB", "A100 SXM4 40GB"),
-        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"),
-        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
-        ("NVIDIA H100 80GB HBM3", "H100 SXM5"),
-        ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("NVIDIA H100 NVL", "H100 NVL"),
-        ("NVIDIA H200", "H200 SXM"),
-        ("NVIDIA H200 NVL", "H200 NVL"),
-        ("NVIDIA GH200 480GB", "GH200 96GB"),
-        ("NVIDIA GH200 144G HBM3e", "GH200 144GB"),
-        ("NVIDIA B200", "B200"),
-        ("NVIDIA GB200", "GB200"),
-        ("NVIDIA L40S", "L40S"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA A10", "A10"),
-        ("Tesla T4", "T4"),
-        ("Tesla V100-SXM2-16GB", "V100 SXM2"),
-        ("Tesla V100-PCIE-32GB", "V100 PCIe"),
-        ("NVIDIA GeForce RTX 3090", "RTX 3090"),
-        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
-        ("NVIDIA GeForce RTX 5090", "RTX 5090"),
-        ("AMD Instinct MI210", "MI210"),
-        ("AMD Instinct MI250X", "MI250X (one die)"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"), ("A100-SXM4-40GB", "A100 SXM4 40GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"), ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5"), ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"), ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA H200 NVL", "H200 NVL"), ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("NVIDIA GH200 144G HBM3e", "GH200 144GB"), ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", "GB200"), ("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"),
+        ("NVIDIA A10", "A10"), ("Tesla T4", "T4"), ("Tesla V100-SXM2-16GB", "V100 SXM2"),
+        ("Tesla V100-PCIE-32GB", "V100 PCIe"), ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"), ("NVIDIA GeForce RTX 5090", "RTX 5090"),
+        ("AMD Instinct MI210", "MI210"), ("AMD Instinct MI250X", "MI250X (one die)"),
         ("AMD INSTINCT MI250 (MCM) OAM AC MBA", "MI250 (one die)"),
-        ("AMD Instinct MI300X", "MI300X"),
-        ("AMD Instinct MI300X OAM", "MI300X"),
-        ("AMD Instinct MI325X", "MI325X"),
-        ("AMD Instinct MI355X", "MI355X"),
+        ("AMD Instinct MI300X", "MI300X"), ("AMD Instinct MI300X OAM", "MI300X"),
+        ("AMD Instinct MI325X", "MI325X"), ("AMD Instinct MI355X", "MI355X"),
     ],
-)
-def test_drivers_names_are_found(product: str, expected: str) -> None:
+)  # fmt: skip
+def test_drivers_names_are_found(product, expected):
     found = find_device(product)
     assert found is not None
     assert found.name == expected
@@ -51,27 +36,17 @@ def test_drivers_names_are_found(product: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "product",
     [
-        "",
-        "NVIDIA",
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA GeForce RTX 3090 Ti",
-        "NVIDIA H200 MIG 1g.18gb",
-        "NVIDIA A100-SXM-64GB",
-        "NVIDIA A10G",
-        "NVIDIA L40",
-        "NVIDIA H100",
-        "NVIDIA A100",
-        "AMD Instinct MI250X/MI250",
-        "AMD Radeon RX 7900 XTX",
-        "NVIDIA GH200",
+        "", "NVIDIA", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM-64GB",
+        "NVIDIA A10G", "NVIDIA L40", "NVIDIA H100", "NVIDIA A100", "AMD Instinct MI250X/MI250",
+        "AMD Radeon RX 7900 XTX", "NVIDIA GH200",
     ],
-)
-def test_another_product_is_not_taken_for_one_of_the_table(product: str) -> None:
+)  # fmt: skip
+def test_another_product_is_not_taken_for_one_of_the_table(product):
     assert find_device(product) is None
 
 
-def test_every_row_is_found_by_its_own_words_and_no_other() -> None:
+def test_every_row_is_found_by_its_own_words_and_no_other():
     for spec in DEVICES:
         for tokens in spec.tokens:
             found = find_device(" ".join(sorted(tokens)))
@@ -81,28 +56,19 @@ def test_every_row_is_found_by_its_own_words_and_no_other() -> None:
 # units, f32 FLOP per clock and unit, clock in MHz: (vector f32) and (f16 matrix), from the
 # architecture whitepapers; independent of the printed peaks that the table holds.
 FORMULAS = {
-    "V100 SXM2": (80, 1530, 128, 1024),
-    "T4": (40, 1590, 128, 1024),
-    "A100 SXM4 80GB": (108, 1410, 128, 2048),
-    "A10": (72, 1695, 256, 1024),
-    "RTX 3090": (82, 1695, 256, 512),
-    "RTX 4090": (128, 2520, 256, 512),
-    "RTX 5090": (170, 2407, 256, 512),
-    "L4": (58, 2040, 256, 1024),
-    "L40S": (142, 2520, 256, 1024),
-    "MI210": (104, 1700, 256, 1024),
-    "MI250X (one die)": (110, 1700, 256, 1024),
-    "MI250 (one die)": (104, 1700, 256, 1024),
-    "MI300A": (228, 2100, 256, 2048),
-    "MI300X": (304, 2100, 256, 2048),
-    "MI325X": (304, 2100, 256, 2048),
-    "MI350X": (256, 2200, 256, 4096),
-    "MI355X": (256, 2400, 256, 4096),
-}
+    "V100 SXM2": (80, 1530, 128, 1024), "T4": (40, 1590, 128, 1024),
+    "A100 SXM4 80GB": (108, 1410, 128, 2048), "A10": (72, 1695, 256, 1024),
+    "RTX 3090": (82, 1695, 256, 512), "RTX 4090": (128, 2520, 256, 512),
+    "RTX 5090": (170, 2407, 256, 512), "L4": (58, 2040, 256, 1024), "L40S": (142, 2520, 256, 1024),
+    "MI210": (104, 1700, 256, 1024), "MI250X (one die)": (110, 1700, 256, 1024),
+    "MI250 (one die)": (104, 1700, 256, 1024), "MI300A": (228, 2100, 256, 2048),
+    "MI300X": (304, 2100, 256, 2048), "MI325X": (304, 2100, 256, 2048),
+    "MI350X": (256, 2200, 256, 4096), "MI355X": (256, 2400, 256, 4096),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_peaks_are_units_times_operations_times_clock(name: str) -> None:
+def test_peaks_are_units_times_operations_times_clock(name):
     units, megahertz, f32_per_clock, f16_per_clock = FORMULAS[name]
     spec = BY_NAME[name]
     assert spec.peaks["f32"] == pytest.approx(units * f32_per_clock * megahertz * 1e6, rel=0.015)
@@ -114,29 +80,21 @@ def test_peaks_are_units_times_operations_times_clock(name: str) -> None:
     [("H100 SXM5", 132, 1980, 1830), ("H100 PCIe", 114, 1755, 1620), ("H200 SXM", 132, 1980, 1830)],
 )
 def test_hopper_peaks_assume_a_lower_clock_for_matrix_instructions(
-    name: str, units: int, f32_megahertz: int, matrix_megahertz: int
-) -> None:
+    name, units, f32_megahertz, matrix_megahertz
+):
     peaks = BY_NAME[name].peaks
     assert peaks["f32"] == pytest.approx(units * 256 * f32_megahertz * 1e6, rel=0.015)
     assert peaks["f16"] == pytest.approx(units * 4096 * matrix_megahertz * 1e6, rel=0.015)
 
 
 LINKS = {
-    "V100 SXM2": (6, 25),
-    "A100 SXM4 80GB": (12, 25),
-    "H100 SXM5": (18, 25),
-    "H200 SXM": (18, 25),
-    "GH200 144GB": (18, 25),
-    "B200": (18, 50),
-    "GB200": (18, 50),
-    "MI300X": (7, 64),
-    "MI325X": (7, 64),
-    "MI350X": (7, 76.8),
-    "MI355X": (7, 76.8),
-}
+    "V100 SXM2": (6, 25), "A100 SXM4 80GB": (12, 25), "H100 SXM5": (18, 25), "H200 SXM": (18, 25),
+    "GH200 144GB": (18, 25), "B200": (18, 50), "GB200": (18, 50), "MI300X": (7, 64),
+    "MI325X": (7, 64), "MI350X": (7, 76.8), "MI355X": (7, 76.8),
+}  # fmt: skip
 
 
-def test_links_are_their_number_times_the_rate_of_one_direction() -> None:
+def test_links_are_their_number_times_the_rate_of_one_direction():
     alike = {"A100 SXM4 40GB": "A100 SXM4 80GB", "GH200 96GB": "GH200 144GB"}
     for spec in DEVICES:
         links, gb_per_s = LINKS.get(alike.get(spec.name, spec.name), (0, 0))
@@ -144,7 +102,7 @@ def test_links_are_their_number_times_the_rate_of_one_direction() -> None:
 
 
 @pytest.mark.parametrize("spec", DEVICES, ids=lambda spec: spec.name)
-def test_rows_are_plausible_and_dense(spec) -> None:
+def test_rows_are_plausible_and_dense(spec):
     peaks = spec.peaks
     assert spec.source
     assert spec.l2_bytes >= 4 * 2**20
@@ -159,12 +117,12 @@ def test_rows_are_plausible_and_dense(spec) -> None:
     assert all(spec.peaks[key] < value for key, value in spec.narrow_accumulator_peaks.items())
 
 
-def test_architectures_with_suffixes_have_the_rows_of_the_plain_one() -> None:
+def test_architectures_with_suffixes_have_the_rows_of_the_plain_one():
     assert {spec.name for spec in devices_of("gfx950")} == {"MI350X", "MI355X"}
     assert devices_of("sm_90a") == devices_of("sm_90") != ()
     assert devices_of("gfx90a:sramecc+:xnack-") == devices_of("gfx90a") != ()
     assert devices_of("sm_1") == devices_of("") == ()
 
 
-def test_rate_classes() -> None:
+def test_rate_classes():
     assert [rate_class(dtype) for dtype in (BF16, E4M3FNUZ, S8)] == ["bf16", "fp8", "s8"]

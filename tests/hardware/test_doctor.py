@@ -22,7 +22,7 @@ def _rows(
     return {row.capability: row for row in doctor.doctor_rows(which, root)}
 
 
-def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch) -> None:
+def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch):
     rows = _rows(monkeypatch)
     missing = ["NVIDIA GPU", "AMD GPU", "nvcc", "ncu", "compute-sanitizer", "rocprofv3",
                "iree-compile", "chromium"]  # fmt: skip
@@ -36,14 +36,14 @@ def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch) -> None:
     assert rows["memory"].available
 
 
-def test_tools_are_found_under_any_of_their_names(monkeypatch) -> None:
+def test_tools_are_found_under_any_of_their_names(monkeypatch):
     rows = _rows(monkeypatch, {"google-chrome": "/opt/chrome", "ncu": "/opt/ncu"}.get)
     assert rows["chromium"].available
     assert rows["chromium"].detail.startswith("/opt/chrome")
     assert rows["ncu"].available
 
 
-def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path) -> None:
+def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path):
     tool = tmp_path / "iree-compile"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
@@ -53,8 +53,8 @@ def test_tools_next_to_the_interpreter_are_found(monkeypatch, tmp_path) -> None:
     assert doctor.find_tool("ncu") is None
 
 
-def test_each_gpu_is_a_row_and_unknown_ones_say_so(monkeypatch) -> None:
-    def gpu(index: int, name: str) -> GpuFacts:
+def test_each_gpu_is_a_row_and_unknown_ones_say_so(monkeypatch):
+    def gpu(index, name):
         return GpuFacts(
             kind="cuda", index=index, name=name, architecture="sm_90",
             memory_bytes=150_754_820_096, driver="575.57",
@@ -68,7 +68,7 @@ def test_each_gpu_is_a_row_and_unknown_ones_say_so(monkeypatch) -> None:
     assert unknown.next_step
 
 
-def test_a_cpu_of_unknown_peak_says_so(monkeypatch) -> None:
+def test_a_cpu_of_unknown_peak_says_so(monkeypatch):
     monkeypatch.setattr(doctor, "cpu_facts", lambda: CpuFacts(name="Odd"))
     row = _rows(monkeypatch)["CPU"]
     assert row.available
@@ -76,7 +76,7 @@ def test_a_cpu_of_unknown_peak_says_so(monkeypatch) -> None:
     assert row.next_step
 
 
-def _system(root: Path, *, restricted: bool, running: str = "init") -> Path:
+def _system(root, *, restricted, running="init"):
     for folder in ("proc/driver/nvidia", "proc/self", "proc/20"):
         (root / folder).mkdir(parents=True)
     (root / "proc/driver/nvidia/params").write_text(f"RmProfilingAdminOnly: {int(restricted)}\n")
@@ -85,7 +85,7 @@ def _system(root: Path, *, restricted: bool, running: str = "init") -> Path:
     return root
 
 
-def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch) -> None:
+def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch):
     monkeypatch.setattr(doctor, "find_spec", lambda _name: None)
     row = _rows(monkeypatch)["hardware counters"]
     assert not row.available and "reports of other machines" in row.detail
@@ -94,7 +94,7 @@ def test_without_a_gpu_counters_of_other_machines_can_be_read(monkeypatch) -> No
     assert ".ncu-rep" not in row.detail + row.next_step
 
 
-def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, ncu) -> None:
+def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, ncu):
     gpus = GpuList((H200,))
     row = _rows(monkeypatch, nvidia=gpus)["hardware counters"]
     assert not row.available and row.next_step == "install NVIDIA Nsight Compute"
@@ -104,7 +104,7 @@ def test_counters_need_a_profiler_that_supports_the_gpu(monkeypatch, tmp_path, n
     assert not row.available and row.next_step == "install version 2022.3 or newer"
 
 
-def test_counters_need_permission(monkeypatch, tmp_path, ncu) -> None:
+def test_counters_need_permission(monkeypatch, tmp_path, ncu):
     which = {"ncu": str(ncu.install(tmp_path))}.get
     gpus = GpuList((H200,))
     root = _system(tmp_path / "closed", restricted=True)
@@ -118,6 +118,6 @@ def test_counters_need_permission(monkeypatch, tmp_path, ncu) -> None:
     assert row.available and "nv-hostengine" in row.detail and "dcgmi" in row.next_step
 
 
-def test_counters_of_amd_need_rocprofv3(monkeypatch) -> None:
+def test_counters_of_amd_need_rocprofv3(monkeypatch):
     row = _rows(monkeypatch, amd=GpuList((MI300X,)))["hardware counters"]
     assert not row.available and "rocprofv3 is not installed" in row.detail

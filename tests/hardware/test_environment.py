@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from gemmetry.hardware.detect import (
 )
 
 
-def test_this_machine_is_described() -> None:
+def test_this_machine_is_described():
     found = capture_environment({"numpy": "1.2.3"})
     assert found.hostname
     assert found.cpu
@@ -28,8 +27,8 @@ def test_this_machine_is_described() -> None:
     assert found.id != capture_environment({"numpy": "1.2.4"}).id
 
 
-def test_two_cards_of_one_model_are_two_environments(monkeypatch) -> None:
-    def here(uuid: str):
+def test_two_cards_of_one_model_are_two_environments(monkeypatch):
+    def here(uuid):
         gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", uuid=uuid),), "", "")
         monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
         return capture_environment({})
@@ -60,7 +59,7 @@ def test_memory_and_power_limits_are_part_of_the_environment_where_they_are_know
     assert unknown.agrees_with(full)
 
 
-def test_versions_are_stored_as_plain_text() -> None:
+def test_versions_are_stored_as_plain_text():
     class Version(str):
         """The class of torch's version."""
 
@@ -68,30 +67,18 @@ def test_versions_are_stored_as_plain_text() -> None:
     assert type(packages["torch"]) is str
 
 
-def test_only_variables_that_change_speed_are_kept_and_no_secrets() -> None:
+def test_only_variables_that_change_speed_are_kept_and_no_secrets():
     environ = {
-        "OMP_NUM_THREADS": "2",
-        "CUDA_VISIBLE_DEVICES": "1",
-        "NCCL_MIN_NCHANNELS": "8",
-        "TRITON_CACHE_DIR": "x",
-        "HIP_VISIBLE_DEVICES": "0",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "NPY_DISABLE_CPU_FEATURES": "AVX512F",
-        "GEMMETRY_IREE_TARGET_CPU": "haswell",
-        "HOME": "/home/me",
-        "MY_OMP_X": "1",
-        "NVIDIA_TF32_OVERRIDE": "1",
-        "NVIDIA_REQUIRE_CUDA": "what a container asks of its host",
-        "CUDA_API_KEY": "hidden",
-        "TORCH_HUB_TOKEN": "hidden",
-        "NCCL_AUTH": "hidden",
-        "NCCL_NET_AUTH_TOKEN": "hidden",
-        "TORCH_PASSWD": "hidden",
-        "AMD_ACCESS_KEY": "hidden",
-        "IREE_PRIVATE_KEY": "hidden",
+        "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "1", "NCCL_MIN_NCHANNELS": "8",
+        "TRITON_CACHE_DIR": "x", "HIP_VISIBLE_DEVICES": "0", "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "NPY_DISABLE_CPU_FEATURES": "AVX512F", "GEMMETRY_IREE_TARGET_CPU": "haswell",
+        "HOME": "/home/me", "MY_OMP_X": "1", "NVIDIA_TF32_OVERRIDE": "1",
+        "NVIDIA_REQUIRE_CUDA": "what a container asks of its host", "CUDA_API_KEY": "hidden",
+        "TORCH_HUB_TOKEN": "hidden", "NCCL_AUTH": "hidden", "NCCL_NET_AUTH_TOKEN": "hidden",
+        "TORCH_PASSWD": "hidden", "AMD_ACCESS_KEY": "hidden", "IREE_PRIVATE_KEY": "hidden",
         "TORCH_ANYTHING": "nobody knows what it is",
         "NCCL_NET_PLUGIN": "https://me:hidden@example.org/plugin.so",
-    }
+    }  # fmt: skip
     assert "hidden" not in str(_variables(environ))
     assert sorted(_variables(environ)) == [
         "CUDA_VISIBLE_DEVICES", "GEMMETRY_IREE_TARGET_CPU", "HIP_VISIBLE_DEVICES",
@@ -119,14 +106,14 @@ def test_stored_commands_have_no_passwords(words, stored):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_revision_of_a_repository(tmp_path: Path, monkeypatch) -> None:
+def test_revision_of_a_repository(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     repository = tmp_path / "repository"
     repository.mkdir()
     assert git_revision(repository) == ""
 
-    def git(*arguments: str) -> None:
+    def git(*arguments):
         identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
         subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, timeout=30)
 
@@ -141,6 +128,6 @@ def test_revision_of_a_repository(tmp_path: Path, monkeypatch) -> None:
     assert git_revision(repository) == f"{clean}-dirty"
 
 
-def test_without_git_there_is_no_revision(tmp_path: Path, monkeypatch) -> None:
+def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_revision(tmp_path) == ""

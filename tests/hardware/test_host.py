@@ -29,25 +29,25 @@ V1_NO_LIMIT = "9223372036854771712"
 
 
 @pytest.fixture(autouse=True)
-def eight_processors(monkeypatch) -> None:
+def eight_processors(monkeypatch):
     _may_run_on(monkeypatch, range(8))
 
 
-def _may_run_on(monkeypatch, cpus) -> None:
+def _may_run_on(monkeypatch, cpus):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(cpus), raising=False)
 
 
-def _meminfo(tree) -> None:
+def _meminfo(tree):
     tree.write("proc/meminfo", f"MemTotal: {TOTAL_KIB} kB\nMemAvailable:   {AVAILABLE_KIB} kB")
 
 
-def test_processors_are_those_of_the_affinity(tmp_path, monkeypatch) -> None:
+def test_processors_are_those_of_the_affinity(tmp_path, monkeypatch):
     _may_run_on(monkeypatch, {7, 3})
     assert usable_cpus() == [3, 7]
     assert usable_cores(tmp_path) == 2
 
 
-def test_without_an_affinity_every_processor_is_usable(tmp_path, monkeypatch) -> None:
+def test_without_an_affinity_every_processor_is_usable(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert usable_cpus() == [0, 1, 2]
@@ -78,14 +78,14 @@ def test_without_an_affinity_every_processor_is_usable(tmp_path, monkeypatch) ->
         ("", {"cpu.max": "100000 100000"}, 8),
     ],
 )  # fmt: skip
-def test_a_control_group_that_grants_less_time_counts(host_tree, own, files, expected) -> None:
+def test_a_control_group_that_grants_less_time_counts(host_tree, own, files, expected):
     host_tree.write("proc/self/cgroup", f"5:blkio:/\n{own}")
     for path, text in files.items():
         host_tree.write(f"sys/fs/cgroup/{path}", text)
     assert usable_cores(host_tree.root) == expected
 
 
-def test_threads_of_one_core_are_one_core(host_tree, monkeypatch) -> None:
+def test_threads_of_one_core_are_one_core(host_tree, monkeypatch):
     for cpu in range(4):  # two cores of two threads, then four of one: a hybrid processor
         host_tree.siblings(cpu, "0-1" if cpu < 2 else "2-3")
     for cpu in range(4, 8):
@@ -99,12 +99,12 @@ def test_threads_of_one_core_are_one_core(host_tree, monkeypatch) -> None:
     assert physical_cores(host_tree.root) == 2, "the time of two spread over three"
 
 
-def test_unknown_cores_count_one_each(tmp_path) -> None:
+def test_unknown_cores_count_one_each(tmp_path):
     assert physical_cores(tmp_path) == 8
     assert core_of(5, tmp_path) == "5"
 
 
-def test_every_distinct_last_cache_counts(host_tree, monkeypatch) -> None:
+def test_every_distinct_last_cache_counts(host_tree, monkeypatch):
     for cpu in range(8):  # one chiplet with stacked cache, one without
         host_tree.cache(cpu, 0, 1, "48K", str(cpu), "Data")
         host_tree.cache(cpu, 1, 1, "64K", str(cpu), "Instruction")
@@ -116,7 +116,7 @@ def test_every_distinct_last_cache_counts(host_tree, monkeypatch) -> None:
     assert last_level_caches(host_tree.root) == (32 * MIB,)
 
 
-def test_cores_without_a_third_cache_end_at_their_second(host_tree) -> None:
+def test_cores_without_a_third_cache_end_at_their_second(host_tree):
     for cpu in range(8):
         host_tree.cache(cpu, 2, 2, "2M", str(cpu) if cpu < 4 else "4-7")
         if cpu < 4:
@@ -124,21 +124,21 @@ def test_cores_without_a_third_cache_end_at_their_second(host_tree) -> None:
     assert sorted(last_level_caches(host_tree.root)) == [2 * MIB, 24 * MIB]
 
 
-def test_a_cache_nobody_is_named_to_share_counts_once(host_tree) -> None:
+def test_a_cache_nobody_is_named_to_share_counts_once(host_tree):
     for cpu in range(8):
         host_tree.cache(cpu, 3, 3, "16M", "")
     assert last_level_caches(host_tree.root) == (16 * MIB,)
 
 
 @pytest.mark.parametrize(("level", "size"), [("3", "bad"), ("", "16M"), ("3", "0K"), ("3", "")])
-def test_a_file_that_makes_no_sense_is_left_out(host_tree, level, size) -> None:
+def test_a_file_that_makes_no_sense_is_left_out(host_tree, level, size):
     host_tree.cache(0, 1, 2, "1M", "0")
     host_tree.cache(0, 2, 3, size, "0-7")
     host_tree.write("sys/devices/system/cpu/cpu0/cache/index2/level", level)
     assert last_level_caches(host_tree.root) == (MIB,)
 
 
-def test_without_sysfs_the_stated_cache_is_assumed(tmp_path) -> None:
+def test_without_sysfs_the_stated_cache_is_assumed(tmp_path):
     assert last_level_caches(tmp_path) == ()
     assert last_level_cache_bytes(tmp_path) == FALLBACK_CACHE_BYTES
 
@@ -157,14 +157,14 @@ def test_without_sysfs_the_stated_cache_is_assumed(tmp_path) -> None:
         ("", "other", "1", TOTAL_KIB * 1024),
     ],
 )  # fmt: skip
-def test_memory_is_limited_by_the_control_group(host_tree, own, file, limit, expected) -> None:
+def test_memory_is_limited_by_the_control_group(host_tree, own, file, limit, expected):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", own)
     host_tree.write(f"sys/fs/cgroup/{file}", limit)
     assert total_memory_bytes(host_tree.root) == expected
 
 
-def test_free_memory_is_mem_available_without_a_group(host_tree) -> None:
+def test_free_memory_is_mem_available_without_a_group(host_tree):
     _meminfo(host_tree)
     assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
 
@@ -179,7 +179,7 @@ def test_free_memory_is_mem_available_without_a_group(host_tree) -> None:
 )  # fmt: skip
 def test_free_memory_obeys_the_group_and_those_above(
     host_tree, line, folder, limit_file, used_file, droppable
-) -> None:
+):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", f"3:cpuset:/\n{line}")
     group = f"sys/fs/cgroup/{folder}"
@@ -192,7 +192,7 @@ def test_free_memory_obeys_the_group_and_those_above(
     assert free_memory_bytes(host_tree.root) == AVAILABLE_KIB * 1024
 
 
-def test_what_a_group_without_a_limit_holds_is_not_summed_up(host_tree, monkeypatch) -> None:
+def test_what_a_group_without_a_limit_holds_is_not_summed_up(host_tree, monkeypatch):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", "4:memory:/job")
     host_tree.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", V1_NO_LIMIT)
@@ -204,14 +204,14 @@ def test_what_a_group_without_a_limit_holds_is_not_summed_up(host_tree, monkeypa
     assert not {"memory.stat", "memory.usage_in_bytes"} & set(read)
 
 
-def test_caches_are_read_once(host_tree, monkeypatch) -> None:
+def test_caches_are_read_once(host_tree, monkeypatch):
     host_tree.cache(0, 3, 3, "16M", "0-7")
     assert last_level_caches(host_tree.root) == (16 * MIB,)
     monkeypatch.setattr(host, "read_text", lambda path: pytest.fail(f"{path} is read again"))
     assert last_level_caches(host_tree.root) == (16 * MIB,)
 
 
-def test_a_group_above_its_limit_leaves_nothing(host_tree) -> None:
+def test_a_group_above_its_limit_leaves_nothing(host_tree):
     _meminfo(host_tree)
     host_tree.write("proc/self/cgroup", "0::/")
     host_tree.write("sys/fs/cgroup/memory.max", "10")
@@ -219,15 +219,13 @@ def test_a_group_above_its_limit_leaves_nothing(host_tree) -> None:
     assert free_memory_bytes(host_tree.root) == 0
 
 
-def test_without_procfs_physical_memory_counts_and_half_of_it_as_free(
-    tmp_path, monkeypatch
-) -> None:
+def test_without_procfs_physical_memory_counts_and_half_of_it_as_free(tmp_path, monkeypatch):
     sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert total_memory_bytes(tmp_path) == 4096000
     assert free_memory_bytes(tmp_path) == 2048000
 
-    def unknown(name: str) -> int:
+    def unknown(name):
         raise ValueError(name)
 
     monkeypatch.setattr(os, "sysconf", unknown)
@@ -235,13 +233,13 @@ def test_without_procfs_physical_memory_counts_and_half_of_it_as_free(
     assert free_memory_bytes(tmp_path) == FALLBACK_MEMORY_BYTES
 
 
-def test_kills_for_want_of_memory_are_counted(host_tree) -> None:
+def test_kills_for_want_of_memory_are_counted(host_tree):
     assert oom_kills(host_tree.root) == 0
     host_tree.write("proc/vmstat", "pgfault 9\noom_kill 12\nswap_ra 3")
     assert oom_kills(host_tree.root) == 12
 
 
-def test_an_answer_of_lately_is_given_again(monkeypatch) -> None:
+def test_an_answer_of_lately_is_given_again(monkeypatch):
     now_s, answers = [1000.0], iter([7, 8])
     monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr(host, "free_memory_bytes", lambda: next(answers))
@@ -252,13 +250,13 @@ def test_an_answer_of_lately_is_given_again(monkeypatch) -> None:
     host._free_memory_in.cache_clear()
 
 
-def test_a_process_that_is_gone_holds_nothing(host_tree) -> None:
+def test_a_process_that_is_gone_holds_nothing(host_tree):
     host_tree.write("proc/7/statm", "100 25 3 1 0 4 0")
     assert resident_bytes(7, host_tree.root) == 25 * os.sysconf("SC_PAGE_SIZE")
     assert resident_bytes(8, host_tree.root) == 0
 
 
-def test_the_real_machine_gives_plausible_numbers(monkeypatch) -> None:
+def test_the_real_machine_gives_plausible_numbers(monkeypatch):
     monkeypatch.undo()
     assert 1 <= physical_cores() <= usable_cores() <= len(usable_cpus())
     assert last_level_cache_bytes() >= 2**15

@@ -15,7 +15,7 @@ from gemmetry.hardware.host import (
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     """Four cores of two threads: 0 and 4, 1 and 5, ..."""
     for processor in range(8):
         topology = tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology"
@@ -35,15 +35,15 @@ def root(tmp_path: Path) -> Path:
         (99, (3, 7), (3, 7)),
     ],
 )
-def test_each_core_gets_a_thread_before_one_gets_two(root, threads, usable, expected) -> None:
+def test_each_core_gets_a_thread_before_one_gets_two(root, threads, usable, expected):
     assert choose_processors(threads, usable, root) == expected
 
 
-def test_unknown_cores_count_one_each(tmp_path: Path) -> None:
+def test_unknown_cores_count_one_each(tmp_path):
     assert choose_processors(2, (3, 5, 9), tmp_path) == (3, 5)
 
 
-def test_every_thread_is_held_to_them(root, tmp_path: Path, monkeypatch) -> None:
+def test_every_thread_is_held_to_them(root, tmp_path, monkeypatch):
     held = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _task: set(range(8)), raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", held.__setitem__, raising=False)
@@ -54,8 +54,8 @@ def test_every_thread_is_held_to_them(root, tmp_path: Path, monkeypatch) -> None
     assert held == {12: (0, 1), 13: (0, 1)}
 
 
-def test_a_thread_that_ended_is_not_an_error(root, tmp_path: Path, monkeypatch) -> None:
-    def gone(_task, _processors) -> None:
+def test_a_thread_that_ended_is_not_an_error(root, tmp_path, monkeypatch):
+    def gone(_task, _processors):
         raise ProcessLookupError
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _task: {0}, raising=False)
@@ -66,20 +66,20 @@ def test_a_thread_that_ended_is_not_an_error(root, tmp_path: Path, monkeypatch) 
 @pytest.mark.parametrize(
     ("processors", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 8), "0-2,8"), ((5, 4, 7), "4-5,7")]
 )
-def test_lists_as_linux_writes_them(processors, text: str) -> None:
+def test_lists_as_linux_writes_them(processors, text):
     assert format_processors(processors) == text
 
 
 @pytest.fixture
-def threads(tmp_path: Path, monkeypatch):
+def threads(tmp_path, monkeypatch):
     """Threads that ran so long, and what happens to their processors."""
     masks: dict[int, set[int]] = {}
     calls: list[tuple[int, set[int]]] = []
 
-    def get(task: int) -> set[int]:
+    def get(task):
         return masks.get(task, set(range(8)))
 
-    def put(task: int, processors) -> None:
+    def put(task, processors):
         if task == 15:
             raise ProcessLookupError
         masks[task] = set(processors)
@@ -89,7 +89,7 @@ def threads(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(os, "sched_setaffinity", put, raising=False)
     folder = tmp_path / "tasks"
 
-    def make(**ran_ns: int) -> Path:
+    def make(**ran_ns):
         for name, ns in ran_ns.items():
             task = folder / name.removeprefix("t")
             task.mkdir(parents=True)
@@ -99,7 +99,7 @@ def threads(tmp_path: Path, monkeypatch):
     return make, masks, calls
 
 
-def test_threads_that_worked_get_a_core_each_and_are_let_go(root, threads) -> None:
+def test_threads_that_worked_get_a_core_each_and_are_let_go(root, threads):
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000, t13=100, t14=90_000)
     assert running_times(tasks) == {11: 5_000, 12: 9_000, 13: 100, 14: 90_000}
@@ -109,7 +109,7 @@ def test_threads_that_worked_get_a_core_each_and_are_let_go(root, threads) -> No
     assert masks == {11: set(range(8)), 12: set(range(8))}
 
 
-def test_bound_threads_stay_and_ended_ones_are_not_an_error(root, threads) -> None:
+def test_bound_threads_stay_and_ended_ones_are_not_an_error(root, threads):
     make, masks, calls = threads
     tasks = make(t11=5_000, t12=9_000)
     masks[12] = {3}
@@ -120,7 +120,7 @@ def test_bound_threads_stay_and_ended_ones_are_not_an_error(root, threads) -> No
     assert spread_threads({}, root, tasks) == 0
 
 
-def test_there_are_no_more_moves_than_processors(root, threads) -> None:
+def test_there_are_no_more_moves_than_processors(root, threads):
     make, _masks, _calls = threads
     tasks = make(**{f"t{number}": 1_000 for number in range(20, 32)})
     assert spread_threads({}, root, tasks) == 8
@@ -128,7 +128,7 @@ def test_there_are_no_more_moves_than_processors(root, threads) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
-def test_this_process_keeps_its_processors() -> None:
+def test_this_process_keeps_its_processors():
     before = os.sched_getaffinity(0)
     ran = running_times()
     assert os.getpid() in ran

@@ -6,7 +6,6 @@ import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.domain.operation import Operation
 from gemmetry.hardware import roofline as module
 from gemmetry.hardware.detect import CpuFacts
 from gemmetry.hardware.roofline import device_of, roofline
@@ -19,11 +18,11 @@ ZEN5 = CpuFacts(
 )  # fmt: skip
 
 
-def _operation(name: str) -> Operation:
+def _operation(name):
     return split_dispatch_name(name)[0]
 
 
-def test_a_large_product_is_bound_by_compute() -> None:
+def test_a_large_product_is_bound_by_compute():
     found = roofline(H200, _operation("matmul_8192x8192x8192_bf16t_bf16t_bf16t"))
     assert found is not None
     assert found.attainable_flops_per_s == found.peak_flops_per_s == 989.4e12
@@ -31,7 +30,7 @@ def test_a_large_product_is_bound_by_compute() -> None:
     assert "H200" in found.source
 
 
-def test_a_thin_product_is_bound_by_memory() -> None:
+def test_a_thin_product_is_bound_by_memory():
     operation = _operation("matmul_1x8192x8192_bf16t_bf16t_bf16t")
     found = roofline(H200, operation)
     assert found is not None
@@ -53,13 +52,13 @@ def test_a_thin_product_is_bound_by_memory() -> None:
         ("f32t_f32t_f32t_accf64", 66.9),
     ],
 )
-def test_each_format_has_its_rate(operands: str, teraflops: float) -> None:
+def test_each_format_has_its_rate(operands, teraflops):
     found = roofline(H200, _operation(f"matmul_4096x4096x4096_{operands}"))
     assert found is not None
     assert found.peak_flops_per_s == teraflops * 1e12
 
 
-def test_boards_that_halve_the_f32_accumulator_have_two_rates() -> None:
+def test_boards_that_halve_the_f32_accumulator_have_two_rates():
     target = Target(TargetKind.CUDA, "sm_89", 0, "NVIDIA GeForce RTX 4090")
     wide = roofline(target, _operation("matmul_4096x4096x4096_f16t_f16t_f16t"))
     narrow = roofline(target, _operation("matmul_4096x4096x4096_f16t_f16t_f16t_accf16"))
@@ -68,7 +67,7 @@ def test_boards_that_halve_the_f32_accumulator_have_two_rates() -> None:
     assert narrow.peak_flops_per_s == pytest.approx(2 * wide.peak_flops_per_s, rel=0.01)
 
 
-def test_no_roofline_rather_than_that_of_something_else() -> None:
+def test_no_roofline_rather_than_that_of_something_else():
     operation = _operation("matmul_64x64x64_f16t_f16t_f16t")
     assert roofline(Target(TargetKind.CUDA, "sm_90", 0, "NVIDIA H900"), operation) is None
     assert roofline(Target(TargetKind.CUDA, "sm_90", None), operation) is None, "several products"
@@ -77,13 +76,13 @@ def test_no_roofline_rather_than_that_of_something_else() -> None:
     assert roofline(v100, _operation("matmul_64x64x64_bf16t_bf16t_bf16t")) is None
 
 
-def test_an_architecture_with_one_product_is_enough() -> None:
+def test_an_architecture_with_one_product_is_enough():
     found = device_of(Target(TargetKind.CUDA, "sm_75", None))
     assert found is not None
     assert found.name == "T4"
 
 
-def test_cpu_without_and_with_measured_bandwidth(monkeypatch) -> None:
+def test_cpu_without_and_with_measured_bandwidth(monkeypatch):
     monkeypatch.setattr(module, "_facts", lambda: ZEN5)
     cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
     plain = roofline(cpu, operation)
@@ -97,7 +96,7 @@ def test_cpu_without_and_with_measured_bandwidth(monkeypatch) -> None:
     assert measured.source.endswith("; 40.0 GB/s by a numpy triad on this machine")
 
 
-def test_memory_does_not_bound_what_fits_into_the_cache(monkeypatch) -> None:
+def test_memory_does_not_bound_what_fits_into_the_cache(monkeypatch):
     cpu, operation = Target(TargetKind.CPU), _operation("matmul_1x4096x4096_f32t_f32t_f32t")
     for caches, fits in ((1, False), (3, True)):
         facts = dataclasses.replace(ZEN5, last_level_caches=(32 * 2**20,) * caches)
@@ -108,7 +107,7 @@ def test_memory_does_not_bound_what_fits_into_the_cache(monkeypatch) -> None:
         assert ("fit into the last-level cache (101 MB)" in found.source) is fits
 
 
-def test_cpu_of_unknown_peak_has_no_roofline(monkeypatch) -> None:
+def test_cpu_of_unknown_peak_has_no_roofline(monkeypatch):
     monkeypatch.setattr(module, "_facts", lambda: CpuFacts(name="x"))
     operation = _operation("matmul_64x64x64_f32t_f32t_f32t")
     assert roofline(Target(TargetKind.CPU), operation) is None

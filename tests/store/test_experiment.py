@@ -171,13 +171,6 @@ def test_fresh_sets_the_old_results_aside(tmp_path, open_experiment, make_plan, 
         assert experiment.total() == 4
 
 
-def test_fresh_works_on_a_damaged_journal(tmp_path, open_experiment):
-    (tmp_path / "journal.sqlite").write_bytes(b"rubbish" * 100)
-    with open_experiment(tmp_path, fresh=True) as experiment:
-        assert experiment.total() == 4
-    assert (tmp_path / "damaged-1" / "journal.sqlite").read_bytes().startswith(b"rubbish")
-
-
 def test_fresh_never_deletes_a_damaged_journal(tmp_path, open_experiment):
     for text in (b"rubbish", b"nonsense"):
         (tmp_path / "journal.sqlite").write_bytes(text * 100)
@@ -301,11 +294,6 @@ def test_readers_manage_in_a_folder_they_cannot_write(open_experiment, make_reco
         )
         folder.chmod(0o755)
     assert done.stdout.strip() == "1", done.stderr
-
-
-def test_no_experiment_is_a_wrong_request(tmp_path):
-    with pytest.raises(RequestError, match="no experiment in"):
-        Experiment.open(tmp_path)
 
 
 def test_a_second_writer_is_refused(tmp_path, open_experiment):

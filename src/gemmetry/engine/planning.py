@@ -159,17 +159,10 @@ class _Rows:
         self._operation_count = 0
         self.count = 0
         self.seen_names: list[str] = []
-        self._new_batch()
-
-    def _new_batch(self) -> None:
-        self._operations: list[tuple[int, str]] = []
-        self._configurations: list[tuple[int, str]] = []
-        self._dispatches: list[tuple[int, int, int, int]] = []
-        self._finished: list[tuple[int, Record]] = []
+        self._batch = PlanBatch()
 
     def _take(self) -> PlanBatch:
-        batch = PlanBatch(self._operations, self._configurations, self._dispatches, self._finished)
-        self._new_batch()
+        batch, self._batch = self._batch, PlanBatch()
         return batch
 
     def product(self) -> Iterator[PlanBatch]:
@@ -181,7 +174,7 @@ class _Rows:
                 signature = operation.signature
                 namer = operation_namer(signature)
             self._add_operation(operation, namer(operation.shape))
-            if len(self._dispatches) >= BATCH_ROWS:
+            if len(self._batch.dispatches) >= BATCH_ROWS:
                 yield self._take()
         yield self._take()
 
@@ -190,7 +183,7 @@ class _Rows:
         only_default = self._plan.default_configurations_only
         operation_id = self._operation_count + 1
         dispatch_id = self.count
-        append = self._dispatches.append
+        append = self._batch.dispatches.append
         for item in self._lanes:
             lane = item.lane
             configurations: Iterable[Configuration]
@@ -211,21 +204,18 @@ class _Rows:
                 dispatch_id += 1
                 append((dispatch_id, operation_id, lane.id, configuration_id))
                 if reason is not None:
-                    record = self._make_record(
-                        lane, operation, configuration, Outcome.UNSUPPORTED, reason
-                    )
-                    self._finished.append((dispatch_id, record))
+                    self._refuse(dispatch_id, lane, operation, configuration, reason)
                 if only_default:
                     break
         if dispatch_id == self.count:
             return
         self.count = dispatch_id
         self._operation_count = operation_id
-        self._operations.append((operation_id, name))
+        self._batch.operations.append((operation_id, name))
         if self._named and operation in self._named:
             self._named_ids[operation] = operation_id
             self._named_keys.update(
-                (row[1], row[2], row[3]) for row in self._dispatches if row[1] == operation_id
+                (row[1], row[2], row[3]) for row in self._batch.dispatches if row[1] == operation_id
             )
             # Next to the others, as neighbours are measured in turns.
             self._add_all_named(self._named.pop(operation))
@@ -240,7 +230,7 @@ class _Rows:
     def _add_configuration(self, name: str) -> int:
         number = len(self._configuration_ids) + 1
         self._configuration_ids[name] = number
-        self._configurations.append((number, name))
+        self._batch.configurations.append((number, name))
         return number
 
     def named(self) -> Iterator[PlanBatch]:
@@ -248,7 +238,7 @@ class _Rows:
         does not contain."""
         for dispatches in self._named.values():
             self._add_all_named(dispatches)
-            if len(self._dispatches) >= BATCH_ROWS:
+            if len(self._batch.dispatches) >= BATCH_ROWS:
                 yield self._take()
         yield self._take()
 
@@ -256,7 +246,13 @@ class _Rows:
         for named in dispatches:
             found = [item for item in self._lanes if self._knows(item, named)]
             if not found:
-                raise _unknown_configuration(named, self._lanes)
+                lanes = [one for one in self._lanes if named.provider in (None, one.lane.provider)]
+                names = dict.fromkeys(one.lane.provider for one in lanes)
+                raise RequestError(
+                    f"no provider of {named.provider or ', '.join(names)} has the configuration "
+                    f"{named.configuration!r} for {named.operation}",
+                    hint=_other_target_hint(named, lanes) or _nearest_hint(named, lanes),
+                )
             for item in found:
                 self._add_named(item, named)
 
@@ -274,7 +270,7 @@ class _Rows:
         if operation_id is None:
             self._operation_count += 1
             operation_id = self._named_ids[named.operation] = self._operation_count
-            self._operations.append((operation_id, operation_name(named.operation)))
+            self._batch.operations.append((operation_id, operation_name(named.operation)))
         configuration_id = self._configuration_ids.get(named.configuration)
         if configuration_id is None:
             configuration_id = self._add_configuration(named.configuration)
@@ -283,27 +279,20 @@ class _Rows:
             return
         self._named_keys.add(key)
         self.count += 1
-        self._dispatches.append((self.count, *key))
+        self._batch.dispatches.append((self.count, *key))
         reason = item.refusal(named.operation)
         if reason is not None:
             configuration = Configuration(named.configuration)
-            record = self._make_record(
-                item.lane, named.operation, configuration, Outcome.UNSUPPORTED, reason
-            )
-            self._finished.append((self.count, record))
+            self._refuse(self.count, item.lane, named.operation, configuration, reason)
+
+    def _refuse(
+        self, number: int, lane: Lane, operation: Operation, chosen: Configuration, reason: str
+    ) -> None:
+        record = self._make_record(lane, operation, chosen, Outcome.UNSUPPORTED, reason)
+        self._batch.finished.append((number, record))
 
 
 _DEFAULT = Configuration(DEFAULT_CONFIGURATION)
-
-
-def _unknown_configuration(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> RequestError:
-    candidates = [item for item in lanes if named.provider in (None, item.lane.provider)]
-    names = named.provider or ", ".join(dict.fromkeys(item.lane.provider for item in candidates))
-    return RequestError(
-        f"no provider of {names} has the configuration {named.configuration!r} "
-        f"for {named.operation}",
-        hint=_other_target_hint(named, candidates) or _nearest_hint(named, candidates),
-    )
 
 
 def _other_target_hint(named: NamedDispatch, lanes: Sequence[LaneProvider]) -> str:

@@ -82,13 +82,13 @@ class Lane:
 class PlanBatch:
     """A part of a plan, in the order of enumeration; ids count from 1 over the whole plan."""
 
-    operations: Sequence[tuple[int, str]]
+    operations: list[tuple[int, str]] = field(default_factory=list)
     """(id, name)."""
-    configurations: Sequence[tuple[int, str]]
+    configurations: list[tuple[int, str]] = field(default_factory=list)
     """(id, name)."""
-    dispatches: Sequence[tuple[int, int, int, int]]
+    dispatches: list[tuple[int, int, int, int]] = field(default_factory=list)
     """(id, operation, lane, configuration)."""
-    finished: Sequence[tuple[int, Record]] = ()
+    finished: list[tuple[int, Record]] = field(default_factory=list)
     """Records of dispatches that are finished before they start (unsupported)."""
 
 
