@@ -23,7 +23,7 @@ from gemmetry.domain.record import Event, Record
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import RunSummary, run, session
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.process import WorkerContext, WorkerProcess, start_worker
 from gemmetry.engine.protocol import Frame, Reply
 from gemmetry.measurement.stopping import Round
 
@@ -79,6 +79,18 @@ def make_plan() -> Callable[..., Plan]:
             document={"configurations": list(configurations), "sizes": list(sizes)},
             **(plan or {}),
         )
+
+    return make
+
+
+@pytest.fixture
+def make_context(tmp_path: Path) -> Callable[..., WorkerContext]:
+    """What workers of a run in ``tmp_path`` share; `start` starts them."""
+
+    def make(start: Any = start_worker, **settings: Any) -> WorkerContext:
+        names = ("generated", "references", "failures", "logs", "temporary")
+        folders = {name: tmp_path / name for name in names}
+        return WorkerContext(settings=RunSettings(**settings), start=start, **folders)
 
     return make
 

@@ -8,25 +8,17 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import MAX_BATCH, CompilePool, split
-from gemmetry.engine.process import WorkerContext, WorkerProcess
+from gemmetry.engine.process import WorkerProcess
 from gemmetry.engine.protocol import Compile
 from gemmetry.engine.schema import Lane
 
 
 @pytest.fixture
-def make_pool(tmp_path):
+def make_pool(make_context):
     pools = []
 
     def make(**settings):
-        context = WorkerContext(
-            settings=RunSettings(**{"jobs": 2, **settings}),
-            generated=tmp_path / "generated",
-            references=tmp_path / "references",
-            failures=tmp_path / "failures",
-            logs=tmp_path / "logs",
-            temporary=tmp_path / "temporary",
-        )
-        pools.append(CompilePool(context))
+        pools.append(CompilePool(make_context(**{"jobs": 2, **settings})))
         return pools[-1]
 
     yield make

@@ -1,11 +1,30 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.hardware.detect import amd_gpus, cpu_facts, nvidia_gpus, processor_identity
+import gemmetry
+from gemmetry.hardware import detect as environment
+from gemmetry.hardware.detect import (
+    GpuFacts,
+    GpuList,
+    _variables,
+    amd_gpus,
+    capture_environment,
+    cpu_facts,
+    git_revision,
+    gpu_count,
+    has_amd_driver,
+    has_gpu_driver,
+    masked_words,
+    nvidia_gpus,
+    printed_by_tools,
+    processor_identity,
+)
 
 CPUINFO = """\
 processor\t: 0
@@ -231,3 +250,168 @@ def test_bindings_that_do_not_import_are_a_reason(monkeypatch, error, nvidia, am
     if nvidia is not None:
         assert nvidia_gpus().reason == nvidia
     assert amd_gpus().reason.startswith(amd)
+
+
+def test_this_machine_is_described():
+    found = capture_environment({"numpy": "1.2.3"})
+    assert found.hostname
+    assert found.cpu
+    assert found.cpu_count >= 1
+    assert found.packages == {"gemmetry": gemmetry.__version__, "numpy": "1.2.3"}
+    assert found.id == capture_environment({"numpy": "1.2.3"}).id
+    assert found.id != capture_environment({"numpy": "1.2.4"}).id
+
+
+def test_two_cards_of_one_model_are_two_environments(monkeypatch):
+    def here(uuid):
+        gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", uuid=uuid),), "", "")
+        monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
+        return capture_environment({})
+
+    one, other = here("GPU-1"), here("GPU-2")
+    assert one.devices == other.devices == ("NVIDIA H200",)
+    assert one.differences(other) == ["device_ids: GPU-1 vs GPU-2"]
+
+
+def test_memory_and_power_limits_are_part_of_the_environment_where_they_are_known(monkeypatch):
+    def here(**facts):
+        gpus = GpuList((GpuFacts(kind="cuda", index=0, name="NVIDIA H200", **facts),), "", "")
+        monkeypatch.setattr(environment, "nvidia_gpus", lambda: gpus)
+        return capture_environment({})
+
+    full, less, unknown = (
+        here(memory_bytes=150 * 10**9, power_limit_w=700.0),
+        here(memory_bytes=150 * 10**9, power_limit_w=500.0),
+        here(),
+    )
+    assert full.power_limits_w == (700.0,)
+    assert full.device_memory_bytes == (150 * 10**9,)
+    assert (unknown.power_limits_w, unknown.device_memory_bytes) == ((), ())
+    assert full.id != less.id
+    assert not full.agrees_with(less)
+    assert full.differences(less) == ["power_limits_w: 700.0 vs 500.0"]
+    assert full.agrees_with(unknown), "an environment that was stored before limits were read"
+    assert unknown.agrees_with(full)
+
+
+def test_versions_are_stored_as_plain_text():
+    class Version(str):
+        """The class of torch's version."""
+
+    packages = capture_environment({"torch": Version("2.13.0")}).packages
+    assert type(packages["torch"]) is str
+
+
+def test_only_variables_that_change_speed_are_kept_and_no_secrets():
+    environ = {
+        "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "1", "NCCL_MIN_NCHANNELS": "8",
+        "TRITON_CACHE_DIR": "x", "HIP_VISIBLE_DEVICES": "0", "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "NPY_DISABLE_CPU_FEATURES": "AVX512F", "GEMMETRY_IREE_TARGET_CPU": "haswell",
+        "HOME": "/home/me", "MY_OMP_X": "1", "NVIDIA_TF32_OVERRIDE": "1",
+        "NVIDIA_REQUIRE_CUDA": "what a container asks of its host", "CUDA_API_KEY": "hidden",
+        "TORCH_HUB_TOKEN": "hidden", "NCCL_AUTH": "hidden", "NCCL_NET_AUTH_TOKEN": "hidden",
+        "TORCH_PASSWD": "hidden", "AMD_ACCESS_KEY": "hidden", "IREE_PRIVATE_KEY": "hidden",
+        "TORCH_ANYTHING": "nobody knows what it is",
+        "NCCL_NET_PLUGIN": "https://me:hidden@example.org/plugin.so",
+    }  # fmt: skip
+    assert "hidden" not in str(_variables(environ))
+    assert sorted(_variables(environ)) == [
+        "CUDA_VISIBLE_DEVICES", "GEMMETRY_IREE_TARGET_CPU", "HIP_VISIBLE_DEVICES",
+        "NCCL_MIN_NCHANNELS", "NCCL_NET_PLUGIN", "NPY_DISABLE_CPU_FEATURES",
+        "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS",
+        "ONEDNN_MAX_CPU_ISA", "TRITON_CACHE_DIR",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "stored"),
+    [
+        (["--url", "https://me:hidden@host:80/x?y=1"], ["--url", "https://***@host:80/x?y=1"]),
+        (["run", "TOKEN=hidden", "DB_PASSWORD=hidden"], ["run", "TOKEN=***", "DB_PASSWORD=***"]),
+        (["--password", "hidden", "--api-key=hidden"], ["--password", "***", "--api-key=***"]),
+        (["hf_hiddenhiddenhidden", "ghp_hidden0123456789"], ["***", "***"]),
+        (["sh", "-c", "curl redis://:hidden@x/ --token hidden"],
+         ["sh", "-c", "curl redis://***@x/ --token ***"]),
+        (["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=8"],
+         ["--token-file", "t", "--set", "seed=7", "a@b", "--kernel", "x/key.py:f", "keys=***"]),
+    ],
+)  # fmt: skip
+def test_stored_commands_have_no_passwords(words, stored):
+    assert masked_words(words) == stored
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_revision_of_a_repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    assert git_revision(repository) == ""
+
+    def git(*arguments):
+        identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, timeout=30)
+
+    git("init", "--quiet")
+    (repository / "file").write_text("1")
+    git("add", "file")
+    git("commit", "--quiet", "--message", "first")
+    clean = git_revision(repository)
+    assert len(clean) == 12
+    assert int(clean, 16) > 0
+    (repository / "file").write_text("2")
+    assert git_revision(repository) == f"{clean}-dirty"
+
+
+def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_revision(tmp_path) == ""
+
+
+def make(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+@pytest.mark.parametrize(
+    ("files", "has_gpu", "is_amd", "count"),
+    [
+        ((), False, False, 0),
+        (("dev/nvidiactl", "dev/nvidia0", "dev/nvidia7", "dev/nvidia-uvm"), True, False, 2),
+        (("dev/kfd",), True, True, 0),
+        (("dev/kfd", "dev/nvidiactl", "dev/nvidia0"), True, False, 1),
+    ],
+)
+def test_drivers_and_devices(tmp_path, files, has_gpu, is_amd, count):
+    make(tmp_path, *files)
+    assert has_gpu_driver(tmp_path) is has_gpu
+    assert has_amd_driver(tmp_path) is is_amd
+    assert gpu_count(tmp_path, {}) == count
+
+
+def test_gpus_of_amd_are_the_nodes_with_simds(tmp_path):
+    for number, simds in enumerate((0, 1216, 1216)):
+        name = f"sys/class/kfd/kfd/topology/nodes/{number}/properties"
+        make(tmp_path, name)
+        (tmp_path / name).write_text(f"cpu_cores_count 0\nsimd_count {simds}\n")
+    assert gpu_count(tmp_path, {}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "0,2,5", 3),
+        ("CUDA_VISIBLE_DEVICES", "", 0),
+        ("HIP_VISIBLE_DEVICES", "1", 1),
+    ],
+)
+def test_visible_devices(tmp_path, name, value, count):
+    make(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidia2", "dev/nvidia3")
+    assert gpu_count(tmp_path, {name: value}) == count
+
+
+def test_only_tools_that_are_installed_and_succeed_are_quoted():
+    found = printed_by_tools((("echo", "a", "b"), ("false",), ("no-such-tool-anywhere", "x")))
+    assert found == {"echo a b": "a b"}

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
+from gemmetry.measurement import energy as load
 from gemmetry.measurement import settling
+from gemmetry.measurement import settling as quiet
+from gemmetry.measurement.energy import Loader
+from gemmetry.measurement.settling import QuietGate, Visit, visit_processor
 
 WAITING = [0]
 """What the threads of the process have waited for processors, in ns."""
@@ -72,3 +79,141 @@ def test_launches_settle_near_the_shortest(spread):
     assert settling.settle(device, int, 1e6) == 1e6
     assert (device.launches, len(spread)) == (3, 2)
     assert settling.settle(Device([0.9e6]), int, 1e6) == 0.9e6
+
+
+needs_affinity = pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="this system cannot hold a thread to a processor"
+)
+
+
+def _gate(budget_s, visits):
+    seen: list[int] = []
+
+    def visit(processor):
+        seen.append(processor)
+        return visits(len(seen))
+
+    return QuietGate(budget_s, visit), seen
+
+
+@pytest.fixture(autouse=True)
+def one_processor(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {5}, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("visit", "is_disturbed"),
+    [
+        (Visit(90_000.0, 0.0), False),
+        (Visit(2_000_000.0, 0.0), True),
+        (Visit(90_000.0, 0.5), True),
+    ],
+)
+def test_a_late_or_interrupted_visit_is_a_disturbance(visit, is_disturbed):
+    assert visit.is_disturbed is is_disturbed
+
+
+def test_a_quiet_machine_is_looked_at_once():
+    gate, seen = _gate(1.0, lambda _n: Visit(0.0, 0.0))
+    assert gate.wait() < 0.5
+    gate.observe({"run_delay_share": 0.001})
+    assert gate.wait() == 0.0
+    assert seen == [5]
+
+
+def test_it_waits_until_the_others_are_gone(monkeypatch):
+    monkeypatch.setattr(quiet, "_PAUSE_S", 0.001)
+    gate, seen = _gate(10.0, lambda n: Visit(0.0, 1.0 if n < 4 else 0.0))
+    assert gate.wait() > 0.003
+    assert len(seen) == 4
+
+
+def test_waiting_has_a_budget_over_all_rounds(monkeypatch):
+    monkeypatch.setattr(quiet, "_PAUSE_S", 0.001)
+    gate, seen = _gate(0.02, lambda _n: Visit(0.0, 1.0))
+    assert gate.wait() >= 0.02
+    looked = len(seen)
+    gate.observe({"run_delay_share": 0.9})
+    assert gate.wait() == 0.0
+    assert len(seen) == looked
+
+
+def test_a_disturbed_round_makes_it_look_again():
+    gate, seen = _gate(1.0, lambda _n: Visit(0.0, 0.0))
+    gate.wait()
+    gate.observe({"run_delay_share": 0.3})
+    gate.wait()
+    assert len(seen) == 2
+
+
+@needs_affinity
+def test_a_visit_comes_home(monkeypatch):
+    monkeypatch.undo()
+    home = os.sched_getaffinity(0)
+    began = time.perf_counter()
+    found = visit_processor(min(home))
+    assert os.sched_getaffinity(0) == home
+    assert 0.0 <= found.lost_share <= 1.0
+    assert found.late_ns < (time.perf_counter() - began) * 1e9
+
+
+class Machine:
+    """A device whose calls take `call_s(now)`, and an observer of its clock."""
+
+    def __init__(self, monkeypatch, call_s=lambda _now: 1e-3, clock_hz=lambda _now: None):
+        self.now = 0.0
+        self.call_s, self.clock_hz = call_s, clock_hz
+        self.samples = 0
+        monkeypatch.setattr(load.time, "perf_counter", lambda: self.now)
+
+    def calls(self, count):
+        def call():
+            self.now += self.call_s(self.now)
+
+        return [call] * count
+
+    def synchronize(self): ...
+
+    def start(self): ...
+
+    def sample(self):
+        self.samples += 1
+
+    def stop(self):
+        clock = self.clock_hz(self.now)
+        return {} if clock is None else {"sm_clock_hz": clock}
+
+    def loader(self, call_ns=1e6):
+        return Loader(self, self.calls, call_ns, [self])
+
+
+def test_a_steady_device_is_settled_after_a_second(monkeypatch):
+    machine = Machine(monkeypatch, clock_hz=lambda _now: 1.5e9)
+    found = machine.loader().settle()
+    assert found.is_settled
+    assert found.seconds == pytest.approx(load.SETTLED_WINDOWS * load.LOAD_WINDOW_S, rel=0.2)
+    assert machine.samples >= load.SETTLED_WINDOWS
+
+
+def test_a_falling_clock_is_waited_for(monkeypatch):
+    machine = Machine(monkeypatch, clock_hz=lambda now: 1.9e9 - 1e8 * min(now, 3.0))
+    found = machine.loader().settle()
+    assert found.is_settled
+    assert 3.0 < found.seconds < 4.5
+
+
+def test_changing_speed_alone_is_waited_for_and_given_up(monkeypatch):
+    machine = Machine(monkeypatch, call_s=lambda now: 1e-3 * (1 + now / 10))
+    found = machine.loader().settle()
+    assert not found.is_settled
+    assert found.seconds == pytest.approx(load.MOST_LOAD_S, abs=load.LOAD_WINDOW_S)
+    assert found.change > load.SETTLED_SPEED
+
+
+def test_a_call_longer_than_the_windows_ends_all_the_same(monkeypatch):
+    found = Machine(monkeypatch, call_s=lambda _now: 10.0).loader(1e10).settle()
+    assert found.seconds == 10.0
+
+
+def test_a_load_of_some_time(monkeypatch):
+    assert Machine(monkeypatch).loader().run(0.2) == pytest.approx(0.2, abs=0.03)

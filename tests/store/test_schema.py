@@ -1,12 +1,158 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.errors import JournalDamagedError, StorageError
-from gemmetry.engine.schema import connect_writer, create_journal, storage_errors
+from gemmetry.domain.errors import JournalDamagedError, RequestError, StorageError
+from gemmetry.engine.experiment import Experiment
+from gemmetry.engine.schema import (
+    JOURNAL_NAME,
+    FolderLock,
+    Manifest,
+    connect_writer,
+    create,
+    create_journal,
+    indented,
+    missing_experiment,
+    plan_differences,
+    read_manifest,
+    storage_errors,
+    without_unfounded_interval,
+    write_manifest,
+)
+
+
+def test_a_journal_exists_only_when_it_is_whole(tmp_path):
+    def fail(connection):
+        connection.execute("INSERT INTO operations VALUES(1, 'a')")
+        raise KeyboardInterrupt
+
+    manifest = Manifest(name="n", plan_hash="h")
+    with pytest.raises(KeyboardInterrupt):
+        create(tmp_path, manifest, "", fail)
+    assert list(tmp_path.iterdir()) == []
+    create(tmp_path, manifest, "", lambda connection: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.sqlite", "manifest.json"]
+
+
+def test_an_old_journal_goes_with_its_log(tmp_path):
+    manifest = Manifest(name="n", plan_hash="h")
+    create(tmp_path, manifest, "", lambda connection: None)
+    (tmp_path / "journal.sqlite-wal").write_bytes(b"log")
+    create(tmp_path, manifest, "", lambda connection: None)
+    assert not (tmp_path / "journal.sqlite-wal").exists()
+    assert (tmp_path / "previous" / "journal.sqlite-wal").read_bytes() == b"log"
+
+
+def test_experiments_of_one_second_differ_in_when_they_were_created(tmp_path):
+    made = [tmp_path / "a", tmp_path / "b"]
+    for folder in made:
+        folder.mkdir()
+        create(folder, Manifest(name="n", plan_hash="h"), "", lambda connection: None)
+    first, second = (read_manifest(folder).created for folder in made)
+    assert first < second
+
+
+def test_one_holder_at_a_time(tmp_path):
+    lock = FolderLock(tmp_path)
+    with pytest.raises(RequestError, match="in use by process"):
+        FolderLock(tmp_path)
+    lock.release()
+    lock.release()
+    FolderLock(tmp_path).release()
+
+
+def test_a_dead_process_holds_no_lock(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from gemmetry.engine.schema import FolderLock;"
+        "lock = FolderLock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    FolderLock(tmp_path).release()
+
+
+def test_a_manifest_reads_back(tmp_path):
+    manifest = Manifest(name="n", plan_hash="h", document={"a": [1]}, created="2026-01-01")
+    manifest = manifest.with_command("one").with_command("two").with_command("one")
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+    assert manifest.commands == ("one", "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_no_manifest_is_none(tmp_path):
+    assert read_manifest(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"name": 1}', '{"name": "n", "plan_hash": "h", "format_version": 9}']
+)
+def test_a_manifest_that_does_not_read_is_reported(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(JournalDamagedError):
+        read_manifest(tmp_path)
+
+
+def test_differences_of_plans_are_reported_by_key_and_value():
+    theirs = {"name": "n", "trace": {"repeats": 5, "wait": 1}, "long": ["x"] * 50, "gone": None}
+    ours = {"name": "n", "trace": {"repeats": 3, "wait": 1}, "long": ("x",) * 51, "new": "a"}
+    reported = plan_differences(theirs, ours)
+    assert reported == 'trace.repeats (5, now 3), long, new (null, now "a")'
+    assert plan_differences(theirs, {**theirs, "long": ("x",) * 50}) == ""
+    many = {str(number): number for number in range(9)}
+    assert plan_differences({}, many).endswith("3 (null, now 3) and 5 more")
+
+
+def test_a_document_is_indented_and_has_null_for_what_json_lacks():
+    text = indented({"loss": float("nan"), "ranks": [0]})
+    assert text == b'{\n  "loss": null,\n  "ranks": [\n    0\n  ]\n}\n'
+
+
+@pytest.fixture
+def experiments(tmp_path, monkeypatch):
+    """Three experiments in the default folder, one in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("gemmetry-out/run", "gemmetry-out/profile-12ab", "gemmetry-out/profile-99ff",
+                 "before"):  # fmt: skip
+        Path(name).mkdir(parents=True)
+        (Path(name) / JOURNAL_NAME).touch()
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("run", "Did you mean gemmetry-out/run?"),
+        ("profile-12ab", "Did you mean gemmetry-out/profile-12ab?"),
+        ("profile", "Did you mean gemmetry-out/profile-12ab or gemmetry-out/profile-99ff?"),
+        ("gemmetry-out/profile-12ac", "Did you mean gemmetry-out/profile-12ab?"),
+        ("befor", "Did you mean before?"),
+        ("gemmetry-out", "Did you mean gemmetry-out/profile-12ab, gemmetry-out/profile-99ff or "
+         "gemmetry-out/run?"),
+        ("nowhere", "Give the folder that a profile run printed as its experiment."),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("experiments")
+def test_what_may_be_meant_is_suggested(path, hint):
+    error = missing_experiment(Path(path))
+    assert error.message.startswith(f"no experiment in {path}: ")
+    assert error.hint == hint
+
+
+@pytest.mark.usefixtures("experiments")
+def test_the_cause_is_a_missing_folder_or_one_without_a_journal():
+    assert missing_experiment(Path("none")).message.endswith("there is no such folder")
+    Path("empty").mkdir()
+    assert missing_experiment(Path("empty")).message.endswith(f"it has no {JOURNAL_NAME}")
+    Path("file").touch()
+    assert missing_experiment(Path("file")).message.endswith("it is a file")
 
 
 def test_commits_are_durable(tmp_path):
@@ -41,3 +187,31 @@ def test_errors_are_reported_with_what_to_do(tmp_path, error, expected, wording)
         raise error
     assert caught.value.hint
     assert str(tmp_path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("count", "effective", "is_kept"),
+    [(1, None, False), (5, 5.0, False), (300, 5.9, False), (6, None, True), (300, 6.0, True)],
+)
+def test_intervals_that_samples_are_too_few_for_are_dropped(make_record, count, effective, is_kept):
+    record = make_record()
+    measurement = dataclasses.replace(
+        record.measurement, sample_count=count, effective_samples=effective
+    )
+    record = dataclasses.replace(record, measurement=measurement)
+    found = without_unfounded_interval(record).measurement
+    assert (found.ci_low_ns, found.ci_high_ns) == ((1.0, 3.0) if is_kept else (None, None))
+    assert dataclasses.replace(found, ci_low_ns=1.0, ci_high_ns=3.0) == measurement
+
+
+def test_records_of_earlier_versions_are_read_so(tmp_path, open_experiment, make_record):
+    """A single sample was stored with an interval that was a point."""
+    record = make_record()
+    point = dataclasses.replace(record.measurement, ci_low_ns=2.0, ci_high_ns=2.0, sample_count=1)
+    with open_experiment(tmp_path) as experiment:
+        experiment.finish({1: dataclasses.replace(record, measurement=point)})
+    stored = Experiment.open(tmp_path)
+    [read] = stored.records()
+    stored.close()
+    assert read.measurement.median_ns == 2.0
+    assert read.measurement.ci_low_ns is read.measurement.ci_high_ns is None

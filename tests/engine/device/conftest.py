@@ -9,10 +9,8 @@ import pytest
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import DispatchFinished
-from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate, RecordMaker
 from gemmetry.engine.device import DeviceSession
-from gemmetry.engine.process import WorkerContext
 from gemmetry.engine.schema import Lane
 from gemmetry.engine.slots import Budget, Slot
 
@@ -76,7 +74,7 @@ def make_candidate():
 
 
 @pytest.fixture
-def measure(tmp_path, memory_workers, make_candidate):
+def measure(tmp_path, make_context, memory_workers, make_candidate):
     """Measures configurations of the null provider in one session; the journal. Its workers find
     everything right, unless an executor is given."""
 
@@ -89,16 +87,8 @@ def measure(tmp_path, memory_workers, make_candidate):
         journal=None,
         **settings,
     ):
-        values = {"verification_level": "quick", **settings}
-        context = WorkerContext(
-            settings=RunSettings(**values),
-            generated=tmp_path / "generated",
-            references=tmp_path / "references",
-            failures=tmp_path / "failures",
-            logs=tmp_path / "logs",
-            temporary=tmp_path / "temporary",
-            start=start or (executor or memory_workers.MemoryExecutor()).start,
-        )
+        start = start or (executor or memory_workers.MemoryExecutor()).start
+        context = make_context(start, **{"verification_level": "quick", **settings})
         journal = journal or MemoryJournal()
         records = RecordMaker(context.settings, "env", tmp_path)
         slot = Slot(TARGET, "device", "env", context, ["env"])

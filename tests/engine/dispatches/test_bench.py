@@ -12,6 +12,7 @@ from gemmetry.engine.protocol import Hello, Open, Sample, Trying, WireDispatch
 from gemmetry.providers.null_provider.provider import NullProvider
 from gemmetry.providers.numpy_provider.provider import NumpyProvider
 
+NULL = Target(TargetKind.NULL)
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 
 
@@ -30,18 +31,29 @@ class Recorder:
         self.sent.append(message)
 
 
+@pytest.fixture
+def serve(tmp_path):
+    """A bench of a provider, and its channel."""
+
+    def make(provider, target=NULL, **settings):
+        folder, channel = str(tmp_path), Recorder()
+        values = RunSettings(**settings)
+        hello = Hello(provider.name, {}, target, values, folder, folder, folder, 1, False)
+        workspace = Workspace(generated=tmp_path, jobs=1, force=False)
+        return Bench(channel, provider, hello, workspace), channel
+
+    return make
+
+
+def opening(configuration="default"):
+    return Open((WireDispatch(7, str(SMALL), Configuration(configuration)),))
+
+
 @pytest.mark.parametrize(("configuration", "is_skipped"), [("slow_300", True), ("slow_10", False)])
-def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration, is_skipped):
-    settings = RunSettings(
-        deadlines_s={**RunSettings().deadlines_s, Stage.VERIFY: 1.0}, repetitions=1
-    )
-    folder = str(tmp_path)
-    hello = Hello("null", {}, Target(TargetKind.NULL), settings, folder, folder, folder, 1, False)
-    channel = Recorder()
-    workspace = Workspace(generated=tmp_path, jobs=1, force=False)
-    serving = Bench(channel, TooHopeful({}), hello, workspace)
-    wire = WireDispatch(7, str(SMALL), Configuration(configuration))
-    serving.handle(Open((wire,)))
+def test_a_doubtful_prediction_is_settled_by_one_launch(serve, configuration, is_skipped):
+    deadlines = {**RunSettings().deadlines_s, Stage.VERIFY: 1.0}
+    serving, channel = serve(TooHopeful({}), deadlines_s=deadlines, repetitions=1)
+    serving.handle(opening(configuration))
     opened = channel.sent[-1]
     assert opened.failure is None
     assert (Trying(7) in channel.sent) == is_skipped
@@ -55,14 +67,9 @@ def test_a_doubtful_prediction_is_settled_by_one_launch(tmp_path, configuration,
 @pytest.mark.parametrize(("target", "provider", "is_known"), [
     (TargetKind.CPU, NumpyProvider, True), (TargetKind.NULL, NullProvider, False),
 ])  # fmt: skip
-def test_an_opened_dispatch_says_what_a_sample_takes(tmp_path, target, provider, is_known):
-    folder = str(tmp_path)
-    settings = RunSettings(verify=False)
-    hello = Hello(provider.name, {}, Target(target), settings, folder, folder, folder, 1, False)
-    channel = Recorder()
-    workspace = Workspace(generated=tmp_path, jobs=1, force=False)
-    serving = Bench(channel, provider({}), hello, workspace)
-    serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
+def test_an_opened_dispatch_says_what_a_sample_takes(serve, target, provider, is_known):
+    serving, channel = serve(provider({}), Target(target), verify=False)
+    serving.handle(opening())
     assert channel.sent[-1].failure is None
     assert (channel.sent[-1].sample_s > 0) is is_known
 
@@ -80,25 +87,18 @@ class Prepared(NullProvider):
 
 
 @pytest.mark.parametrize("kind", [TargetKind.CUDA, TargetKind.NULL])
-def test_a_gpu_is_opened_before_its_first_dispatch(tmp_path, kind):
-    folder, channel = str(tmp_path), Recorder()
-    target = Target(kind, "sm_90" if kind is TargetKind.CUDA else "", 0)
-    hello = Hello("null", {}, target, RunSettings(), folder, folder, folder, 1, False)
+def test_a_gpu_is_opened_before_its_first_dispatch(serve, kind):
     provider = Prepared()
-    serving = Bench(channel, provider, hello, Workspace(generated=tmp_path, jobs=1, force=False))
+    target = Target(kind, "sm_90" if kind is TargetKind.CUDA else "", 0)
+    serving, channel = serve(provider, target)
     assert provider.prepared == ([kind] if kind is TargetKind.CUDA else [])
     serving.handle(Open(()))
     assert channel.sent == [], "what failed is left to the first dispatch"
 
 
-def test_sampling_begins_without_what_verification_kept_on_the_device(tmp_path, monkeypatch):
-    folder = str(tmp_path)
-    null = Target(TargetKind.NULL)
-    hello = Hello("null", {}, null, RunSettings(), folder, folder, folder, 1, False)
-    serving = Bench(
-        Recorder(), NullProvider({}), hello, Workspace(generated=tmp_path, jobs=1, force=False)
-    )
-    serving.handle(Open((WireDispatch(7, str(SMALL), Configuration("default")),)))
+def test_sampling_begins_without_what_verification_kept_on_the_device(serve, monkeypatch):
+    serving, _ = serve(NullProvider({}))
+    serving.handle(opening())
     cleared = []
     monkeypatch.setattr(serving._on_device, "clear", lambda: cleared.append(True))
     serving.handle(Sample(((7, 1),)))

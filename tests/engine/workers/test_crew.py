@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.dispatch import Target, TargetKind
-from gemmetry.domain.settings import RunSettings
-from gemmetry.engine.process import Crews, WorkerContext
+from gemmetry.engine.process import Crews
 from gemmetry.engine.protocol import Failure, Hello, Open, Ready, Shutdown, WorkerLost
 from gemmetry.engine.schema import Lane
 
@@ -14,7 +13,7 @@ LANES = [Lane(number, "null", {}, Target(TargetKind.NULL)) for number in (1, 2)]
 
 
 @pytest.fixture
-def crews(tmp_path, memory_workers):
+def crews(make_context, memory_workers):
     """Crews of two workers, and all messages that were sent, as (worker, type), in order."""
     messages = []
 
@@ -30,12 +29,7 @@ def crews(tmp_path, memory_workers):
 
         healthy = memory_workers.healthy_answers
         executor = memory_workers.MemoryExecutor(channel)
-        folders = dict.fromkeys(
-            ("generated", "references", "failures", "logs", "temporary"), tmp_path
-        )
-        return Crews(
-            WorkerContext(settings=RunSettings(), start=executor.start, **folders), 2
-        ), executor
+        return Crews(make_context(executor.start), 2), executor
 
     make.messages = messages
     return make

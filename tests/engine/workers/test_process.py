@@ -13,10 +13,10 @@ import pytest
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import Outcome, Stage
-from gemmetry.domain.settings import RunSettings, TraceSchedule
+from gemmetry.domain.settings import TraceSchedule
 from gemmetry.engine import process as local
 from gemmetry.engine import process as worker_process
-from gemmetry.engine.process import RunStopped, WorkerContext, WorkerProcess
+from gemmetry.engine.process import RunStopped, WorkerProcess
 from gemmetry.engine.protocol import (
     Answered,
     Close,
@@ -33,15 +33,8 @@ OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 
 
 @pytest.fixture
-def context(tmp_path):
-    return WorkerContext(
-        settings=RunSettings(verification_level="quick", threads=1),
-        generated=tmp_path / "generated",
-        references=tmp_path / "references",
-        failures=tmp_path / "failures",
-        logs=tmp_path / "logs",
-        temporary=tmp_path / "temporary",
-    )
+def context(make_context):
+    return make_context(verification_level="quick", threads=1)
 
 
 @pytest.fixture

@@ -1,0 +1,315 @@
+"""Tests of stress on the host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmetry.hardware import host_device as blas_threads
+from gemmetry.hardware import host_device as host_stress
+from gemmetry.hardware import opening as _late_work
+from gemmetry.hardware.host import running_times
+from gemmetry.hardware.host_device import busy_processors, spoiled_heap
+from gemmetry.hardware.opening import late_work, thread_ids
+
+SIZES = (2048, 5000, 100_000, 2**20, 6 * 2**20, 48 * 2**20)
+
+
+def empty(size):
+    return np.empty(size, np.uint8)
+
+
+def is_filled(size=50_000):
+    """Whether new memory is full of NaN, although the memory freed last is not."""
+    block = empty(size)
+    block.fill(7)
+    del block
+    return bool((empty(size) == 0xFF).all())
+
+
+@pytest.fixture
+def gnu():
+    """Only with the GNU C library."""
+    with spoiled_heap(1, empty):
+        if not is_filled():
+            pytest.skip("this C library does not fill what it hands out")
+
+
+@pytest.mark.usefixtures("gnu")
+@pytest.mark.parametrize("size", SIZES)
+def test_memory_of_any_size_holds_nan_inside_only(size):
+    assert not is_filled(size)
+    with spoiled_heap(1, empty):
+        assert is_filled(size)
+        assert np.isnan(np.empty(size // 4, np.float32)).all()
+        assert not np.zeros(size, np.uint8).any()
+    assert not is_filled(size)
+
+
+@pytest.mark.usefixtures("gnu")
+def test_torch_gets_the_same_memory():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for size in SIZES:
+        with spoiled_heap(1, empty):
+            assert bool((torch.empty(size, dtype=torch.uint8) == 0xFF).all()), size
+
+
+@pytest.mark.usefixtures("gnu")
+def test_memory_of_other_threads_is_spoiled_too():
+    found = []
+    with spoiled_heap(1, empty):
+        thread = threading.Thread(target=lambda: found.append(is_filled()))
+        thread.start()
+        thread.join()
+    assert found == [True]
+
+
+@pytest.mark.usefixtures("gnu")
+def test_an_error_inside_ends_it():
+    with pytest.raises(ValueError, match="inside"), spoiled_heap(1, empty):
+        raise ValueError("inside")
+    assert not is_filled()
+
+
+def test_elsewhere_blocks_are_filled_and_freed(monkeypatch):
+    monkeypatch.setattr(host_stress, "_perturb", lambda: lambda value: None)
+    made = []
+
+    def keep(size):
+        made.append(np.zeros(size, np.uint8))
+        return made[-1]
+
+    with spoiled_heap(3000, keep):
+        probe, *blocks = made
+        assert not probe.any()
+        assert len(blocks) == 3
+        assert all(block.size == 3000 and (block == 0xFF).all() for block in blocks)
+
+
+def test_a_library_without_the_switch_is_left_alone(monkeypatch):
+    def refuse(name):
+        raise OSError("no such library")
+
+    monkeypatch.setattr(host_stress.ctypes, "CDLL", refuse)
+    host_stress._perturb.cache_clear()
+    try:
+        assert host_stress._perturb()(0x100) is None
+    finally:
+        host_stress._perturb.cache_clear()
+
+
+@pytest.mark.parametrize(("processors", "threads"), [(1, 1), (2, 1), (7, 3), (200, 16)])
+def test_half_of_the_processors_are_busy(processors, threads, monkeypatch):
+    monkeypatch.setattr(host_stress, "usable_cores", lambda: processors)
+    before = set(threading.enumerate())
+    with busy_processors(0):
+        assert len(set(threading.enumerate()) - before) == threads
+    assert set(threading.enumerate()) <= before
+
+
+def test_they_work_until_the_end_and_end_at_once():
+    before = set(threading.enumerate())
+    with busy_processors(2**25):
+        (thread, *_) = set(threading.enumerate()) - before
+        ran = running_times().get(thread.native_id or 0)
+        if ran is None:
+            pytest.skip("this system does not report how long threads ran")
+        deadline = time.monotonic() + 300
+        while running_times()[thread.native_id or 0] < ran + 20_000_000:
+            assert time.monotonic() < deadline, "the load does not run"
+            time.sleep(0.01)
+        leaving = time.monotonic()
+    assert time.monotonic() - leaving < 30
+    assert not thread.is_alive()
+
+
+def test_an_error_inside_ends_the_load():
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="inside"), busy_processors(0):
+        raise ValueError("inside")
+    assert set(threading.enumerate()) <= before
+
+
+def watch(launch, state):
+    return late_work(launch, lambda: list(state), lambda left, right: left == right)
+
+
+def test_work_that_is_done_is_not_late():
+    state = [0]
+    assert watch(lambda: state.append(1), state) == ""
+
+
+def test_nothing_is_waited_for_where_no_other_thread_ran(monkeypatch):
+    """A thread that sleeps all the time is not waited for; one that runs meanwhile is."""
+    naps: list[float] = []
+    monkeypatch.setattr(_late_work.time, "sleep", naps.append)
+    monkeypatch.setattr(_late_work.threading, "get_native_id", lambda: 7)
+    monkeypatch.setattr(_late_work, "_is_runnable", lambda task: False)
+
+    def naps_with(before, after):
+        naps.clear()
+        monkeypatch.setattr(_late_work, "running_times", iter([before, after]).__next__)
+        assert watch(lambda: None, [0]) == ""
+        return naps
+
+    assert naps_with({1: 5}, {1: 5}), "the system does not report the calling thread"
+    assert not naps_with({7: 1, 8: 5}, {7: 9, 8: 5})
+    assert naps_with({7: 1, 8: 5}, {7: 9, 8: 6}) == [_late_work.WAIT_S]
+    assert naps_with({7: 1, 8: 5}, {7: 9}) == [_late_work.WAIT_S], "it ended meanwhile"
+    monkeypatch.setattr(_late_work, "_is_runnable", lambda task: task == 8)
+    assert naps_with({7: 1, 8: 5}, {7: 9, 8: 5}) == [_late_work.WAIT_S]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
+def test_a_thread_that_computes_is_runnable():
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            hash("x" * 9)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    until = time.monotonic() + 300
+    while not (seen := _late_work._is_runnable(worker.native_id)) and time.monotonic() < until:
+        time.sleep(0.001)
+    stop.set()
+    worker.join()
+    assert seen
+    # join() returns a little before the system's thread is gone.
+    while _late_work._is_runnable(worker.native_id) and time.monotonic() < until:
+        time.sleep(0.001)
+    assert not _late_work._is_runnable(worker.native_id), "it has ended"
+
+
+def test_a_pool_that_stays_is_not_late_work(monkeypatch):
+    """It makes the wait longer and has no other effect."""
+    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 0.1)
+    state, stop = [0], threading.Event()
+    worker = threading.Thread(target=stop.wait)
+    began = time.monotonic()
+    assert watch(worker.start, state) == ""
+    assert time.monotonic() - began > 0.1
+    stop.set()
+    worker.join()
+
+
+class Watched:
+    """A result that other threads change only after the first look, however late that comes."""
+
+    def __init__(self):
+        self.is_written = False
+        self.seen = threading.Event()
+
+    def look(self):
+        found = self.is_written
+        self.seen.set()
+        return found
+
+    def write(self, delay_s=0.0):
+        self.seen.wait()
+        time.sleep(delay_s)
+        self.is_written = True
+
+    def problem(self, launch):
+        return late_work(launch, self.look, bool.__eq__)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.15])
+def test_a_thread_that_writes_later_is_reported(monkeypatch, delay_s):
+    monkeypatch.setattr(_late_work, "LONGEST_WAIT_S", 60.0)
+    watched = Watched()
+    worker = threading.Thread(target=watched.write, args=(delay_s,))
+    problem = watched.problem(worker.start)
+    worker.join()
+    assert "after the launch was over: 1 thread that it started continued to write" in problem
+
+
+def test_a_thread_that_ends_between_two_looks_is_reported(monkeypatch):
+    """It writes and ends right after a look: what it wrote is still found."""
+    watched = Watched()
+    others = thread_ids()
+    answers = iter([others, others | {-1}, others | {-1}])
+
+    def ids():
+        found = next(answers, None)
+        if found is None:
+            watched.is_written = True
+            return others
+        return found
+
+    monkeypatch.setattr(_late_work, "thread_ids", ids)
+    assert "continued to write" in watched.problem(lambda: None)
+
+
+@pytest.mark.parametrize("is_over_at_once", [False, True])
+def test_a_thread_from_before_is_reported(is_over_at_once):
+    watched = Watched()
+    worker = threading.Thread(target=watched.write)
+    worker.start()
+
+    def look():
+        if watched.seen.is_set():
+            worker.join()  # However busy the machine, it writes within the wait.
+        found = watched.look()
+        if is_over_at_once:
+            worker.join()
+            while worker.native_id in thread_ids():
+                time.sleep(0.001)
+        return found
+
+    problem = late_work(lambda: None, look, bool.__eq__)
+    assert problem.endswith("another thread continued to write")
+
+
+def test_threads_are_counted():
+    stop = threading.Event()
+    before = thread_ids()
+    worker = threading.Thread(target=stop.wait)
+    worker.start()
+    assert len(thread_ids() - before) == 1
+    stop.set()
+    worker.join()
+
+
+def test_the_number_of_threads_can_be_set_and_read():
+    before = blas_threads.blas_threads()
+    if before is None:
+        pytest.skip(f"{blas_threads.blas_name()} does not report its number of threads")
+    try:
+        for count in (1, 2, 1):
+            assert blas_threads.set_blas_threads(count)
+            assert blas_threads.blas_threads() == count
+            assert np.allclose(np.ones((64, 64)) @ np.ones((64, 64)), 64)
+    finally:
+        blas_threads.set_blas_threads(before)
+
+
+def test_the_blas_is_named():
+    assert blas_threads.blas_name()
+
+
+def test_libraries_are_found_in_the_maps_with_numpys_first(tmp_path):
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f00-7f01 r-xp 00000000 00:00 0 [vdso]\n"
+        "7f00-7f01 r-xp 00000000 08:01 12   /usr/lib/libopenblas.so.0\n"
+        "7f00-7f01 r-xp 00000000 08:01 12   /usr/lib/libc.so.6\n"
+        "7f00-7f01 r-xp 00000000 08:01 12   /x/numpy.libs/libscipy_openblas64_-1.so\n"
+        "7f00-7f01 r--p 00000000 08:01 12   /x/numpy.libs/libscipy_openblas64_-1.so\n"
+    )
+    assert blas_threads._loaded_libraries(maps) == [
+        "/x/numpy.libs/libscipy_openblas64_-1.so",
+        "/usr/lib/libopenblas.so.0",
+    ]
+    assert blas_threads._loaded_libraries(tmp_path / "none") == []
+
+
+def test_a_blas_without_information_is_not_an_error(monkeypatch):
+    monkeypatch.setattr(blas_threads, "_thread_functions", lambda: None)
+    assert blas_threads.blas_threads() is None
+    assert blas_threads.set_blas_threads(2) is False
