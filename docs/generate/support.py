@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from gemmetry.domain.dispatch import parse_target
-from gemmetry.engine.catalogue import place_name, support_rows
+from gemmetry.engine.catalogue import support_rows
 from gemmetry.providers.base import support_places
 
 _HEAD = """\
@@ -25,7 +25,7 @@ Architectures are queried without their devices, so that the page is the same on
 
 def support_page() -> str:
     """The whole page as Markdown."""
-    places = [place_name(provider, parse_target(target)) for provider, target in support_places()]
+    places = [f"{name} on {parse_target(target).name}" for name, target in support_places()]
     reasons: dict[str, int] = {}
     lines = [f"| operation | {' | '.join(places)} |", "|---|" + "---|" * len(places)]
     for row in support_rows():

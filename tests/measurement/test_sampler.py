@@ -30,6 +30,29 @@ class Recorder:
         return {"power_w": 100.0 + self.samples, "throttle_reasons": self.reasons}
 
 
+HOW = ("durations_ns", "method", "cache_bytes", "memory_bytes", "empty_ns")
+
+
+def _made(kit, observers=(), *, writes_output=True, **settings):
+    """A device, an executable and a sampler on it that is prepared."""
+    device = kit.device(**{name: settings.pop(name) for name in HOW if name in settings})
+    executable = kit.executable(device, writes_output=writes_output)
+    return device, executable, _prepared(kit, executable, observers, **settings)
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """Makes the host's clock go on by some seconds with each launch of an executable."""
+
+    def make(executable, seconds):
+        now = [0.0]
+        executable.after = lambda _count, _result: now.__setitem__(0, now[0] + seconds)
+        monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+        return executable
+
+    return make
+
+
 def _prepared(kit, executable, observers=(), **settings):
     settings = RunSettings(**settings)
     sampler = Sampler(executable, kit.operation, kit.inputs, settings, observers)
@@ -38,16 +61,14 @@ def _prepared(kit, executable, observers=(), **settings):
 
 
 def test_first_launch_is_distinguished_from_the_rest(kit):
-    device = kit.device(durations_ns=[5e6, *[2e5] * 1000])
-    sampler = _prepared(kit, kit.executable(device))
+    *_, sampler = _made(kit, durations_ns=[5e6, *[2e5] * 1000])
     assert sampler.first_launch_ns == 5e6
     assert sampler.launch_ns == 2e5
     assert set(sampler.sample_round(6).samples_ns) == {2e5}
 
 
 def test_short_launches_are_gathered_until_the_clock_resolves_them(kit):
-    executable = kit.executable(kit.device(durations_ns=[3000.0]))
-    sampler = _prepared(kit, executable)
+    _, executable, sampler = _made(kit, durations_ns=[3000.0])
     assert sampler.launches_per_sample == 34  # 34 · 3 µs is the first length over 100 µs
     before = executable.launches
     result = sampler.sample_round(5)
@@ -68,22 +89,19 @@ def test_short_launches_are_gathered_until_the_clock_resolves_them(kit):
     ],
 )
 def test_launches_per_sample_follow_the_clock(kit, method, launch_ns, empty_ns, expected):
-    device = kit.device(durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
-    sampler = _prepared(kit, kit.executable(device))
+    *_, sampler = _made(kit, durations_ns=[launch_ns], method=method, empty_ns=empty_ns)
     assert sampler.launches_per_sample == expected
 
 
 def test_requested_launches_per_sample_are_kept(kit):
-    executable = kit.executable(kit.device())
-    sampler = _prepared(kit, executable, launches_per_sample=7)
+    *_, sampler = _made(kit, launches_per_sample=7)
     assert sampler.sample_round(2).launches_per_sample == 7
 
 
 def test_launches_rotate_through_all_sets_across_rounds(kit):
     cache_bytes = 2 * kit.operation.bytes - 1  # four sets exceed twice as much
-    device = kit.device(cache_bytes=cache_bytes, durations_ns=[1e6], method="simulated")
-    executable = kit.executable(device)
-    sampler = _prepared(kit, executable)
+    how = {"cache_bytes": cache_bytes, "durations_ns": [1e6], "method": "simulated"}
+    _, executable, sampler = _made(kit, **how)
     executable.input_ids.clear()
     sampler.sample_round(3)
     sampler.sample_round(5)
@@ -94,8 +112,7 @@ def test_launches_rotate_through_all_sets_across_rounds(kit):
 
 
 def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(kit):
-    executable = kit.executable(kit.device(durations_ns=[1e6]))
-    sampler = _prepared(kit, executable)
+    _, executable, sampler = _made(kit, durations_ns=[1e6])
     executable.input_ids.clear()
     sampler.sample_round(1)
     warm, timed = executable.input_ids
@@ -103,30 +120,22 @@ def test_warm_launch_of_a_round_is_not_on_the_next_timed_set(kit):
 
 
 def test_a_round_begins_when_the_neighbours_threads_are_quiet(kit):
-    device = kit.device(durations_ns=[1e6])
-    executable = kit.executable(device)
-    sampler = _prepared(kit, executable)
+    device, executable, sampler = _made(kit, durations_ns=[1e6])
     device.durations_ns = [4e6] * (executable.launches + 3) + [1.2e6] * 100
     result = sampler.sample_round(5)
     assert set(result.samples_ns) == {1.2e6}, "three slow launches and a quiet one go untimed"
 
 
 def test_a_round_begins_all_the_same_where_it_never_gets_quiet(kit):
-    device = kit.device(durations_ns=[1e6])
-    executable = kit.executable(device)
-    sampler = _prepared(kit, executable)
+    device, executable, sampler = _made(kit, durations_ns=[1e6])
     device.durations_ns = [2e6]
     before = executable.launches
     assert set(sampler.sample_round(5).samples_ns) == {2e6}
     assert executable.launches - before == 15 + 5, "30 ms of settling are 15 launches of 2 ms"
 
 
-def test_a_launch_longer_than_the_budget_gives_few_samples(kit, monkeypatch):
-    now = [0.0]
-    device = kit.device(durations_ns=[60e9])
-    executable = kit.executable(device)
-    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 60.0)
-    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+def test_a_launch_longer_than_the_budget_gives_few_samples(kit, ticking):
+    executable = ticking(kit.executable(kit.device(durations_ns=[60e9])), 60.0)
     sampler = _prepared(kit, executable, time_budget_s=100.0)
     assert executable.launches == 2, "the first launch, and what the budget allows of the warm-up"
     result = sampler.sample_round(10)
@@ -136,26 +145,21 @@ def test_a_launch_longer_than_the_budget_gives_few_samples(kit, monkeypatch):
 
 def test_observers_see_each_round(kit):
     observer = Recorder("sw_power_cap")
-    device = kit.device(durations_ns=[30e6], method="events")
-    sampler = _prepared(kit, kit.executable(device), [observer])
+    *_, sampler = _made(kit, [observer], durations_ns=[30e6], method="events")
     result = sampler.sample_round(4)
     assert (observer.starts, observer.samples) == (1, 4)
     assert result.telemetry == {"power_w": 104.0, "throttle_reasons": ("sw_power_cap",)}
 
 
 def test_rounds_of_short_launches_are_one_timed_batch(kit):
-    device = kit.device(method="simulated")
-    sampler = _prepared(kit, kit.executable(device))
+    device, _, sampler = _made(kit, method="simulated")
     device.timed.clear()
     sampler.sample_round(10)
     assert device.timed == [10]
 
 
-def test_sustained_regime_loads_the_device_before_sampling(kit, monkeypatch):
-    now = [0.0]
-    executable = kit.executable(kit.device(durations_ns=[1e6]))
-    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
-    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+def test_sustained_regime_loads_the_device_before_sampling(kit, ticking):
+    executable = ticking(kit.executable(kit.device(durations_ns=[1e6])), 1e-3)
     sampler = _prepared(kit, executable, regime="sustained")
     first = sampler.sample_round(3)
     assert first.is_settled, "each launch takes as long as the other"
@@ -164,18 +168,15 @@ def test_sustained_regime_loads_the_device_before_sampling(kit, monkeypatch):
     assert load.RELOAD_S <= sampler.sample_round(3).load_s < 2 * load.RELOAD_S
 
 
-def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(kit, monkeypatch):
-    now = [0.0]
-    executable = kit.executable(kit.device(durations_ns=[1e6]))
-    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 1e-3)
-    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
+def test_a_warm_up_of_some_time_comes_before_the_first_round_alone(kit, ticking):
+    executable = ticking(kit.executable(kit.device(durations_ns=[1e6])), 1e-3)
     sampler = _prepared(kit, executable, warmup_s=0.7)
     assert sampler.sample_round(1).load_s == pytest.approx(0.7, abs=0.05)
     assert sampler.sample_round(1).load_s == 0.0
 
 
 def test_recheck_gives_equal_outputs_once(kit):
-    sampler = _prepared(kit, kit.executable(kit.device()))
+    *_, sampler = _made(kit)
     sampler.sample_round(4)
     outputs = sampler.recheck()
     assert len(outputs) == 1
@@ -199,8 +200,7 @@ def _assert_right(kit, output):
 
 
 def test_recheck_shows_an_output_that_went_wrong_while_timed(kit):
-    executable = kit.executable(kit.device(method="simulated"))
-    sampler = _prepared(kit, executable)
+    _, executable, sampler = _made(kit, method="simulated")
     last = executable.launches + 4
 
     def falsify(launch, result):
@@ -227,16 +227,14 @@ def test_recheck_shows_launches_that_wrote_nothing(kit):
 
 
 def test_recheck_leaves_out_sets_that_never_ran(kit):
-    device = kit.device(cache_bytes=4 * kit.operation.bytes, method="simulated")
-    sampler = _prepared(kit, kit.executable(device))
+    *_, sampler = _made(kit, cache_bytes=4 * kit.operation.bytes, method="simulated")
     sampler.sample_round(1)
     outputs = sampler.recheck()
     assert not any(np.isnan(output.array).any() for output in outputs)
 
 
 def test_recheck_launches_again_where_the_output_is_the_executables_own(kit):
-    executable = kit.executable(kit.device(), writes_output=False)
-    sampler = _prepared(kit, executable)
+    _, executable, sampler = _made(kit, writes_output=False)
     sampler.sample_round(2)
     launches = executable.launches
     timed, again = sampler.recheck()
@@ -247,8 +245,7 @@ def test_recheck_launches_again_where_the_output_is_the_executables_own(kit):
 
 
 def test_close_drops_the_buffers(kit):
-    device = kit.device()
-    sampler = _prepared(kit, kit.executable(device))
+    device, _, sampler = _made(kit)
     sampler.close()
     assert device.releases == 1
     assert not sampler._sets
@@ -275,9 +272,8 @@ def test_short_launches_are_replayed_from_graphs(kit):
     [("auto", 4e6, "events"), ("graph", 4e6, "graph"), ("events", 4e3, "events")],
 )
 def test_the_method_follows_the_settings_and_the_launch(kit, timing_method, launch_ns, expected):
-    _, sampler = _stream_sampler(kit,
-        {"durations_ns": [launch_ns]}, timing_method=timing_method,
-    )  # fmt: skip
+    how = {"durations_ns": [launch_ns]}
+    _, sampler = _stream_sampler(kit, how, timing_method=timing_method)
     assert sampler.sample_round(2).method == expected
 
 
@@ -328,14 +324,11 @@ def test_a_device_below_its_power_limit_needs_a_short_lead(kit, reasons, leading
 
 def test_work_that_the_events_do_not_see_is_refused(kit):
     with pytest.raises(LaunchError, match="still busy when the timed stream had finished"):
-        _stream_sampler(kit,
-            {"durations_ns": [1e6], "seen_share": 0.5},
-        )  # fmt: skip
+        _stream_sampler(kit, {"durations_ns": [1e6], "seen_share": 0.5})
 
 
 def test_each_round_judges_its_own_launches(kit):
-    device = kit.device(cache_bytes=4 * kit.operation.bytes, method="simulated")
-    sampler = _prepared(kit, kit.executable(device))
+    *_, sampler = _made(kit, cache_bytes=4 * kit.operation.bytes, method="simulated")
     sampler.sample_round(9)
     assert sum(one.launched and one.poisoned for one in sampler._sets) == 9
     sampler.sample_round(2)
@@ -377,8 +370,7 @@ def test_a_timed_answer_by_address_is_not_that_of_the_inputs(kit, writes_output,
 
 
 def test_inputs_are_as_they_were_before_each_round(kit):
-    device = kit.device(method="simulated", cache_bytes=20 * kit.operation.bytes)
-    sampler = _prepared(kit, kit.executable(device))
+    *_, sampler = _made(kit, method="simulated", cache_bytes=20 * kit.operation.bytes)
     found = []
     for _ in range(4):
         sampler.sample_round(30)
@@ -490,11 +482,8 @@ def test_the_budget_buys_samples_whatever_happens_around_them(kit, monkeypatch, 
     assert any(output.change is not None for output in sampler.recheck())
 
 
-def test_launches_that_compute_on_the_host_count_in_full(kit, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(sampler_module.time, "perf_counter", lambda: now[0])
-    executable = kit.executable(kit.stream_device(durations_ns=[1e6]))
-    executable.after = lambda _count, _result: now.__setitem__(0, now[0] + 0.5)
+def test_launches_that_compute_on_the_host_count_in_full(kit, ticking):
+    executable = ticking(kit.executable(kit.stream_device(durations_ns=[1e6])), 0.5)
     sampler = _prepared(kit, executable)
     assert sampler.sample_round(3).seconds == pytest.approx(3 * 0.5)
 
@@ -502,8 +491,7 @@ def test_launches_that_compute_on_the_host_count_in_full(kit, monkeypatch):
 @pytest.mark.parametrize(("slow_ns", "taken"), [(5e6, 5), (5e5, 40)])
 def test_a_round_that_is_held_up_ends_early(kit, slow_ns, taken):
     """Samples of 0.2 ms, expected 8 ms in all: of 5 ms each, as many as are between two looks."""
-    device = kit.device(durations_ns=[2e5])
-    sampler = _prepared(kit, kit.executable(device))
+    device, _, sampler = _made(kit, durations_ns=[2e5])
     device.durations_ns = [slow_ns]
     assert len(sampler.sample_round(40).samples_ns) == taken
     requested = RunSettings(min_samples=40)
@@ -515,8 +503,7 @@ def test_a_round_that_is_held_up_ends_early(kit, slow_ns, taken):
 @pytest.mark.parametrize("writes_output", [True, False])
 def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(kit, monkeypatch, writes_output):
     """All launches but those of the first round and the last are wrong."""
-    executable = kit.executable(kit.device(durations_ns=[2e5]), writes_output=writes_output)
-    sampler = _prepared(kit, executable)
+    _, executable, sampler = _made(kit, durations_ns=[2e5], writes_output=writes_output)
 
     def spoil(number, result):
         result[...] = 7
@@ -532,7 +519,7 @@ def test_a_launch_that_goes_wrong_in_the_midst_of_timing_is_kept(kit, monkeypatc
 
 def test_new_inputs_come_again_in_later_rounds(kit, monkeypatch):
     monkeypatch.setattr("gemmetry.measurement.sampler._TRIED_AGAIN", 1 / 6)
-    sampler = _prepared(kit, kit.executable(kit.device(durations_ns=[2e5])))
+    *_, sampler = _made(kit, durations_ns=[2e5])
     tried = sampler._kept_new.seen
     assert tried == 1
     for _ in range(100):
