@@ -40,6 +40,7 @@ from gemmetry.engine.journal import Journal
 from gemmetry.engine.opaque import GRACE_S, JobLostError, OpaqueJob, start_here
 from gemmetry.engine.schema import StoredRound
 from gemmetry.engine.session import CHUNK, chunked
+from gemmetry.hardware.host_device import first_line
 
 RETRIES = 3
 """How often a task is run again whose worker, raylet, node or device was lost."""
@@ -161,7 +162,7 @@ def _problem_of_connecting(address: str) -> str:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except (OSError, RuntimeError, ValueError) as error:
-            problems.append(_first_line(error))
+            problems.append(first_line(error))
 
     thread = threading.Thread(target=connecting, daemon=True)
     thread.start()
@@ -169,11 +170,6 @@ def _problem_of_connecting(address: str) -> str:
     if thread.is_alive():
         return f"it did not answer within {CONNECTING_S:g} s"
     return problems[0] if problems else ""
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def described(nodes: Sequence[Mapping[str, float]]) -> str:
@@ -290,7 +286,7 @@ def _reason(error: Exception) -> str:
     cause = getattr(error, "cause", None)
     if isinstance(cause, GemmetryError):
         return cause.message
-    return f"a task of Ray was lost ({type(error).__name__}): {_first_line(error)}"
+    return f"a task of Ray was lost ({type(error).__name__}): {first_line(error)}"
 
 
 def _store(results: NodeResults, group: Sequence[Candidate], journal: Journal) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,23 @@ def busy_processors(cache_bytes: int) -> Iterator[None]:
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+
+
+def time_on_host(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """Duration of each call in ns by the host's monotonic clock."""
+    durations = []
+    clock = time.perf_counter_ns
+    for call in calls:
+        before = clock()
+        call()
+        durations.append(float(clock() - before))
+    return durations
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text that is not empty, else its class."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)
 
 
 RED_ZONE_BYTES = 256
@@ -235,12 +252,7 @@ class HostDevice:
 
     def time_calls(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], str]:
         """Duration of each call in ns by ``perf_counter_ns`` (on Linux CLOCK_MONOTONIC)."""
-        durations: list[float] = []
-        for call in calls:
-            start = perf_counter_ns()
-            call()
-            durations.append(float(perf_counter_ns() - start))
-        return durations, "wall_clock"
+        return time_on_host(calls), "wall_clock"
 
     def free_memory_bytes(self) -> int:
         """Bytes available without swapping, within this process's cgroup limit."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, cast
 
 import ml_dtypes
@@ -52,12 +53,11 @@ from gemmetry.domain.operation import (
     TensorSpec,
 )
 from gemmetry.hardware.host import free_memory_bytes_lately, last_level_cache_bytes
-from gemmetry.hardware.host_device import busy_processors, spoiled_heap
+from gemmetry.hardware.host_device import busy_processors, first_line, spoiled_heap, time_on_host
 from gemmetry.hardware.torch_timing import (
     GpuStress,
     StreamTimer,
     same_bits,
-    time_on_host,
     unordered_on_host,
     unordered_on_stream,
 )
@@ -236,7 +236,10 @@ class TorchComparer:
         values, expected, magnitude = got.double(), self._value[rows], self._magnitude[rows]
         extra = None if self._extra is None else self._extra[rows]
         # The rule is the host's: it only adds and multiplies what it is given.
-        piece = cast(Reference, _Piece(expected, magnitude, extra))
+        piece = cast(
+            Reference,
+            SimpleNamespace(value=expected, magnitude=magnitude, extra_rounding=extra),
+        )
         size = cast(Float64Array, expected if self._is_positive else expected.abs())
         warn = cast(torch.Tensor, rule.warn(piece, size))
         error = values - expected
@@ -252,15 +255,6 @@ class TorchComparer:
                 error.square().sum(), expected.square().sum(), bias,
             ]
         )  # fmt: skip
-
-
-class _Piece:
-    """Part of a reference, as :class:`gemmetry.numerics.bounds.BoundRule` reads it."""
-
-    def __init__(
-        self, value: torch.Tensor, magnitude: torch.Tensor, extra: torch.Tensor | None
-    ) -> None:
-        self.value, self.magnitude, self.extra_rounding = value, magnitude, extra
 
 
 def _for_tensors(rule: BoundRule) -> BoundRule:
@@ -319,7 +313,7 @@ def digest(buffer: torch.Tensor, negated: Sequence[tuple[slice, ...]] = ()) -> s
             return None
         bits = bits.view(bits_dtype(dtype)).clone()
         for part in negated:
-            bits[part] ^= -1 << (dtype.storage_bits - 1) if _is_signed(bits) else 0x80
+            bits[part] ^= -1 << (dtype.storage_bits - 1) if bits.dtype is not torch.uint8 else 0x80
     flat = bits.view(-1).view(torch.uint8)
     flat = functional.pad(flat, (0, -flat.numel() % 8)) if flat.numel() % 8 else flat
     if flat.data_ptr() % 8:
@@ -349,10 +343,6 @@ def _format(dtype: torch.dtype) -> DType | None:
     if found is None or found.is_integer or found in _WITHOUT_SIGN_BIT:
         return None
     return found
-
-
-def _is_signed(bits: torch.Tensor) -> bool:
-    return bits.dtype is not torch.uint8
 
 
 TORCH_ERRORS = (RuntimeError, ValueError, MemoryError)
@@ -429,9 +419,7 @@ class TorchDevice:
         device (such errors are sticky); its owner starts a new process.
         """
         text = str(error).strip()
-        line = next(
-            (part.strip() for part in text.splitlines() if part.strip()), type(error).__name__
-        )
+        line = first_line(error)
         code = getattr(error, "error_code", None)
         if code in _LOST_CODES or any(part in text for part in _LOST_TEXTS):
             return DeviceLostError(

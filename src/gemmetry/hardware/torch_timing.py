@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import torch
 
 from gemmetry.domain.errors import CompileError, LaunchError, OutOfMemoryError
-from gemmetry.hardware.host_device import SPOILED
+from gemmetry.hardware.host_device import SPOILED, first_line
 from gemmetry.hardware.opening import WAIT_S, late_work
 
 Call = Callable[[], object]
@@ -44,17 +44,6 @@ _SUBMIT_MARGIN = 1.5
 
 _UNTOUCHED = 0xFF
 """Byte that the result of a first replay is filled with: NaN in every float format."""
-
-
-def time_on_host(calls: Sequence[Call]) -> list[float]:
-    """Duration of each call in ns by the host's monotonic clock."""
-    durations = []
-    clock = time.perf_counter_ns
-    for call in calls:
-        before = clock()
-        call()
-        durations.append(float(clock() - before))
-    return durations
 
 
 class StreamTimer:
@@ -158,7 +147,7 @@ class StreamTimer:
         except (RuntimeError, ValueError, LaunchError, OutOfMemoryError) as error:
             self._forget_capture(current)
             # Ending a failed capture fails too; the first error is more informative.
-            first = _first_line(error.__context__ or error)
+            first = first_line(error.__context__ or error)
             raise LaunchError(f"its launches cannot be captured: {first}") from error
         self._graphs.add(graph)
         self._check_replay(graph, result)
@@ -246,11 +235,6 @@ class StreamTimer:
 
     def _event(self) -> Any:
         return self._cuda.Event(enable_timing=True)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)
 
 
 _BLOCK_CYCLES = 24_000_000
@@ -557,8 +541,7 @@ class GpuStress:
             cubin = compile_source("stress", (), f"sm_{major}{minor}")
         except (ImportError, CompileError, RuntimeError) as error:
             # RuntimeError: the bindings do not find the compiler's library.
-            line = (str(error).splitlines() or [type(error).__name__])[0]
-            return None, f"without cuda-bindings and NVRTC {without} ({line})"
+            return None, f"without cuda-bindings and NVRTC {without} ({first_line(error)})"
         self._cuda.synchronize(self._device)  # Makes torch's context the current one.
         shared_bytes = driver.device_attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         spoil, occupy = driver.Kernel(cubin, "spoil"), driver.Kernel(cubin, "occupy")

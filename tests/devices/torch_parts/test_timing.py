@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 
 from gemmetry.domain.errors import LaunchError  # noqa: E402
 from gemmetry.hardware import torch_timing  # noqa: E402
-from gemmetry.hardware.torch_timing import StreamTimer, time_on_host  # noqa: E402
+from gemmetry.hardware.host_device import time_on_host  # noqa: E402
+from gemmetry.hardware.torch_timing import StreamTimer  # noqa: E402
 
 
 class FakeCuda:
