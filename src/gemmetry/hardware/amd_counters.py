@@ -13,6 +13,7 @@ configurations of rocprofiler-compute.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -211,35 +212,34 @@ class AmdMetric:
         return GUI_ACTIVE in self.counters
 
 
-def _elapsed(values: Values, gpu: AmdGpu) -> float:
-    """Cycles of the dispatch."""
-    return values[GUI_ACTIVE] / gpu.xccs
+def _of_time(
+    counter: str, places: Callable[[AmdGpu], tuple[int, ...]], cycles: int = 1
+) -> Callable[[Values, AmdGpu], float]:
+    """Per cent of the dispatch's cycles at all of so many places; a count is so many `cycles`."""
+    return lambda v, gpu: (
+        100 * cycles * v[counter] / math.prod(places(gpu), start=v[GUI_ACTIVE] / gpu.xccs)
+    )
 
 
 METRICS = (
     AmdMetric(
         name="cu_busy_percent",
         counters=("SQ_BUSY_CU_CYCLES", GUI_ACTIVE),
-        formula=lambda v, gpu: (
-            100 * _CYCLES_PER_COUNT * v["SQ_BUSY_CU_CYCLES"] / (_elapsed(v, gpu) * gpu.units)
-        ),
+        formula=_of_time("SQ_BUSY_CU_CYCLES", lambda gpu: (gpu.units,), _CYCLES_PER_COUNT),
         description="share of the time in which a compute unit has work, over all of them",
     ),
     AmdMetric(
         name="mfma_util_percent",
         counters=("SQ_VALU_MFMA_BUSY_CYCLES", GUI_ACTIVE),
-        formula=lambda v, gpu: (
-            100 * v["SQ_VALU_MFMA_BUSY_CYCLES"] / (_elapsed(v, gpu) * gpu.simds)
-        ),
+        formula=_of_time("SQ_VALU_MFMA_BUSY_CYCLES", lambda gpu: (gpu.simds,)),
         collected_as="MfmaUtil",
         description="share of the time in which the matrix units work, over all SIMDs",
     ),
     AmdMetric(
         name="occupancy_percent",
         counters=("SQ_WAVE_CYCLES", GUI_ACTIVE),
-        formula=lambda v, gpu: (
-            100 * _CYCLES_PER_COUNT * v["SQ_WAVE_CYCLES"]
-            / (_elapsed(v, gpu) * gpu.units * gpu.waves_per_unit)
+        formula=_of_time(
+            "SQ_WAVE_CYCLES", lambda gpu: (gpu.units, gpu.waves_per_unit), _CYCLES_PER_COUNT
         ),
         collected_as="OccupancyPercent",
         description="waves on the compute units, of those that they can hold",
@@ -253,18 +253,14 @@ METRICS = (
     AmdMetric(
         name="lds_conflict_percent",
         counters=("SQ_LDS_BANK_CONFLICT", GUI_ACTIVE),
-        formula=lambda v, gpu: (
-            100 * v["SQ_LDS_BANK_CONFLICT"] / (_elapsed(v, gpu) * gpu.units)
-        ),
+        formula=_of_time("SQ_LDS_BANK_CONFLICT", lambda gpu: (gpu.units,)),
         collected_as="LDSBankConflict",
         description="share of the time in which the LDS is stalled by bank conflicts",
     ),
     AmdMetric(
         name="l2_hit_percent",
         counters=("TCC_HIT_sum", "TCC_MISS_sum"),
-        formula=lambda v, gpu: (
-            100 * v["TCC_HIT_sum"] / (v["TCC_HIT_sum"] + v["TCC_MISS_sum"])
-        ),
+        formula=lambda v, gpu: 100 * v["TCC_HIT_sum"] / (v["TCC_HIT_sum"] + v["TCC_MISS_sum"]),
         description="requests to the L2 cache that hit",
     ),
     AmdMetric(
@@ -274,7 +270,7 @@ METRICS = (
         description="waves launched",
         unit="",
     ),
-)  # fmt: skip
+)
 """In the order in which they are shown."""
 
 NEED_TIME = frozenset(

@@ -176,9 +176,7 @@ _TOOLS = (
 """Names of a program, its purpose, and how to install it."""
 
 
-def doctor_rows(
-    which: Callable[[str], str | None] = find_tool, root: Path = Path("/")
-) -> list[DoctorRow]:
+def doctor_rows(which: Which = find_tool, root: Path = Path("/")) -> list[DoctorRow]:
     """CPU, memory, GPUs of both vendors with their drivers, tools, and hardware counters.
 
     Args:
@@ -186,14 +184,32 @@ def doctor_rows(
         root: where the files of the system and of installations are; replaced in tests.
     """
     nvidia, amd = nvidia_gpus(), amd_gpus()
-    return [
+    memory_bytes = total_memory_bytes()
+    size = format_bytes(memory_bytes) if memory_bytes else "size unknown on this system"
+    rows = [
         _cpu_row(cpu_facts()),
-        _memory_row(total_memory_bytes()),
+        DoctorRow("memory", True, size),
         *_gpu_rows("NVIDIA", nvidia),
         *_gpu_rows("AMD", amd),
-        *(_tool_row(*tool, which, root) for tool in _TOOLS),
-        *_counter_rows(nvidia, amd, which, root),
     ]
+    for names, purpose, install in _TOOLS:
+        found = [path for name in names.split() if (path := tool_path(name, which, root))]
+        what = f"{found[0]}: {purpose}" if found else f"not on PATH; {purpose}"
+        rows.append(DoctorRow(names.split()[0], bool(found), what, "" if found else install))
+    # Whether hardware counters can be read here: a row for each vendor that has a GPU, or one.
+    counters = []
+    if nvidia.gpus:
+        counters.append(_nvidia_counters(nvidia.gpus[0].architecture, which, root))
+    if amd.gpus:
+        counters.append(_amd_counters(which, root))
+    if not counters:
+        what = "there is no GPU here; reports of other machines can be read"
+        step = "collect where there is one: gemmetry counters collect"
+        if find_spec("ncu_report") is None and tool_path("ncu", which, root) is None:
+            what += ", but .ncu-rep files only as CSV"
+            step += "; for .ncu-rep files: pip install 'gemmetry[counters]'"
+        counters.append((False, what, step))
+    return [*rows, *(DoctorRow("hardware counters", *one) for one in counters)]
 
 
 def _cpu_row(facts: CpuFacts) -> DoctorRow:
@@ -207,11 +223,6 @@ def _cpu_row(facts: CpuFacts) -> DoctorRow:
     )
     text = f"{clock[0] / 1e9:.2f} GHz ({clock[1]})"
     return DoctorRow("CPU", True, f"{cores}, {text}; per cycle and core: {rates}")
-
-
-def _memory_row(memory_bytes: int) -> DoctorRow:
-    size = format_bytes(memory_bytes) if memory_bytes else "size unknown on this system"
-    return DoctorRow("memory", True, size)
 
 
 def _gpu_rows(vendor: str, found: GpuList) -> list[DoctorRow]:
@@ -228,70 +239,34 @@ def _gpu_rows(vendor: str, found: GpuList) -> list[DoctorRow]:
     return rows
 
 
-def _tool_row(
-    names: str, purpose: str, install: str, which: Callable[[str], str | None], root: Path
-) -> DoctorRow:
-    first, *others = names.split()
-    path = next((found for name in (first, *others) if (found := tool_path(name, which, root))), "")
-    if not path:
-        return DoctorRow(first, False, f"not on PATH; {purpose}", install)
-    return DoctorRow(first, True, f"{path}: {purpose}")
+_Counters = tuple[bool, str, str]
+"""Whether hardware counters can be read, what was found, and what to do."""
 
 
-def _counter_rows(
-    nvidia: GpuList, amd: GpuList, which: Callable[[str], str | None], root: Path
-) -> list[DoctorRow]:
-    """Whether hardware counters can be read here: a row for each vendor that has a GPU, or one."""
-    rows = []
-    if nvidia.gpus:
-        rows.append(_nvidia_counters(nvidia.gpus[0].architecture, which, root))
-    if amd.gpus:
-        rows.append(_amd_counters(which, root))
-    if rows:
-        return rows
-    what = "there is no GPU here; reports of other machines can be read"
-    step = "collect where there is one: gemmetry counters collect"
-    if find_spec("ncu_report") is None and tool_path("ncu", which, root) is None:
-        what += ", but .ncu-rep files only as CSV"
-        step += "; for .ncu-rep files: pip install 'gemmetry[counters]'"
-    return [_counters(False, what, step)]
-
-
-def _nvidia_counters(
-    architecture: str, which: Callable[[str], str | None], root: Path
-) -> DoctorRow:
+def _nvidia_counters(architecture: str, which: Which, root: Path) -> _Counters:
     profiler = find_profiler("ncu", which, root)
     if profiler is None:
-        return _counters(False, "ncu is not installed", "install NVIDIA Nsight Compute")
+        return False, "ncu is not installed", "install NVIDIA Nsight Compute"
     name = f"Nsight Compute {profiler.version}".strip()
     if needed := too_old(profiler.version, architecture):
-        return _counters(
-            False, f"{name} is too old for {architecture}", f"install version {needed} or newer"
-        )
+        step = f"install version {needed} or newer"
+        return False, f"{name} is too old for {architecture}", step
     restricted = is_restricted(root)
     if restricted:
-        return _counters(
-            False, f"{name}; the driver restricts counters to administrators", PERMISSION_HINT
-        )
+        what = f"{name}; the driver restricts counters to administrators"
+        return False, what, PERMISSION_HINT
     if running := running_profilers(root):
-        return _counters(
-            True, f"{name}; {' and '.join(running)} may hold the counters",
-            "if they are in use: dcgmi profiling --pause, or stop the other profiler",
-        )  # fmt: skip
+        step = "if they are in use: dcgmi profiling --pause, or stop the other profiler"
+        return True, f"{name}; {' and '.join(running)} may hold the counters", step
     unknown = "; whether this user may read them is not known" if restricted is None else ""
-    return _counters(True, f"{name}{unknown}")
+    return True, f"{name}{unknown}", ""
 
 
-def _amd_counters(which: Callable[[str], str | None], root: Path) -> DoctorRow:
+def _amd_counters(which: Which, root: Path) -> _Counters:
     profiler = find_profiler("rocprofv3", which, root)
     if profiler is None:
-        return _counters(False, "rocprofv3 is not installed", "install ROCm's rocprofiler-sdk")
+        return False, "rocprofv3 is not installed", "install ROCm's rocprofiler-sdk"
     if can_use_kfd(root) is False:
-        return _counters(
-            False, "this user may not open /dev/kfd", "add the user to the groups render and video"
-        )
-    return _counters(True, f"rocprofv3 {profiler.version}".strip())
-
-
-def _counters(available: bool, detail: str, next_step: str = "") -> DoctorRow:
-    return DoctorRow("hardware counters", available, detail, next_step)
+        step = "add the user to the groups render and video"
+        return False, "this user may not open /dev/kfd", step
+    return True, f"rocprofv3 {profiler.version}".strip(), ""
