@@ -54,12 +54,12 @@ def test_the_same_dispatch_on_another_device_has_another_number(tmp_path):
 
 
 def test_an_entry_says_what_its_folder_holds(tmp_path, traced):
-    manifest = TraceManifest(tmp_path)
+    here = {"e": Environment(packages={"torch": "2.13"})}
+    manifest = TraceManifest(tmp_path, lambda: here)
     manifest.begin([key_of(traced)], [], SCHEDULE)
     assert read(tmp_path)["configurations"][0]["outcome"] is None
     manifest.add(traced)
-    manifest.add_environments({"e": Environment(packages={"torch": "2.13"})})
-    manifest.write()
+    manifest.close()
     document = read(tmp_path)
     (entry,) = document["configurations"]
     assert entry["outcome"] == "ok"

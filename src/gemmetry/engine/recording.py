@@ -143,6 +143,11 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.device, self.provider, self.dispatch
 
 
+_TRACED = {"files": (), "operators": None, "kernels": None, "input_sha256": {},
+           "output_sha256": None}  # fmt: skip
+"""Fields of an entry that :class:`TraceFacts` has too, and their values without it."""
+
+
 class TraceManifestDocument(msgspec.Struct, kw_only=True):
     """The file."""
 
@@ -152,16 +157,19 @@ class TraceManifestDocument(msgspec.Struct, kw_only=True):
     """Machine and versions, by ``environment_id``."""
 
 
-class TraceManifest:
-    """The manifest of one experiment, for its writer."""
+class TraceManifest(Outputs):
+    """The manifest of one experiment, for its writer, which assigns the folders that it lists."""
 
-    def __init__(self, experiment: Path) -> None:
-        """Read the existing file.
+    def __init__(
+        self, experiment: Path, environments: Callable[[], Mapping[str, Environment]] = dict
+    ) -> None:
+        """Read the existing file. `environments`: those that the records' ``environment_id``
+        identifies.
 
         Raises:
             JournalDamagedError: it cannot be read.
         """
-        self._experiment = experiment
+        self._experiment, self._environments = experiment, environments
         self._path = experiment / TRACES / "manifest.json"
         self._written = 0.0
         self._document = _read(self._path)
@@ -192,12 +200,34 @@ class TraceManifest:
                 last += 1
             entry = _blank(key, last if known is None else known.number, schedule)
             if known is not None and _may_grow(known, schedule, kept_of):
-                entry.files, entry.record = known.files, known.record
-                entry.input_sha256, entry.output_sha256 = known.input_sha256, known.output_sha256
-                entry.operators, entry.kernels = known.operators, known.kernels
+                kept = {name: getattr(known, name) for name in ("record", *_TRACED)}
+                entry = msgspec.structs.replace(entry, **kept)
             self._entries[key] = entry
         for record in records:
             self._fill(record)
+        self.write()
+
+    def assign(self, candidate: Candidate) -> None:
+        """Assign a folder to a candidate, and the number of repeats to keep."""
+        target = candidate.lane.target
+        key = (target.device or target.name, candidate.lane.provider, candidate.name)
+        candidate.trace_folder = str(self._experiment.resolve() / self.folder(key))
+        candidate.trace_kept = self.kept(key)
+
+    def noting(self, listener: Listener) -> Listener:
+        """`listener`, preceded by updates of the manifest for its events."""
+
+        def listen(event: Event) -> None:
+            if isinstance(event, DispatchFinished):
+                self.add(event.record)
+            listener(event)
+
+        return listen
+
+    def close(self) -> None:
+        """Write the manifest one last time, with the environments."""
+        found = {key: asdict(one) for key, one in self._environments().items()}
+        self._document.environments |= found
         self.write()
 
     def kept(self, key: Key) -> int:
@@ -220,21 +250,13 @@ class TraceManifest:
         entry = self._fill(record)
         if record.trace is None:
             entry.files = stays
-            self._clear(entry)
+            folder = self._experiment / entry.folder
+            with contextlib.suppress(OSError):
+                for path in folder.glob("*") if stays else [folder]:
+                    if path.name not in stays:
+                        remove(path, inside=self._experiment)
         if time.monotonic() - self._written > WRITE_EVERY_S:
             self.write()
-
-    def _clear(self, entry: Entry) -> None:
-        """Remove the files of a failed recording, but not earlier ones."""
-        folder = self._experiment / entry.folder
-        with contextlib.suppress(OSError):
-            for path in folder.glob("*") if entry.files else [folder]:
-                if path.name not in entry.files:
-                    remove(path, inside=self._experiment)
-
-    def add_environments(self, environments: Mapping[str, Environment]) -> None:
-        """Add the environment that the records' ``environment_id`` identifies."""
-        self._document.environments |= {key: asdict(one) for key, one in environments.items()}
 
     def write(self) -> None:
         """Replace the file.
@@ -250,14 +272,11 @@ class TraceManifest:
 
     def _fill(self, record: Record) -> Entry:
         entry = self._entries[key_of(record)]
-        trace = record.trace
         entry.outcome = str(record.outcome)
         entry.record = row(record, [COLUMNS_BY_NAME[name] for name in _COLUMNS])
-        entry.files = [] if trace is None else list(trace.files)
-        entry.operators = None if trace is None else trace.operators
-        entry.kernels = None if trace is None else trace.kernels
-        entry.input_sha256 = {} if trace is None else dict(trace.input_sha256)
-        entry.output_sha256 = None if trace is None else trace.output_sha256
+        for name, nothing in _TRACED.items():
+            setattr(entry, name, getattr(record.trace, name, nothing))
+        entry.files = list(entry.files)
         return entry
 
 
@@ -373,8 +392,13 @@ class Recording(Job):
 
     def outputs(self, store: Experiment, environment_id: str, *, fresh: bool) -> Outputs:
         """The folders of the traces and their manifest."""
-
-        return TraceFolders(store, self.schedule, kept_of=None if fresh else environment_id)
+        lanes = {lane.id: lane for lane in store.lanes()}
+        places = {key: one.target.device or one.target.name for key, one in lanes.items()}
+        keys = ((places[one.lane], lanes[one.lane].provider, one.name) for one in store.planned())
+        manifest = TraceManifest(store.path, store.environments)
+        kept_of = None if fresh else environment_id
+        manifest.begin(keys, store.records(), self.schedule, kept_of=kept_of)
+        return manifest
 
     def without_growth(self, old: Document, new: Document) -> Document:
         """More repeats are added to the existing ones; fewer would be another grid."""
@@ -696,53 +720,3 @@ def _remove(folder: Path, stays: Sequence[Path]) -> None:
 def digest(array: HostArray) -> str:
     """SHA-256 over the array's bytes in storage order."""
     return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()
-
-
-class TraceFolders(Outputs):
-    """Used only by the thread that writes the journal; see
-    :mod:`gemmetry.engine.recording`."""
-
-    def __init__(
-        self, store: Experiment, schedule: TraceSchedule, *, kept_of: str | None = None
-    ) -> None:
-        """Number the plan's dispatches and write the manifest.
-
-        Args:
-            kept_of: repeats that were recorded in the environment with this id are kept if only
-                further ones are needed; None: none are kept.
-
-        Raises:
-            StorageError, JournalDamagedError: the manifest cannot be read or written.
-        """
-        self._store = store
-        self._manifest = TraceManifest(store.path)
-        self._manifest.begin(self._keys(), store.records(), schedule, kept_of=kept_of)
-
-    def assign(self, candidate: Candidate) -> None:
-        """Assign a folder to a candidate, and the number of repeats to keep."""
-        target = candidate.lane.target
-        key = (target.device or target.name, candidate.lane.provider, candidate.name)
-        candidate.trace_folder = str(self._store.path.resolve() / self._manifest.folder(key))
-        candidate.trace_kept = self._manifest.kept(key)
-
-    def noting(self, listener: Listener) -> Listener:
-        """`listener`, preceded by updates of the manifest for its events."""
-
-        def listen(event: Event) -> None:
-            if isinstance(event, DispatchFinished):
-                self._manifest.add(event.record)
-            listener(event)
-
-        return listen
-
-    def close(self) -> None:
-        """Write the manifest one last time."""
-        self._manifest.add_environments(self._store.environments())
-        self._manifest.write()
-
-    def _keys(self) -> Iterator[Key]:
-        targets = {lane.id: lane.target for lane in self._store.lanes()}
-        providers = {lane.id: lane.provider for lane in self._store.lanes()}
-        for planned in self._store.planned():
-            target = targets[planned.lane]
-            yield target.device or target.name, providers[planned.lane], planned.name

@@ -7,11 +7,11 @@ import pytest
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.record import DispatchFinished, Message
-from gemmetry.domain.settings import TraceSchedule
+from gemmetry.domain.settings import RunSettings, TraceSchedule
 from gemmetry.engine import run
+from gemmetry.engine.candidates import job_of
 from gemmetry.engine.experiment import Experiment
 from gemmetry.engine.planning import Resolver, make_lanes
-from gemmetry.engine.recording import TraceFolders
 from gemmetry.providers.registry import load_provider
 
 
@@ -29,7 +29,8 @@ def entries(path):
 
 def test_folders_are_numbered_in_plan_order(store):
     plan, experiment = store
-    folders = TraceFolders(experiment, TraceSchedule())
+    job = job_of(RunSettings(trace=TraceSchedule()))
+    folders = job.outputs(experiment, "here", fresh=False)
     (lane,) = make_lanes(plan, load_provider)
     candidates = list(Resolver({1: lane}).candidates(experiment.planned()))
     for candidate in candidates:
@@ -45,7 +46,8 @@ def test_folders_are_numbered_in_plan_order(store):
 
 def test_the_manifest_follows_what_the_listener_hears(store):
     _, experiment = store
-    folders = TraceFolders(experiment, TraceSchedule())
+    job = job_of(RunSettings(trace=TraceSchedule()))
+    folders = job.outputs(experiment, "here", fresh=False)
     heard = []
     listen = folders.noting(heard.append)
     records = list(experiment.records())
