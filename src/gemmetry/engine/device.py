@@ -127,32 +127,6 @@ def _flaw_of_clocks(rounds: Sequence[Round]) -> str:
 _VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 
-class VerificationProgress:
-    """Counts the dispatches that are verified (or, without verification, built).
-
-    Each counts once, however often it is opened again because a worker was lost. A dispatch that
-    ends before it is verified (skipped, rejected) is not counted, nor is one that was verified in
-    an earlier run.
-    """
-
-    def __init__(self, group: Iterable[Candidate], *, verifies: bool) -> None:
-        self._stage = Stage.VERIFY if verifies else Stage.BUILD
-        self._waiting = {c.id for c in group if not verifies or c.verdict is None}
-        self._done = 0
-
-    def count(self, candidate: Candidate) -> StageProgress | None:
-        """Note that `candidate` was opened or ended. Returns the progress to report, if any."""
-        if candidate.id not in self._waiting:
-            return None
-        self._waiting.remove(candidate.id)
-        was_reached = self._stage is Stage.BUILD or candidate.stage in _VERIFIED
-        self._done += was_reached
-        if self._done == 0 or (not was_reached and self._waiting):
-            return None
-        total = self._done + len(self._waiting)
-        return StageProgress(self._stage, self._done, total, str(candidate))
-
-
 DOING = {
     Stage.BUILD: "building", Stage.VERIFY: "verifying", Stage.MEASURE: "measuring",
     Stage.TRACE: "tracing",
@@ -192,7 +166,9 @@ class DeviceSession:
         )
         self._policy = StopPolicy(self._settings, slot.target)
         self._crews = Crews(slot.context, self._job.process_count(slot.target))
-        self._progress = VerificationProgress((), verifies=False)
+        self._uncounted: set[int] = set()
+        """The candidates of the group that progress has yet to count, and how many it has."""
+        self._counted = 0
         self._open: dict[int, Candidate] = {}
         """Candidates that continue, by number."""
         self._stale: dict[int, Candidate] = {}
@@ -243,7 +219,8 @@ class DeviceSession:
         self._restore(group)
         self._ended.clear()
         counted = group if self._job.reports_opening else ()
-        self._progress = VerificationProgress(counted, verifies=self._settings.verify)
+        verifies, self._counted = self._settings.verify, 0
+        self._uncounted = {one.id for one in counted if not verifies or one.verdict is None}
         # All at once, and ready before the first dispatch: loading libraries takes seconds of
         # processor time, which must not disturb what is warmed up.
         self.start(group)
@@ -363,9 +340,21 @@ class DeviceSession:
             self._journal.publish(StageProgress(Stage.BUILD, opened, total, current))
 
     def _announce(self, candidate: Candidate) -> None:
-        progress = self._progress.count(candidate)
-        if progress is not None:
-            self._journal.publish(progress)
+        """Report how many dispatches of the group are verified (or, without verification, built).
+
+        Each counts once, however often it is opened again because a worker was lost. A dispatch
+        that ends before it is verified (skipped, rejected) is not counted, nor is one that was
+        verified in an earlier run.
+        """
+        if candidate.id not in self._uncounted:
+            return
+        self._uncounted.remove(candidate.id)
+        stage = Stage.VERIFY if self._settings.verify else Stage.BUILD
+        was_reached = stage is Stage.BUILD or candidate.stage in _VERIFIED
+        self._counted += was_reached
+        if self._counted > 0 and (was_reached or not self._uncounted):
+            total = self._counted + len(self._uncounted)
+            self._journal.publish(StageProgress(stage, self._counted, total, str(candidate)))
 
     # -- sampling ----------------------------------------------------------------------------
 
