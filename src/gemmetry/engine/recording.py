@@ -143,8 +143,9 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.device, self.provider, self.dispatch
 
 
-_TRACED: Mapping[str, object] = {"files": (), "operators": None, "kernels": None, "input_sha256": {},
-           "output_sha256": None}  # fmt: skip
+_TRACED: Mapping[str, object] = {
+    "files": (), "operators": None, "kernels": None, "input_sha256": {}, "output_sha256": None,
+}  # fmt: skip
 """Fields of an entry that :class:`TraceFacts` has too, and their values without it."""
 
 
