@@ -15,10 +15,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from gemmetry.documents.trace_report import (
+    TraceLensSheets,
+    report_json,
+    trace_workbook,
+    write_report,
+)
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.collective_text import print_jobs
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.files import report_json, trace_workbook, write_report
 from gemmetry.traces.gemms import spec_text, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.markdown import trace_markdown
@@ -236,7 +241,7 @@ def check_everything(paths: Sequence[Path], folder: Path) -> tuple[int, int]:
     document = summary_document(summaries, errors=recorded, steps=steps, outside=outside)
     json.dumps(document, default=float, allow_nan=False).encode()
     try:
-        report = build_report(iter(traces), errors, with_lanes=True)
+        report = build_report(iter(traces), errors, sheets=TraceLensSheets(), with_lanes=True)
         jobs = analyse_jobs(map(rank_trace, traces))
     except RequestError:
         # A rank twice in one job.

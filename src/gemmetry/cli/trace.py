@@ -364,11 +364,12 @@ def report(options: Report) -> int:
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
     traces = options.traces()
-    from gemmetry.traces.files import check_reports, write_report
+    from gemmetry.documents.trace_report import TraceLensSheets, check_reports, write_report
 
     check_reports(options.output)
     with_lanes = any(path.suffix.lower() == ".html" for path in options.output)
-    found = traces.report(short_kernel_us=options.short_kernel_us, with_lanes=with_lanes)
+    sheets = TraceLensSheets(options.short_kernel_us)
+    found = traces.report(sheets=sheets, with_lanes=with_lanes)
     with traces.stage("write"):
         for path in options.output:
             write_report(found, path, command=command_line())

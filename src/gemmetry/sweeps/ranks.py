@@ -49,7 +49,6 @@ from gemmetry.traces.operators.host import find_nesting, innermost_products
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import find_steps, host_marks
 from gemmetry.traces.timeline import operator_kind
-from gemmetry.traces.tracelens.collectives import communication_names, written_name
 
 MOST_KERNELS = 128
 """Number of kernels that are kept, those with the most time: the smallest of them then take less
@@ -340,12 +339,12 @@ def _kind(
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
-    rows, gpu, names = trace.rows, trace.rows.gpu, communication_names(trace)
+    rows, gpu = trace.rows, trace.rows.gpu
     found = [
         CommunicationKernel(
             collective=one,
             kernel=rows.names[gpu.name[one.row]],
-            written=written_name(one, names) or "",
+            written=one.written or "",
             grid=_three(gpu.grid[one.row].tolist()),
             block=_three(gpu.block[one.row].tolist()),
             step=int(step_of[one.row]),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gemmetry.formats.xlsx import TraceLensReport
     from gemmetry.traces.collectives.matching import JobCollectives
     from gemmetry.traces.gemms import GemmRow
-    from gemmetry.traces.report import TraceReport
+    from gemmetry.traces.report import Sheets, TraceReport
     from gemmetry.traces.summary import Outside, Summary
 
 
@@ -151,7 +151,7 @@ class Traces(Sequence[Trace]):
         for found in self._read(workbooks=True):
             with self.stage("summary"):
                 if not isinstance(found, Trace):
-                    from gemmetry.traces.tracelens.input import workbook_summaries
+                    from gemmetry.traces.workbooks import workbook_summaries
 
                     result.files.extend(self._of_workbook(found, workbook_summaries))
                     continue
@@ -181,7 +181,7 @@ class Traces(Sequence[Trace]):
         with self.stage("gemms"):
             for found in self._read(workbooks=True):
                 if not isinstance(found, Trace):
-                    from gemmetry.traces.tracelens.input import workbook_gemms
+                    from gemmetry.traces.workbooks import workbook_gemms
 
                     known = len(self.names)
                     of_workbooks += self._of_workbook(found, workbook_gemms)
@@ -201,11 +201,11 @@ class Traces(Sequence[Trace]):
         self._above_peak = above_peak_warning(rows)
         return rows
 
-    def report(self, *, short_kernel_us: float, with_lanes: bool = False) -> TraceReport:
+    def report(self, *, sheets: Sheets | None = None, with_lanes: bool = False) -> TraceReport:
         """Everything that a report shows.
 
         Args:
-            short_kernel_us: kernels shorter than this are in the sheets of short kernels.
+            sheets: collects further sheets, such as TraceLens'.
             with_lanes: also collect the data from which the timeline is drawn.
 
         Raises:
@@ -216,7 +216,7 @@ class Traces(Sequence[Trace]):
         found = build_report(
             self.passing(),
             self.errors,
-            short_kernel_us=short_kernel_us,
+            sheets=sheets,
             with_lanes=with_lanes,
             times=self.times,
         )

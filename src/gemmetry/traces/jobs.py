@@ -36,6 +36,8 @@ class RankTrace:
     base_ns: int
     span: tuple[int, int]
     """First start and last end of work on GPUs, ns; (0, 0) without any."""
+    devices: int = 0
+    """Number of GPUs of the node; 0: unknown."""
     collectives: tuple[Collective, ...]
     partial: bool
     """Events are missing: the file ends early, or some of it cannot be read."""
@@ -82,6 +84,7 @@ def rank_trace(trace: Trace) -> RankTrace:
         host=rows.host,
         base_ns=rows.base_ns,
         span=span,
+        devices=len(rows.devices),
         collectives=tuple(collectives_of(trace)),
         partial=rows.partial,
         problems=tuple(map(str, rows.problems)),

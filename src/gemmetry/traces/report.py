@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, ColumnType, Table
@@ -38,14 +38,6 @@ from gemmetry.traces.rows import (
 )
 from gemmetry.traces.summary import Summary, summarize, summarize_steps
 from gemmetry.traces.timeline import TimelineLane, trace_lanes
-from gemmetry.traces.tracelens.collectives import (
-    CommunicationNames,
-    communication_names,
-    job_sheets,
-    single_trace_sheet,
-)
-from gemmetry.traces.tracelens.sheets import BY_NAME
-from gemmetry.traces.tracelens.tables import SHORT_KERNEL_US, trace_tables
 
 
 class _SummedColumns(NamedTuple):
@@ -165,6 +157,16 @@ def self_time_by_operator(rows: Sequence[HostOperator]) -> list[tuple[str, int, 
     return [(name, ns, count) for name, (ns, count) in ordered]
 
 
+class Sheets(Protocol):
+    """Further sheets of a report, which see each trace while it is in memory."""
+
+    def add(self, trace: Trace, summary: Summary, rank: RankTrace) -> None:
+        """Add the sheets of one trace."""
+
+    def tables(self, jobs: Sequence[JobCollectives]) -> list[Table]:
+        """The sheets of all traces and jobs."""
+
+
 _MOST_RANKS = 3
 """Most ranks that are named one by one."""
 
@@ -281,7 +283,7 @@ def build_report(
     traces: Iterable[Trace],
     errors: Mapping[str, RequestError],
     *,
-    short_kernel_us: float = SHORT_KERNEL_US,
+    sheets: Sheets | None = None,
     with_lanes: bool = False,
     times: dict[str, float] | None = None,
 ) -> TraceReport:
@@ -289,6 +291,7 @@ def build_report(
 
     Args:
         errors: files that could not be read; examined after all traces have been read.
+        sheets: collects further sheets, which come first in the workbook.
         with_lanes: also collect the data from which the timeline is drawn.
         times: the seconds of each stage are added to it: ``join``, ``tables``, ``timeline``.
 
@@ -297,8 +300,7 @@ def build_report(
     """
     times = times if times is not None else {}
     summaries, steps, without_gpu = list[Summary](), list[Summary](), list[Path]()
-    sheets, lanes = list[tuple[Path, Table]](), list[TimelineLane]()
-    ranks, names = list[RankTrace](), dict[Path, CommunicationNames]()
+    lanes, ranks = list[TimelineLane](), list[RankTrace]()
     gemms, host, host_rows, devices = Gemms(), HostOperators(), list[HostOperator](), set[str]()
     with stage(times, "tables"):
         for trace in traces:
@@ -306,13 +308,9 @@ def build_report(
                 _ = trace.launches
             summaries.append(summarize(trace))
             steps += summarize_steps(trace)
-            found = trace_tables(trace, summaries[-1], short_kernel_us=short_kernel_us)
-            sheets += [(trace.file, table) for table in found]
-            rank = rank_trace(trace)
-            ranks.append(rank)
-            if rank.collectives:
-                names[trace.file] = communication_names(trace)
-                sheets.append((trace.file, single_trace_sheet(rank, names[trace.file])))
+            ranks.append(rank_trace(trace))
+            if sheets is not None:
+                sheets.add(trace, summaries[-1], ranks[-1])
             devices |= set(map(trace.device_name, set(trace.rows.gpu.device.tolist())))
             gemms.add(trace)
             if not trace.has_gpu_work:
@@ -320,7 +318,7 @@ def build_report(
                 host_rows += host.add(trace)
             if with_lanes:
                 with stage(times, "timeline"):
-                    lanes += trace_lanes(trace, rank.rank)
+                    lanes += trace_lanes(trace, ranks[-1].rank)
         report = TraceReport(
             tables=[],
             summaries=summaries,
@@ -334,7 +332,8 @@ def build_report(
             lanes=lanes,
             errors={file: error.message for file, error in errors.items()},
         )
-        report.tables.extend(_tracelens_tables(report, sheets, names))
+        if sheets is not None:
+            report.tables.extend(sheets.tables(report.jobs))
         own = own_tables(
             summaries=summaries,
             steps=steps,
@@ -346,48 +345,6 @@ def build_report(
         )
         report.tables.extend(table for table in own if table.rows)
     return report
-
-
-def _tracelens_tables(
-    report: TraceReport,
-    sheets: Iterable[tuple[Path, Table]],
-    communication: Mapping[Path, CommunicationNames],
-) -> list[Table]:
-    parts: dict[str, list[tuple[str, Table]]] = {}
-    for file, table in sheets:
-        parts.setdefault(table.name, []).append((str(file), table))
-    several = len(report.summaries) > 1
-    joined = {
-        name: _joined(name, found, "file" if several else "") for name, found in parts.items()
-    }
-    of_jobs: dict[str, list[tuple[str, Table]]] = {}
-    with_collectives = [job for job in report.jobs if any(one.collectives for one in job.job.ranks)]
-    none = CommunicationNames({}, 0)
-    for job in with_collectives:
-        names = {one.file: communication.get(one.file, none) for one in job.job.ranks}
-        for table in job_sheets(job, names):
-            if several or table.name == "nccl_long":
-                of_jobs.setdefault(table.name, []).append((job.job.name, table))
-    for name, found in of_jobs.items():
-        joined[name] = _joined(name, found, "job" if len(with_collectives) > 1 else "")
-    return [joined[name] for name in BY_NAME if name in joined]
-
-
-def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table:
-    """One table from those of several files or jobs, which `column` distinguishes ("": there is
-    only one)."""
-    first = parts[0][1]
-    if not column:
-        return first
-    columns = {c.name: c for _, table in parts for c in table.columns}
-    rows: list[Sequence[Any]] = []
-    for label, table in parts:
-        if table.names == tuple(columns):
-            rows += [(label, *row) for row in table.rows]
-            continue
-        rows += [(label, *map(record.get, columns)) for record in table.records()]
-    source = Column(column, description=f"the {'trace' if column == 'file' else column}")
-    return Table(name, (source, *columns.values()), rows)
 
 
 _PROBLEMS = (

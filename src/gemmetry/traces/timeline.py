@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmetry.formats.events import MISSING, GpuKind, Int64
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import link_gemms, operator_category, operator_shapes
+from gemmetry.traces.links import link_gemms, operator_shapes
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, is_gemm_operator
@@ -20,6 +20,10 @@ from gemmetry.traces.operators.host import find_nesting, innermost_pieces
 
 KINDS = ("gemm", "attention", "other", "communication", "copy")
 """Kinds of work; a kind's number is its index here."""
+
+_LOOKED_AT = 512
+"""Characters of an operator's name that are read: searching a malicious one of 16,000 takes half a
+second."""
 
 MOST_EVENTS = 100_000
 """Number of pieces of work of one trace up to which each is drawn; beyond it, neighbours are
@@ -30,6 +34,9 @@ JOINED_PARTS = 20_000
 five times narrower than a pixel of a large screen."""
 
 _COMMUNICATION = re.compile(r"\A(?:c10d::|nccl:|gloo:|mpi:|ucc:|record_param_comms)")
+_ATTENTION = re.compile(
+    r"(?i:attn|attention|fmha)\w*(?i:backward|bwd)|(?i:::\w*(?:flash_attn|attention|fmha|mha_))"
+)
 _COPY = re.compile(r"\Aaten::(?:copy_|_to_copy|to|clone|contiguous|fill_|zero_)\Z")
 
 
@@ -100,7 +107,7 @@ def operator_kind(name: str) -> str:
         return "communication"
     if _COPY.search(name):
         return "copy"
-    return "attention" if operator_category(name, "").startswith("SDPA") else "other"
+    return "attention" if _ATTENTION.search(name[:_LOOKED_AT]) else "other"
 
 
 def _of_streams(trace: Trace, rank: int | None) -> list[TimelineLane]:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.documents.trace_report import OUR_SHEETS, TraceLensSheets
+from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.files import OUR_SHEETS
 from gemmetry.traces.page import trace_page
 from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import ONLY_ON, build_report
 from gemmetry.traces.summary import KEYS
-from gemmetry.traces.tracelens.sheets import BY_NAME
 
 DATA = Path(__file__).parents[2] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"
@@ -101,7 +101,7 @@ def test_lanes_are_gathered_only_if_they_are_requested(report_of):
 def test_stages_add_up(tmp_path):
     errors, times = {}, {}
     traces = read_all([DATA / RANK0], errors, use_cache=False, timings=times)
-    build_report(traces, errors, times=times)
+    build_report(traces, errors, sheets=TraceLensSheets(), times=times)
     assert set(times) == {"read", "join", "tables"}
     assert all(seconds > 0 for seconds in times.values())
 

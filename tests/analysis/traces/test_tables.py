@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.documents.trace_report import TraceLensSheets
 from gemmetry.domain.tables import ColumnType
 from gemmetry.results.emit import write_tables
 from gemmetry.traces import rows as collectives
@@ -73,7 +74,9 @@ def test_values_have_the_types_of_their_columns(traces):
              "collectives/hta_2of128", "cpu_grid"],
 )  # fmt: skip
 def test_cells_of_sheets_have_the_types_of_their_columns(path):
-    report = build_report(read_all([DATA / path], {}, use_cache=False), {})
+    report = build_report(
+        read_all([DATA / path], {}, use_cache=False), {}, sheets=TraceLensSheets()
+    )
     assert len(report.tables) > 2
     for table in report.tables:
         # TraceLens writes Unknown where the number of elements is not known.

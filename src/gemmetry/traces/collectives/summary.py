@@ -63,6 +63,9 @@ LL, half of whose bytes are flags, would need more than NVLink's 450."""
 
 _OF_PYTORCH = ("record_param_comms", "nccl:", "c10d::")
 
+_WORDS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter"}
+"""PyTorch's names of operations, where they differ."""
+
 SizeSource: TypeAlias = tuple[str, int]
 """The source of a collective's sizes: a call by its number, or the row of an operator."""
 
@@ -82,6 +85,8 @@ class Collective:
 
     row: int
     """Row in ``TraceRows.gpu``."""
+    operation: str | None = None
+    """The operation as the kernel records it: ``_allgather_base``."""
     op: str | None
     """The operation, named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
     ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``,
@@ -126,6 +131,11 @@ class Collective:
         return self.start_ns + self.duration_ns
 
     @property
+    def written(self) -> str | None:
+        """The operation as the trace names it, else as PyTorch would; None if it is not known."""
+        return self.operation or (_WORDS.get(self.op, self.op) if self.op else None)
+
+    @property
     def element_bytes(self) -> int | None:
         """Bytes of one element; None where the type is not known."""
         return ELEMENT_BYTES.get(self.dtype or "")
@@ -157,6 +167,7 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     rows, gpu = trace.rows, trace.rows.gpu
     name = trace.kernel_names[int(gpu.name[row])]
     call, source, size_source = _metadata(trace, row)
+    operation = call.operation if source == "kernel" else None
     op = operation_name(call.operation)
     if op is None:
         op, source = name.collective, "name"
@@ -167,6 +178,7 @@ def _collective(trace: Trace, row: int) -> tuple[Collective, SizeSource | None]:
     group = Group(call.group_name, call.group_ranks, size)
     found = Collective(
         row=row,
+        operation=operation,
         op=op,
         dtype=dtype,
         elements=message_elements(op, ins, outs, size),

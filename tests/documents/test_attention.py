@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from gemmetry.documents.operator_models import operator_model
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.models import operator_model
 
 FLASH = "aten::_scaled_dot_product_flash_attention"
 EFFICIENT = "aten::_scaled_dot_product_efficient_attention"

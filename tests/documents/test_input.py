@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.documents.trace_report import TraceLensSheets
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.xlsx import Sheet, TraceLensReport, read_tracelens_report
 from gemmetry.traces.gemms import Gemms, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import KEYS, summarize, summary_entry
-from gemmetry.traces.tracelens.input import workbook_gemms, workbook_summaries
+from gemmetry.traces.workbooks import workbook_gemms, workbook_summaries
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 PAIRS = [
     (DATA / "tracelens_workbooks" / f"{name}.xlsx", DATA / "traces" / f"{name}.pt.trace.json.gz")
     for name in ("h200_matmul", "h200_fsdp_rank0of4_part")
@@ -67,12 +68,12 @@ def test_its_gemms_are_those_of_the_trace_and_no_fill(workbook, trace):
 
 
 def test_a_workbook_of_ours_of_several_traces(tmp_path):
-    from gemmetry.traces.files import trace_workbook
+    from gemmetry.documents.trace_report import trace_workbook
     from gemmetry.traces.report import build_report
 
     traces = [trace_of(trace) for _, trace in PAIRS]
     path = tmp_path / "ours.xlsx"
-    path.write_bytes(trace_workbook(build_report(iter(traces), {})))
+    path.write_bytes(trace_workbook(build_report(iter(traces), {}, sheets=TraceLensSheets())))
     report = read_tracelens_report(path)
     for found, trace in zip(workbook_summaries(report), traces, strict=True):
         expected = summarize(trace)

@@ -1,20 +1,76 @@
-"""Reports of traces as files; the suffix picks the format.
-
-A report of traces as an Excel workbook: its sheets, then notes and the meanings of columns.
+"""The report of traces as files: TraceLens' sheets and gemmetry's own, in every format; the suffix
+picks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from gemmetry.documents.operator_tables import SHORT_KERNEL_US, trace_tables
+from gemmetry.documents.tracelens import BY_NAME, NOTES, job_sheets, single_trace_sheet
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.results.emit import check_writable, is_folder, write_atomically, written_together
 from gemmetry.results.tables import Look, check_installed, left_out, workbook
 from gemmetry.traces import TRACE_SCHEMA_VERSION
+from gemmetry.traces.collectives.matching import JobCollectives
+from gemmetry.traces.jobs import RankTrace
+from gemmetry.traces.model import Trace
 from gemmetry.traces.report import TraceReport
+from gemmetry.traces.summary import Summary
+
+
+@dataclass(slots=True)
+class TraceLensSheets:
+    """TraceLens' sheets of traces, which are added one by one and not kept."""
+
+    short_kernel_us: float = SHORT_KERNEL_US
+    """Kernels shorter than this are in the sheets of short kernels."""
+    traces: int = 0
+    found: dict[str, list[tuple[str, Table]]] = field(default_factory=dict)
+
+    def add(self, trace: Trace, summary: Summary, rank: RankTrace) -> None:
+        """Add the sheets of one trace."""
+        self.traces += 1
+        tables = trace_tables(trace, summary, short_kernel_us=self.short_kernel_us)
+        for table in [*tables, *([single_trace_sheet(rank)] if rank.collectives else [])]:
+            self.found.setdefault(table.name, []).append((str(trace.file), table))
+
+    def tables(self, jobs: Sequence[JobCollectives]) -> list[Table]:
+        """The sheets of all traces, and of all `jobs`, in the order of the workbook."""
+        several = self.traces > 1
+        joined = {n: _joined(n, one, "file" if several else "") for n, one in self.found.items()}
+        of_jobs: dict[str, list[tuple[str, Table]]] = {}
+        communicating = [job for job in jobs if any(one.collectives for one in job.job.ranks)]
+        for job in communicating:
+            for table in job_sheets(job):
+                if several or table.name == "nccl_long":
+                    of_jobs.setdefault(table.name, []).append((job.job.name, table))
+        for name, found in of_jobs.items():
+            joined[name] = _joined(name, found, "job" if len(communicating) > 1 else "")
+        return [joined[name] for name in BY_NAME if name in joined]
+
+
+def _joined(name: str, parts: Sequence[tuple[str, Table]], column: str) -> Table:
+    """One table from those of several files or jobs, which `column` distinguishes ("": there is
+    only one)."""
+    first = parts[0][1]
+    if not column:
+        return first
+    columns = {c.name: c for _, table in parts for c in table.columns}
+    rows: list[Sequence[Any]] = []
+    for label, table in parts:
+        if table.names == tuple(columns):
+            rows += [(label, *row) for row in table.rows]
+            continue
+        rows += [(label, *map(record.get, columns)) for record in table.records()]
+    source = Column(column, description=f"the {'trace' if column == 'file' else column}")
+    return Table(name, (source, *columns.values()), rows)
+
 
 SUFFIXES = (".xlsx", ".html", ".json", ".md")
 
@@ -102,6 +158,7 @@ _LOOKS = {
     for name in names
 }
 
+
 OUR_SHEETS = {
     "summary": "One row per file: counts, and exact times in µs (docs: traces).",
     "steps": "The same for each step that the profiler marked.",
@@ -117,59 +174,6 @@ OUR_SHEETS = {
     "problems": "What could not be read or is missing.",
 }
 """Gemmetry's own sheets, after those with TraceLens' names."""
-
-NOTES = (
-    ("sheets", "Sheets from gpu_timeline to straggler_summary have the names, columns and units of "
-     "TraceLens' workbooks (AMD-AGI/TraceLens 171dd747); the sheets after them are gemmetry's own. "
-     "Sheets that would be empty are left out."),
-    ("exactness", "Sums and unions of times are computed in whole nanoseconds."),
-    ("GFLOPS", "The number of floating-point operations of one call in 10⁹ (2·B·M·N·K for a GEMM, "
-     "and B·M·N more for a bias): an amount, not a speed. The descriptions of each sheet's columns "
-     "state what is counted."),
-    ("MB, GB/s", "In TraceLens' sheets MB means 2²⁰ bytes and GB/s means 2³⁰ bytes/s. The sheets "
-     "collectives and matched use 10⁹ bytes/s, as nccl-tests does, so their numbers are 1.0737 "
-     "times as large."),
-    ("GEMM", "The kernel times of the GEMM sheet include everything that a call launched, also "
-     "fills, copies and helper kernels, as in TraceLens. GEMMs that no operator records are not in "
-     "it; the sheet gemms has all GEMMs, by kernel."),
-    ("kernel lists", "A list begins with a kernel that multiplies, if the operator launched one. "
-     "TraceLens' lists begin with the shortest kernel, often a fill, and have an entry for each "
-     "position in the call; these have one for each kernel and stream. Numbers are plain Python."),
-    ("fills", "Fills that an operator launched count as its time; TraceLens counts them on NVIDIA "
-     "GPUs, but not on AMD GPUs."),
-    ("operators by what they compute", "SDPA, CONV, BinaryElementwise, UnaryElementwise, "
-     "Normalization and Reduce list PyTorch's own operators and those of flash_attn, as in "
-     "TraceLens, with everything that a call launched. A call within a call of the same sheet has "
-     "a row of its own, so sums over the sheet count such time twice. Calls without work on a GPU "
-     "have no row; TraceLens gives them 0 µs. As in TraceLens, a copy counts one FLOP per "
-     "element."),
-    ("corrected models", "Where TraceLens' amounts differ from what the operator does, these "
-     "sheets follow the operator. The bias of a convolution and the groups of a transposed one "
-     "count, and a backward pass counts only the gradients that were requested. Attention moves "
-     "elements of the width of their type, not always 2 bytes, and the arguments of flash_attn's "
-     "backward are read at their own positions. Whether a normalization trains, has weights or "
-     "needs a gradient is read from the recorded arguments; cuDNN and MIOpen run backward only "
-     "after training; in group_norm backward all channels have weights. Reductions have as many "
-     "results as they leave; max and min of two tensors are not reductions; a leading scalar "
-     "does not set the result's type; bool and 16-bit integers have bytes."),
-    ("unified_perf_summary", "An operator with a known model represents everything that it "
-     "launched, as in TraceLens. Backward passes of attention are listed under the operator that "
-     "launched them, without speeds; SDPA_bwd has their speeds."),
-    ("processes", "process_name and process_label are empty, and thread_name is process/thread: "
-     "the names in a trace are not kept."),
-    ("parents", "Kernels whose launch is not in the file have rows without a parent; TraceLens "
-     "drops them from short_kernels_summary."),
-    ("op category", "The category follows from the operator's name, or else from its first kernel. "
-     "A few operators that TraceLens calls other have a category here (attention, optimisers)."),
-    ("UID", "ex_UID and UID_first are the External id of the trace, not TraceLens' event number."),
-    ("collectives", "All kinds of collectives are matched, compared and counted, not only the four "
-     "of TraceLens. What a kernel does not record is taken from the operators around its launch. "
-     "A kernel that names no group gets the group of its stream, if there is only one. Times are "
-     "as recorded; the sheet ranks shows where clocks differ."),
-    ("not included", "Models of operators of other libraries (vLLM, AITER, Transformer Engine, "
-     "Primus, Triton, attention with several lengths, experts), whose time is in ops_unique_args, "
-     "and separate sheets of uneven all-to-alls."),
-)  # fmt: skip
 
 
 def trace_workbook(report: TraceReport) -> bytes:

@@ -5,15 +5,15 @@ import ast
 import numpy as np
 import pytest
 
-from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.models import operator_model
-from gemmetry.traces.tracelens.performance import (
+from gemmetry.documents.operator_models import operator_model
+from gemmetry.documents.operator_tables import (
     backward_calls,
     joined,
     operator_calls,
     performance_tables,
     speeds,
 )
+from gemmetry.formats.events import OperatorArguments
 
 ADD = "void at::native::vectorized_elementwise_kernel<4>"
 

@@ -1,9 +1,13 @@
-"""Attention: softmax(Q·Kᵀ)·V, and its gradients.
+"""The work of operators: the FLOP and bytes of a call, from its arguments.
 
-Normalizations: of batches, layers, groups and instances, by the mean square, and backward.
+There is one entry per family: which operators belong to it, and how to derive parameters, FLOP and
+bytes from the arguments of a call. Sheets, parameters and amounts are those of TraceLens
+(AMD-AGI/TraceLens 171dd747), corrected where they differ from the operator's actual work
+(``docs/trace-report.md``). The positions of arguments are those of PyTorch's native functions
+(``aten/src/ATen/native/native_functions.yaml``).
 
-With n elements and c channels (the second dimension for batches, groups and instances, else the
-normalized sizes), the FLOP are
+Normalizations of n elements with c channels (the second dimension for batches, groups and
+instances, else the normalized sizes) have these FLOP:
 
 - forward: 2·n to scale and shift, 6·c for the factors, and 3·n for mean and variance if they are
   computed and not given;
@@ -12,24 +16,181 @@ normalized sizes), the FLOP are
   given, when 3·c are needed for the factor;
 - backward by the mean square: n, n more for weights, 6·n for the input's gradient and 2·n for that
   of the weights (n where there is one vector).
-
-Models of operators' work by family: the FLOP and bytes of a call.
-
-There is one entry per family: which operators belong to it, and how to derive parameters, FLOP and
-bytes from the arguments of a call. Sheets, parameters and amounts are those of TraceLens
-(AMD-AGI/TraceLens 171dd747), corrected where they differ from the operator's actual work
-(``docs/trace-report.md``). The positions of arguments are those of PyTorch's native functions
-(``aten/src/ATen/native/native_functions.yaml``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.call_arguments import Amounts, Call, MissingArgumentError, elements
-from gemmetry.traces.operators.gemms import tensor_format
+from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
+from gemmetry.traces.call_arguments import ELEMENT_BYTES, element_type
+from gemmetry.traces.joins import decoded_list
+from gemmetry.traces.operators.gemms import OPERAND_PLACES, GemmShape, packed_in, tensor_format
+
+_MOST_DIMENSIONS = 64
+"""PyTorch's own limit."""
+
+
+_SCALAR_BYTES = 4
+"""Bytes of a Python number among the arguments, as TraceLens counts them."""
+
+
+_TRUE = ("True", "true")
+
+
+class MissingArgumentError(Exception):
+    """The arguments do not specify what the call does, or are inconsistent."""
+
+
+class Amounts(NamedTuple):
+    """What a call computes and moves."""
+
+    parameters: tuple[tuple[str, Any], ...]
+    flops: int
+    bytes: int | None
+    dtype: str | None
+    """Type that the call computes in, as spelled in the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Arguments by position; methods raise :class:`MissingArgumentError` where they are missing."""
+
+    name: str
+    shapes: list[Any]
+    dtypes: list[Any]
+    strides: list[Any]
+    values: list[str]
+
+    @staticmethod
+    def decoded(name: str, arguments: OperatorArguments) -> Call:
+        """A call of the operator `name`."""
+        values = decoded_list(arguments.values)
+        return Call(
+            name,
+            decoded_list(arguments.shapes),
+            decoded_list(arguments.dtypes),
+            decoded_list(arguments.strides),
+            [value if isinstance(value, str) else "" for value in values],
+        )
+
+    def has(self, place: int) -> bool:
+        """Whether there is a tensor with dimensions at `place`."""
+        return (
+            place < len(self.shapes)
+            and isinstance(found := self.shapes[place], list)
+            and found != []
+        )
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        """Sizes of a tensor."""
+        return _tensor_sizes(self.shapes[place] if place < len(self.shapes) else None)
+
+    def stride(self, place: int) -> tuple[int, ...] | None:
+        """Strides of a tensor, in elements; None where they are missing."""
+        found = self.strides[place] if place < len(self.strides) else None
+        if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
+            return None
+        known = all(type(size) is int and abs(size) < 2**63 for size in found)
+        return tuple(found) if known else None
+
+    def dtype(self, place: int) -> str | None:
+        """Type of a tensor, as spelled in the trace."""
+        found = self.dtypes[place] if place < len(self.dtypes) else None
+        return found if isinstance(found, str) and found else None
+
+    def width(self, place: int) -> int | None:
+        """Bytes of an element; None where the type is missing."""
+        dtype = self.dtype(place)
+        if dtype == "Scalar":
+            return _SCALAR_BYTES
+        return ELEMENT_BYTES.get(element_type(dtype) or "")
+
+    def value(self, place: int) -> str:
+        """A value that is not a tensor, as written in the trace; "" where it is missing."""
+        return self.values[place] if place < len(self.values) else ""
+
+    def number(self, place: int) -> int:
+        """An integer."""
+        return _integer(self.value(place))
+
+    def real(self, place: int) -> float:
+        """A number; 0 where it is missing."""
+        try:
+            return float(self.value(place) or 0)
+        except ValueError:
+            raise MissingArgumentError from None
+
+    def flag(self, place: int) -> bool:
+        """A boolean; false where it is missing."""
+        return self.value(place) in _TRUE
+
+    def flags(self, place: int, count: int) -> tuple[bool, ...]:
+        """`count` booleans; all true where they are missing."""
+        text = self.value(place)
+        if not text:
+            return (True,) * count
+        found = tuple(part in _TRUE for part in _parts(text))
+        if len(found) != count:
+            raise MissingArgumentError
+        return found
+
+    def list_of_numbers(self, place: int) -> tuple[int, ...]:
+        """Integers: ``[14, 14]``."""
+        parts = _parts(self.value(place))
+        if len(parts) > _MOST_DIMENSIONS:
+            raise MissingArgumentError
+        return tuple(map(_integer, parts))
+
+    def numbers(self, place: int, count: int, usual: int) -> tuple[int, ...]:
+        """`count` integers; a single one stands for all of them, none for `usual`."""
+        found = self.list_of_numbers(place) if self.value(place) else ()
+        if len(found) < 2:
+            return (found or (usual,)) * count
+        if len(found) != count:
+            raise MissingArgumentError
+        return found
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """The number of elements of a tensor.
+
+    Raises:
+        MissingArgumentError: the sizes are impossible.
+    """
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS or min(shape, default=0) < 0:
+        raise MissingArgumentError
+    return count
+
+
+def _tensor_sizes(found: Any) -> tuple[int, ...]:
+    if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
+        raise MissingArgumentError
+    if not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in found):
+        raise MissingArgumentError
+    return tuple(found)
+
+
+def _parts(text: str) -> list[str]:
+    if not text.startswith("[") or not text.endswith("]"):
+        raise MissingArgumentError
+    inside = text[1:-1].strip()
+    return [part.strip() for part in inside.split(",")] if inside else []
+
+
+def _integer(text: str) -> int:
+    # Longer digit strings are damage, and Python rejects the longest of them.
+    try:
+        found = int(text) if len(text) < 20 else None
+    except ValueError:
+        found = None
+    if found is None or abs(found) > MOST_ELEMENTS:
+        raise MissingArgumentError
+    return found
 
 
 class _AttentionPlaces(NamedTuple):
@@ -139,14 +300,25 @@ class _NormalizationPlaces(NamedTuple):
 
 
 _BATCH = _NormalizationPlaces(0, 1, 2, training=5)
+
+
 _LAYER = _NormalizationPlaces(0, 2, 3, normalized=1)
+
+
 _LAYER_BACKWARD = _NormalizationPlaces(1, None, None, normalized=2, wanted=7, is_backward=True)
+
+
 _GROUP_BACKWARD = _NormalizationPlaces(1, 4, None, wanted=9, is_backward=True)
+
+
 _RMS_BACKWARD = _NormalizationPlaces(
     1, 4, None, normalized=2, wanted=5, gradients=2, is_backward=True, by_mean_square=True
 )
+
+
 _OF_TRAINING = _NormalizationPlaces(0, 2, None, is_backward=True)
 """Operators of cuDNN and MIOpen, which are called only after training and have no mask."""
+
 
 NORMALIZATIONS = {
     "aten::batch_norm": _BATCH,
@@ -244,6 +416,7 @@ _FORMATS = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "s8": "int8", "u8": "ui
             "s16": "int16", "s32": "int32", "s64": "int64",
             "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4"}  # fmt: skip
 """Element types in TraceLens' ``Compute Spec``, where they differ from gemmetry's names."""
+
 
 MIB = 1 << 20
 
@@ -494,9 +667,14 @@ _ATTENTION = (
     *(f"aten::_scaled_dot_product_{kind}_attention" for kind in ("cudnn", "efficient", "flash")),
     "FlashAttnFunc", "flash_attn::_flash_attn_forward",
 )  # fmt: skip
+
+
 _GEMMS = _aten("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
+
+
 _REDUCTIONS = _aten("sum", "mean", "max", "min", "norm", "linalg_norm", "std", "var", "logsumexp",
                     "cumsum", "cumprod", "amin", "amax")  # fmt: skip
+
 
 FAMILIES = (
     _ModelFamily("SDPA_fwd", "matrix", attention, _ATTENTION),
@@ -521,7 +699,10 @@ FAMILIES = (
 )  # fmt: skip
 """Families of operators other than GEMMs, each with the sheet in which TraceLens reports it."""
 
+
 _OF: Mapping[str, _ModelFamily] = {name: family for family in FAMILIES for name in family.operators}
+
+
 _OF_BACKWARD: Mapping[str, _ModelFamily] = {
     family.sheet: backward
     for family, backward in (
@@ -565,3 +746,36 @@ def operator_model(
         return None
     spec = compute_spec(family.unit, tensor_format(dtype))
     return OperatorModel(family.sheet, parameters, flops, moved, spec)
+
+
+_ADDS = ("aten::addmm", "aten::_addmm_activation", "aten::baddbmm", "aten::addbmm", "aten::addmv")
+
+
+def gemm_model(name: str, arguments: OperatorArguments, shape: GemmShape) -> OperatorModel:
+    """The work of a call of the operator `name`; `shape` comes from its arguments.
+
+    The FLOP are 2·B·M·N·K, plus B·M·N for a bias; the bytes are those of operands and result, each
+    counted once, with the result as wide as A, or 2 bytes where A has 1.
+    """
+    call = Call.decoded(name, arguments)
+    places = OPERAND_PLACES.get(name, ())
+    strides = tuple(call.stride(place) or None for place in places) or (None, None)
+    dtypes = tuple(call.dtype(place) for place in places) or (None, None)
+    m, n, k, batch, bias = shape.m, shape.n, shape.k, shape.batch, name.removesuffix("_") in _ADDS
+    width = call.width(places[0]) if places else None
+    moved = None
+    if width is not None:
+        result = 2 if width == 1 else width
+        held = packed_in(dtypes[0])
+        moved = batch * (width * (m * k + k * n) // held + width * n * bias + result * m * n)
+    return OperatorModel(
+        sheet="GEMM",
+        parameters=(
+            ("M", m), ("N", n), ("K", k), ("bias", bias), ("stride_A", strides[0]),
+            ("stride_B", strides[1]), ("dtype_A_B", None if dtypes == (None, None) else dtypes),
+            ("B", batch),
+        ),
+        flops=batch * m * n * (2 * k + bias),
+        bytes=moved,
+        spec=compute_spec("matrix", shape.dtype and shape.dtype.partition(":")[0]),
+    )  # fmt: skip

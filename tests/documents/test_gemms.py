@@ -4,10 +4,10 @@ import ast
 
 import pytest
 
+from gemmetry.documents.operator_models import gemm_model
+from gemmetry.documents.operator_tables import gemm_calls, performance_tables, transposes
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.traces.operators.gemms import gemm_shape
-from gemmetry.traces.tracelens.input import gemm_calls, gemm_model, transposes
-from gemmetry.traces.tracelens.performance import performance_tables
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
 BF16 = "c10::BFloat16"

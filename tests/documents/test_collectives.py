@@ -2,15 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.documents.tracelens import UNKNOWN_GROUP, job_sheets, single_trace_sheet
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.collectives.summary import Group
-from gemmetry.traces.tracelens.collectives import (
-    UNKNOWN_GROUP,
-    CommunicationNames,
-    communication_names,
-    job_sheets,
-    single_trace_sheet,
-)
+from gemmetry.traces.jobs import rank_trace
 
 MIB = 1 << 20
 
@@ -29,12 +24,11 @@ def sheets(collective, rank):
         )
 
     ranks = [
-        rank(0, [one(1000, 130), one(2000, 150)]),
-        rank(1, [one(1030, 100), one(2050, 100)]),
+        rank(0, [one(1000, 130), one(2000, 150)], devices=8),
+        rank(1, [one(1030, 100), one(2050, 100)], devices=8),
     ]
     (job,) = analyse_jobs(ranks)
-    names = {one.file: CommunicationNames({0: "allreduce"}, 8) for one in ranks}
-    return {table.name: table for table in job_sheets(job, names)}
+    return {table.name: table for table in job_sheets(job)}
 
 
 def test_waits_latency_and_bandwidth_of_each_collective(sheets):
@@ -75,10 +69,9 @@ def test_names_are_the_traces_own_where_it_records_them(sheets):
 
 def test_ranks_of_two_nodes_span_nodes(collective, rank):
     group = Group("tp", (0, 8), 2)
-    ranks = [rank(0, [collective(group=group)]), rank(8, [collective(group=group)])]
+    ranks = [rank(one, [collective(group=group)], devices=8) for one in (0, 8)]
     (job,) = analyse_jobs(ranks)
-    names = {one.file: CommunicationNames({}, 8) for one in ranks}
-    rows = {t.name: _cells(t) for t in job_sheets(job, names)}
+    rows = {t.name: _cells(t) for t in job_sheets(job)}
     assert [row["node_span"] for row in rows["nccl_long"]] == ["inter_node"] * 2
     assert {row["rank"]: row["node_id"] for row in rows["nccl_summary_long"]} == {0: 0, 8: 1}
 
@@ -88,14 +81,13 @@ def test_what_a_trace_does_not_record_stays_empty(collective, rank):
         op=None, dtype=None, elements=None, in_elements=None, out_elements=None, group=None
     )
     one = rank(None, [bare])
-    (row,) = _cells(single_trace_sheet(one, CommunicationNames({}, 0)))
+    (row,) = _cells(single_trace_sheet(one))
     assert row["Process Group Name"] == UNKNOWN_GROUP
     assert row["Collective name"] is None
     assert row["In msg size (MB)_first"] is None
     assert row["dur_std"] is None
     (job,) = analyse_jobs([one])
-    names = {one.file: CommunicationNames({}, 0)}
-    found = {table.name: _cells(table) for table in job_sheets(job, names)}
+    found = {table.name: _cells(table) for table in job_sheets(job)}
     assert set(found) == {"nccl_long", "nccl_summary_long"}
     assert found["nccl_long"][0]["node_span"] == "unknown"
 
@@ -108,5 +100,6 @@ def test_names_of_a_trace_are_those_of_its_kernels(recording):
         **{"Collective name": "_allgather_base", "In msg nelems": 4, "dtype": "Float"},
     )  # fmt: skip
     made.kernel("ncclDevKernel_AllGather_RING_LL", 40, 10)
-    found = communication_names(made.trace())
-    assert (found.operations, found.devices) == ({1: "_allgather_base"}, 1)
+    found = rank_trace(made.trace())
+    names = [one.written for one in found.collectives]
+    assert (names, found.devices) == (["_allgather_base", "allgather"], 1)

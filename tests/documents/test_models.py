@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.models import (
+from gemmetry.documents.operator_models import (
     FAMILIES,
     has_backward_model,
     has_model,
     is_reported,
     operator_model,
 )
+from gemmetry.formats.events import OperatorArguments
 
 BF16 = "c10::BFloat16"
 NAMES = [name for family in FAMILIES for name in family.operators]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gemmetry.documents.operator_models import Call, MissingArgumentError, elements
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.call_arguments import Call, MissingArgumentError, elements
 
 
 def _call(values="[]", shapes="[]", dtypes="[]", strides="[]"):

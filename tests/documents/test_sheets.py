@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.documents.tracelens import BY_NAME, SHEETS
 from gemmetry.formats import xlsx as tracelens
-from gemmetry.traces.tracelens.sheets import BY_NAME, SHEETS
 
 
 def test_every_sheet_that_we_read_of_tracelens_we_can_write():
@@ -29,7 +29,7 @@ def test_order_of_columns_that_scripts_take_by_place():
     assert BY_NAME["gpu_timeline"].table(()).names == ("type", "time ms", "percent")
 
 
-WRITTEN = json.loads((Path(__file__).parents[2] / "data" / "tracelens_sheets.json").read_text())
+WRITTEN = json.loads((Path(__file__).parents[1] / "data" / "tracelens_sheets.json").read_text())
 
 
 @pytest.mark.parametrize("name", WRITTEN["headings"])

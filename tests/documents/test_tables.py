@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from gemmetry.documents.operator_tables import trace_tables
+from gemmetry.documents.tracelens import job_sheets, single_trace_sheet
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.reading import read_all
 from gemmetry.traces.summary import summarize
-from gemmetry.traces.tracelens.collectives import (
-    communication_names,
-    job_sheets,
-    single_trace_sheet,
-)
-from gemmetry.traces.tracelens.tables import trace_tables
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 WRITTEN = json.loads((DATA / "tracelens_sheets.json").read_text("utf-8"))
 
@@ -30,15 +26,14 @@ def _tables(place):
     if not path.exists():
         return {}
     errors = {}
-    ranks, names, tables = [], {}, []
+    ranks, tables = [], []
     for trace in read_all([path], errors, use_cache=False):
         tables += trace_tables(trace, summarize(trace), short_kernel_us=50)
         ranks.append(rank_trace(trace))
-        names[trace.file] = communication_names(trace)
-        tables.append(single_trace_sheet(ranks[-1], names[trace.file]))
+        tables.append(single_trace_sheet(ranks[-1]))
     assert not errors
     if len(ranks) > 1:
-        tables = [t for job in analyse_jobs(ranks) for t in job_sheets(job, names)]
+        tables = [t for job in analyse_jobs(ranks) for t in job_sheets(job)]
     return {table.name: table for table in tables}
 
 

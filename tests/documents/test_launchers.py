@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmetry.documents.operator_tables import find_launchers, operator_category
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import enclosing_among, find_launchers, operator_category
+from gemmetry.traces.links import enclosing_among
 
 
 def _by_name(trace):

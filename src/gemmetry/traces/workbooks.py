@@ -4,11 +4,6 @@ allow.
 ``gpu_timeline`` holds the times of a summary, ``kernel_summary`` its kernels, ``GEMM`` the shapes
 and the kernels of each. Data that a workbook does not contain are unknown: single durations, and
 communication overlapping GEMMs. gemmetry's own workbooks have the same sheets and can be read too.
-
-GEMMs for the sheets of operators by what they compute (:mod:`.tracelens_performance`).
-
-Their times include everything that a call launched; the speed of the kernel alone is in the sheet
-``gemms``.
 """
 
 from __future__ import annotations
@@ -19,29 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.files import short_name
 from gemmetry.formats.events import LONGEST_NS, MOST_ELEMENTS, OperatorArguments
 from gemmetry.formats.xlsx import Cell, TraceLensReport
-from gemmetry.traces.call_arguments import Call
 from gemmetry.traces.gemms import GemmRow
-from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import enclosing_among, link_gemms
-from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind, classify
-from gemmetry.traces.operators.gemms import (
-    OPERAND_PLACES,
-    GemmShape,
-    busy_by_owner,
-    distinct_rows,
-    gemm_shape,
-    packed_in,
-)
-from gemmetry.traces.operators.models import OperatorModel, compute_spec
+from gemmetry.traces.operators.gemms import GemmShape, gemm_shape
 from gemmetry.traces.summary import TOP_GEMMS, Summary, TopGemm
-from gemmetry.traces.tracelens.performance import ModelledCalls
 
 _TIMES = {
     "total_time": "window", "busy_time": "busy", "computation_time": "compute_union",
@@ -50,18 +30,28 @@ _TIMES = {
 }  # fmt: skip
 """Row of ``gpu_timeline`` -> field of a summary."""
 
+
 _UNKNOWN = frozenset({"events", "gemm_comm_overlap_us", "launches_without_work"})
+
+
 _OF_KERNELS = frozenset({
     "kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernels", "comm_kernel_us", "top_gemms",
 })  # fmt: skip
 
+
 _SPENT = "Kernel duration (µs)_"
+
+
 _DETAILS = "kernel_details__summarize_kernel_stats"
+
+
 _KERNEL = re.compile(
     r"""\{'name':\ ('(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"),\ ([^{}]{1,2000})\}""",
     re.DOTALL | re.VERBOSE,
 )
 """One entry of a list of kernels, which is a Python literal."""
+
+
 _NUMBER = re.compile(r"'(\w{1,40})': (?:np\.float64\()?(-?\d{1,20}(?:\.\d{1,40})?(?:e-?\d{1,3})?)")
 
 
@@ -256,75 +246,3 @@ def _count(value: Cell) -> int | None:
         return None
     is_whole = math.isfinite(value) and value == int(value) and 0 <= value <= MOST_ELEMENTS
     return int(value) if is_whole else None
-
-
-_ADDS = ("aten::addmm", "aten::_addmm_activation", "aten::baddbmm", "aten::addbmm", "aten::addmv")
-
-
-def gemm_model(name: str, arguments: OperatorArguments, shape: GemmShape) -> OperatorModel:
-    """The work of a call of the operator `name`; `shape` comes from its arguments.
-
-    The FLOP are 2·B·M·N·K, plus B·M·N for a bias; the bytes are those of operands and result, each
-    counted once, with the result as wide as A, or 2 bytes where A has 1.
-    """
-    call = Call.decoded(name, arguments)
-    places = OPERAND_PLACES.get(name, ())
-    strides = tuple(call.stride(place) or None for place in places) or (None, None)
-    dtypes = tuple(call.dtype(place) for place in places) or (None, None)
-    m, n, k, batch, bias = shape.m, shape.n, shape.k, shape.batch, name.removesuffix("_") in _ADDS
-    width = call.width(places[0]) if places else None
-    moved = None
-    if width is not None:
-        result = 2 if width == 1 else width
-        held = packed_in(dtypes[0])
-        moved = batch * (width * (m * k + k * n) // held + width * n * bias + result * m * n)
-    return OperatorModel(
-        sheet="GEMM",
-        parameters=(
-            ("M", m), ("N", n), ("K", k), ("bias", bias), ("stride_A", strides[0]),
-            ("stride_B", strides[1]), ("dtype_A_B", None if dtypes == (None, None) else dtypes),
-            ("B", batch),
-        ),
-        flops=batch * m * n * (2 * k + bias),
-        bytes=moved,
-        spec=compute_spec("matrix", shape.dtype and shape.dtype.partition(":")[0]),
-    )  # fmt: skip
-
-
-def gemm_calls(trace: Trace) -> ModelledCalls:
-    """The calls that launched GEMM kernels of `trace` and have recorded sizes, by start."""
-    rows, launches = trace.rows, trace.launches
-    gpu, operators = rows.gpu, rows.operators
-    links = link_gemms(trace)
-    linked = (links.shape != NONE) & ~links.inferred & (links.operator != NONE)
-    called, first = np.unique(links.operator[linked], return_index=True)
-    shape = links.shape[linked][first]
-    by_start = np.argsort(operators.start_ns[called], kind="stable")
-    called, shape = called[by_start], shape[by_start]
-    number = np.full(len(operators.name), NONE, np.int64)
-    number[called] = np.arange(len(called))
-    of_row = enclosing_among(launches.operator, launches.parent, number)
-    inside = np.flatnonzero(of_row != NONE)
-    busy = busy_by_owner(of_row[inside], inside, gpu.start_ns, gpu.duration_ns, len(called))
-    distinct, which = distinct_rows(operators.name[called], operators.arguments[called], shape)
-    numbers: dict[tuple[str, OperatorModel], int] = {}
-    model_of = []
-    for name, arguments, place in distinct.tolist():
-        text = rows.names[name]
-        recorded = rows.arguments[arguments] if arguments >= 0 else OperatorArguments()
-        model = gemm_model(text, recorded, links.shapes[place])
-        model_of.append(numbers.setdefault((text, model), len(numbers)))
-    models = np.array(model_of, np.int64)[which] if model_of else shape[:0]
-    return ModelledCalls(called, models, tuple(numbers), busy, inside, of_row[inside])
-
-
-def transposes(trace: Trace, calls: ModelledCalls) -> dict[int, dict[str, Any]]:
-    """The parameter ``transpose``, ``(True, False)``, by model, where kernel names specify it."""
-    result: dict[int, dict[str, Any]] = {}
-    chosen = trace.is_gemm[calls.row]
-    row, model = calls.row[chosen], calls.model[calls.call[chosen]]
-    for of, name in distinct_rows(model, trace.rows.gpu.name[row])[0].tolist():
-        facts = trace.kernel_names[name]
-        if facts.kind is KernelKind.GEMM and facts.layout and len(facts.layout) == 2:
-            result[of] = {"transpose": repr(tuple(letter == "t" for letter in facts.layout))}
-    return result

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from gemmetry.documents.operator_models import operator_model
 from gemmetry.formats.events import OperatorArguments
-from gemmetry.traces.operators.models import operator_model
 
 X, N, C = [4, 8, 5, 5], 800, 8
 

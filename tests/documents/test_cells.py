@@ -4,7 +4,7 @@ import ast
 
 import numpy as np
 
-from gemmetry.traces.tracelens.cells import argument_text, kernel_lists
+from gemmetry.documents.operator_tables import argument_text, kernel_lists
 
 
 def test_arguments_are_python_literals():
