@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmetry.documents.trace_report import TraceLensSheets
+from gemmetry.documents.tracelens_workbooks import workbook_gemms, workbook_summaries
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.xlsx import Sheet, TraceLensReport, read_tracelens_report
 from gemmetry.traces.gemms import Gemms, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.summary import KEYS, summarize, summary_entry
-from gemmetry.traces.workbooks import workbook_gemms, workbook_summaries
+from gemmetry.traces.summary import summarize
 
 DATA = Path(__file__).parents[1] / "data"
 PAIRS = [
@@ -31,11 +31,11 @@ def trace_of(path):
 def test_a_workbook_of_tracelens_has_the_same_times_as_the_trace(workbook, trace):
     (found,) = workbook_summaries(read_tracelens_report(workbook))
     expected = summarize(trace_of(trace))
-    entry, wanted = summary_entry(found), summary_entry(expected)
-    assert tuple(entry) == KEYS
+    entry, wanted = found.record(), expected.record()
+    assert tuple(entry) == tuple(wanted)
     assert entry["file"] == str(workbook)
     assert entry["events"] is entry["gemm_comm_overlap_us"] is None
-    for key in KEYS:
+    for key in wanted:
         if key.endswith("_us") and entry[key] is not None:
             # TraceLens adds up float64 numbers near 10¹² µs.
             assert float(entry[key]) == pytest.approx(float(wanted[key]), abs=0.05), key
@@ -104,7 +104,7 @@ def timeline(*times):
 
 def test_without_a_sheet_of_kernels_their_counts_are_not_known():
     (found,) = workbook_summaries(report(gpu_timeline=timeline(5, 1, 7, 10, 2, 0)))
-    entry = summary_entry(found)
+    entry = found.record()
     assert entry["window_us"] == 10_000
     assert (entry["idle_us"], entry["comm_compute_overlap_us"]) == (3000, 1000)
     for key in ("kernels", "gemm_kernels", "gemm_kernel_us", "comm_kernel_us", "top_gemms"):

@@ -22,18 +22,17 @@ from gemmetry.documents.trace_report import (
     write_report,
 )
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.collective_text import print_jobs
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.gemms import spec_text, workload
 from gemmetry.traces.jobs import rank_trace
-from gemmetry.traces.markdown import trace_markdown
-from gemmetry.traces.page import trace_page
+from gemmetry.traces.page import trace_markdown, trace_page
 from gemmetry.traces.reading import read_all
 from gemmetry.traces.report import TraceReport, build_report
 from gemmetry.traces.rows import collectives_document, gemms_table
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
 from gemmetry.traces.text import (
     print_gemms,
+    print_jobs,
     print_steps,
     print_summaries,
     print_summary,

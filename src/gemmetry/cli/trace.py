@@ -27,10 +27,10 @@ from gemmetry.cli.run import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gemmetry.domain.errors import RequestError
-    from gemmetry.traces.api import Summaries, Traces
+    from gemmetry.traces.api import Summaries, Traces, Workbooks
     from gemmetry.traces.gemms import Workload
 
 
@@ -65,12 +65,12 @@ class Reads(Printed):
     no_cache: bool = option("Read the files again, and write no caches next to them.")
     timings: bool = option("Report on stderr how long each stage took.")
 
-    def traces(self) -> Traces:
+    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
         """The traces, of which nothing is read yet."""
         _import_numpy_alone()
         from gemmetry.traces.api import Traces
 
-        return Traces(self.files, use_cache=not self.no_cache)
+        return Traces(self.files, use_cache=not self.no_cache, workbooks=workbooks)
 
 
 @dataclass(kw_only=True)
@@ -80,6 +80,16 @@ class ReadsWorkbooks(Reads):
     files: list[Path] = argument(
         f"{_FILES} Also reports of TraceLens (xlsx).", "FILE...", readable=False
     )
+
+    def traces(self, workbooks: Callable[[], Workbooks] | None = None) -> Traces:
+        """The traces and workbooks, of which nothing is read yet."""
+        return super().traces(workbooks or _tracelens_workbooks)
+
+
+def _tracelens_workbooks() -> Workbooks:
+    from gemmetry.documents import tracelens_workbooks
+
+    return tracelens_workbooks
 
 
 _SPEC_SUFFIXES = (".yaml", ".yml")
@@ -278,7 +288,7 @@ def collectives(options: Collectives) -> int:
     from gemmetry.results.emit import write_atomically, write_tables
     from gemmetry.results.json_text import json_file
     from gemmetry.traces import rows
-    from gemmetry.traces.collective_text import print_jobs
+    from gemmetry.traces.text import print_jobs
 
     def document() -> dict[str, Any]:
         return rows.collectives_document(jobs, traces.failures)

@@ -30,7 +30,14 @@ from gemmetry.documents.operator_models import (
     is_reported,
     operator_model,
 )
-from gemmetry.documents.tracelens import BY_NAME, PERFORMANCE_SHEETS, SheetKind
+from gemmetry.documents.tracelens import (
+    BY_NAME,
+    PERFORMANCE_SHEETS,
+    GroupStatistics,
+    SheetKind,
+    busy_by_owner,
+    grouped_statistics,
+)
 from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, OperatorArguments
 from gemmetry.traces.intervals import subtract
@@ -39,11 +46,8 @@ from gemmetry.traces.links import enclosing_among, link_gemms
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
 from gemmetry.traces.operators.gemms import (
-    GroupStatistics,
     Integers,
-    busy_by_owner,
     distinct_rows,
-    grouped_statistics,
     is_gemm_operator,
 )
 from gemmetry.traces.summary import Summary

@@ -27,6 +27,7 @@ from gemmetry.documents.sweep_files import (
 )
 from gemmetry.documents.trace_report import TraceLensSheets, trace_workbook
 from gemmetry.documents.tracelens import BY_NAME
+from gemmetry.documents.tracelens_workbooks import workbook_gemm_rows
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.formats.xlsx import Cell, TraceLensReport, read_tracelens_report
@@ -44,7 +45,6 @@ from gemmetry.sweeps.rows import GemmKind
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.report import build_report
-from gemmetry.traces.workbooks import workbook_gemm_rows
 
 _OF_RANK = re.compile(r"perf_(?:(\d+)ch_)?rank(\d+)\.xlsx")
 _OF_POINT = re.compile(r"collective(?:_(\d+)ch)?\.xlsx")

@@ -13,10 +13,10 @@ from typing import Any
 from gemmetry.documents.operator_tables import SHORT_KERNEL_US, trace_tables
 from gemmetry.documents.tracelens import BY_NAME, NOTES, job_sheets, single_trace_sheet
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, Table
 from gemmetry.results.emit import check_writable, is_folder, write_atomically, written_together
 from gemmetry.results.tables import Look, check_installed, left_out, workbook
-from gemmetry.traces import TRACE_SCHEMA_VERSION
 from gemmetry.traces.collectives.matching import JobCollectives
 from gemmetry.traces.jobs import RankTrace
 from gemmetry.traces.model import Trace
@@ -123,7 +123,7 @@ def write_report(report: TraceReport, path: Path, *, command: str = "") -> None:
             page = trace_page(report, command=command, created=created)
             content = page.encode("utf-8", "replace")
         case ".md":
-            from gemmetry.traces.markdown import trace_markdown
+            from gemmetry.traces.page import trace_markdown
 
             content = trace_markdown(report).encode("utf-8", "replace")
         case _:
@@ -137,7 +137,7 @@ def report_json(report: TraceReport) -> bytes:
 
     return encoded(
         {
-            "schema_version": TRACE_SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION,
             "sheets": {table.name: table.records() for table in report.tables},
             "notes": report.notes,
             "errors": [{"file": file, "error": text} for file, text in report.errors.items()],

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmetry.domain.tables import Column, ColumnType, Table
+from gemmetry.formats.events import Int64
 from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives
 from gemmetry.traces.collectives.summary import Collective, Group
 from gemmetry.traces.jobs import RankTrace
-from gemmetry.traces.operators.gemms import grouped_statistics
+from gemmetry.traces.operators.gemms import Integers
 
 UNKNOWN_GROUP = "Unknown_Group"
 
@@ -51,6 +53,99 @@ class SheetKind:
     def table(self, rows: Sequence[Sequence[Any]]) -> Table:
         """The sheet with its rows; cells are numbers, texts or None."""
         return Table(self.name, self.columns, rows)
+
+
+Floats = npt.NDArray[np.float64]
+
+
+_BLOCK = 1 << 18
+"""Rows processed at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatistics:
+    """One entry per group; NaN where a group is empty, and for `std` also where it has one
+    value."""
+
+    count: Int64
+    sum: npt.NDArray[Any]
+    mean: Floats
+    median: Floats
+    std: Floats
+    """Sample standard deviation, with n - 1."""
+    min: Floats
+    max: Floats
+
+
+def grouped_statistics(group: Int64, values: npt.NDArray[Any], groups: int) -> GroupStatistics:
+    """Statistics of `values` by `group` (numbers from 0 to below `groups`).
+
+    Sums of integers are exact.
+    """
+    count = np.bincount(group, minlength=groups)
+    order = np.lexsort((values, group))
+    ordered = values[order]
+    ends = np.cumsum(count)
+    filled = count > 0
+    first = (ends - count)[filled]
+    of_filled = count[filled]
+    total = np.zeros(groups, values.dtype)
+    mean, median, std, low, high = (np.full(groups, np.nan) for _ in range(5))
+    if len(first):
+        total[filled] = np.add.reduceat(ordered, first)
+        mean[filled] = total[filled] / of_filled
+        median[filled] = (
+            ordered[first + (of_filled - 1) // 2].astype(float) + ordered[first + of_filled // 2]
+        ) / 2
+        low[filled], high[filled] = ordered[first], ordered[first + of_filled - 1]
+        distances = np.repeat(mean[filled], of_filled)
+        np.subtract(ordered, distances, out=distances)
+        squares = np.add.reduceat(np.square(distances, out=distances), first)
+        several = of_filled > 1
+        std[np.flatnonzero(filled)[several]] = np.sqrt(squares[several] / (of_filled[several] - 1))
+    return GroupStatistics(count, total, mean, median, std, low, high)
+
+
+def busy_by_owner(
+    owner: Integers, row: Integers, start: Int64, duration: Int64, owners: int
+) -> Int64:
+    """For each owner the length of the union of its intervals [start, start + duration), ns.
+
+    Args:
+        owner: numbers from 0 to below `owners`; intervals of one may overlap.
+        row: of `start` and `duration`, for each entry of `owner`.
+    """
+    result = np.zeros(owners, np.int64)
+    if not len(owner):
+        return result
+    order = np.lexsort((start[row], owner))
+    begin = 0
+    while begin < len(order):
+        # A few complete owners at a time, so that little memory is needed besides the order.
+        end = min(begin + _BLOCK, len(order))
+        if end < len(order):
+            end = int(np.searchsorted(owner, owner[order[end - 1]], "right", sorter=order))
+        places = order[begin:end]
+        rows = row[places]
+        _add_busy(result, owner[places], start[rows], duration[rows])
+        begin = end
+    return result
+
+
+def _add_busy(result: Int64, owner: Integers, start: Int64, duration: Int64) -> None:
+    """Set the entries of `owner`, whose rows are in order."""
+    end = start + duration
+    first = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+    # Owners are concatenated in time, so that one running maximum serves all of them.
+    span = np.maximum.reduceat(end, first) - start[first]
+    shift = np.cumsum(span) - span - start[first]
+    moved = np.repeat(shift, np.diff(np.append(first, len(owner))))
+    start, end = start + moved, end + moved
+    reached = np.maximum.accumulate(end)
+    begins = start.copy()
+    begins[1:] = np.maximum(start[1:], reached[:-1])
+    covered = np.maximum(end - begins, 0)
+    result[owner[first]] = np.add.reduceat(covered, first)
 
 
 def _declared() -> dict[str, list[dict[str, str]]]:
@@ -284,13 +379,13 @@ def _stragglers(job: JobCollectives) -> list[tuple[Any, ...]]:
         earliest = max(waits, key=lambda rank: (waits[rank], rank))
         first[earliest] = first.get(earliest, 0) + 1
     rows = []
-    for one in job.stragglers():
-        trace = job.job.by_rank[one.rank]
+    for rank in job.stragglers():
+        trace = job.job.by_rank[rank.rank]
         rows.append((
-            one.rank, one.waited_ns / 1000,
-            one.waited_ns / one.collectives / 1000 if one.collectives else None,
-            one.last_count, first.get(one.rank, 0), 100 * one.last_count / len(matched),
+            rank.rank, rank.waited_ns / 1000,
+            rank.waited_ns / rank.collectives / 1000 if rank.collectives else None,
+            rank.last_count, first.get(rank.rank, 0), 100 * rank.last_count / len(matched),
             len(matched), sum(kernel.duration_ns for kernel in trace.collectives) / 1000,
-            one.rank // trace.devices if trace.devices else None,
+            rank.rank // trace.devices if trace.devices else None,
         ))  # fmt: skip
     return sorted(rows, key=lambda row: (row[1], row[0]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, noun_for
@@ -26,17 +26,14 @@ if TYPE_CHECKING:
     from gemmetry.traces.collectives.matching import JobCollectives
     from gemmetry.traces.gemms import GemmRow
     from gemmetry.traces.report import Sheets, TraceReport
-    from gemmetry.traces.summary import Outside, Summary
-
-
-T = TypeVar("T")
+    from gemmetry.traces.summary import Outside, StepSummary, Summary
 
 
 class Summaries(NamedTuple):
     """Summaries of files and of their steps, and the work outside of steps."""
 
     files: list[Summary]
-    steps: list[Summary]
+    steps: list[StepSummary]
     outside: list[Outside]
 
     def no_steps_note(self) -> str:
@@ -54,6 +51,16 @@ class Summaries(NamedTuple):
         )
 
 
+class Workbooks(Protocol):
+    """Reads what remains of traces: the rows of TraceLens' workbooks."""
+
+    def workbook_summaries(self, report: TraceLensReport) -> list[Summary]:
+        """A summary for each trace."""
+
+    def workbook_gemms(self, report: TraceLensReport) -> list[GemmRow]:
+        """A row for each operator with its sizes, and kernel."""
+
+
 class Traces(Sequence[Trace]):
     """Traces of one or more files, and tables of them; a sequence of ``Trace``.
 
@@ -63,9 +70,16 @@ class Traces(Sequence[Trace]):
     ``errors`` lists the files that could not be read, with the reason.
     """
 
-    def __init__(self, files: Iterable[Path], *, use_cache: bool = True) -> None:
+    def __init__(
+        self,
+        files: Iterable[Path],
+        *,
+        use_cache: bool = True,
+        workbooks: Callable[[], Workbooks] | None = None,
+    ) -> None:
         self._files = tuple(files)
         self._use_cache = use_cache
+        self._workbooks = workbooks
         self.traces: tuple[Trace, ...] = ()
         self.times: dict[str, float] = {}
         """Seconds of each stage."""
@@ -119,12 +133,11 @@ class Traces(Sequence[Trace]):
         if not trace.has_gpu_work:
             self.without_gpu.append(trace.file)
 
-    def _of_workbook(
-        self, report: TraceLensReport, rows: Callable[[TraceLensReport], list[T]]
-    ) -> list[T]:
+    def _of_workbook(self, report: TraceLensReport, rows: str) -> list[Any]:
         """`rows` of the workbook; [] and an error where its sheets are missing."""
         try:
-            found = rows(report)
+            assert self._workbooks is not None
+            found: list[Any] = getattr(self._workbooks(), rows)(report)
         except RequestError as error:
             self.errors[str(report.path)] = error
             return []
@@ -148,12 +161,10 @@ class Traces(Sequence[Trace]):
         from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 
         result = Summaries([], [], [])
-        for found in self._read(workbooks=True):
+        for found in self._read(workbooks=self._workbooks is not None):
             with self.stage("summary"):
                 if not isinstance(found, Trace):
-                    from gemmetry.traces.workbooks import workbook_summaries
-
-                    result.files.extend(self._of_workbook(found, workbook_summaries))
+                    result.files.extend(self._of_workbook(found, "workbook_summaries"))
                     continue
                 result.files.append(summarize(found))
                 if steps:
@@ -179,12 +190,10 @@ class Traces(Sequence[Trace]):
         has_gpu_times = False
         self._of_convolutions = self._of_convolutions_ns = 0
         with self.stage("gemms"):
-            for found in self._read(workbooks=True):
+            for found in self._read(workbooks=self._workbooks is not None):
                 if not isinstance(found, Trace):
-                    from gemmetry.traces.workbooks import workbook_gemms
-
                     known = len(self.names)
-                    of_workbooks += self._of_workbook(found, workbook_gemms)
+                    of_workbooks += self._of_workbook(found, "workbook_gemms")
                     has_gpu_times |= len(self.names) > known
                     continue
                 kernels.add(found)
@@ -296,14 +305,15 @@ class Traces(Sequence[Trace]):
 
     def document(self, table: Table) -> dict[str, Any]:
         """`table` and the problems of the files that could not be read, for JSON."""
-        from gemmetry.traces import TRACE_SCHEMA_VERSION
-        from gemmetry.traces.summary import problem_entry
+        from gemmetry.domain.rows import SCHEMA_VERSION
+        from gemmetry.traces.summary import problem_rows
 
+        problems = [row for file, one in self.problems for row in problem_rows(file, [one])]
         return {
-            "schema_version": TRACE_SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION,
             table.name: table.records(),
             "partial": [str(file) for file in self.partial],
-            "problems": [problem_entry(file, problem) for file, problem in self.problems],
+            "problems": [row.record() for row in problems],
             "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
         }
 

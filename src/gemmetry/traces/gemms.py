@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -32,61 +33,109 @@ from gemmetry.domain.operation import (
     default_result,
     operation_name,
 )
+from gemmetry.domain.rows import Derived, Row, derived, fact
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.formats.events import Int64
 from gemmetry.hardware.devices import find_device, rate_class
 from gemmetry.traces.intervals import covered
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import GemmLinks, link_gemms
+from gemmetry.traces.links import link_gemms
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName, classify
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, unpacked_for
 
+_DTYPE, _LAYOUT = "format of A and B", "layouts of A and B: t row-major, n column-major"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmRow:
-    """All instances of one kernel with one shape on one kind of device; None: not known."""
 
-    device: str | None
-    kernel: str
+def shape_facts(shape: str) -> tuple[Derived[Any], ...]:
+    """Sizes, format and layout of the field `shape`, a :class:`GemmShape` or None."""
+    return tuple(
+        derived(text, type=kind | None)(_of(shape, name))
+        for name, kind, text in (
+            ("m", int, "rows of the result"), ("n", int, "columns of the result"),
+            ("k", int, "length of the sums"), ("batch", int, "number of products"),
+            ("dtype", str, _DTYPE), ("layout", str, _LAYOUT),
+        )
+    )  # fmt: skip
+
+
+def _of(field: str, name: str) -> Callable[[Any], Any]:
+    return lambda row: getattr(getattr(row, field), name, None)
+
+
+def part_of(part: int | None, whole: int) -> float | None:
+    """`part` of `whole`; None where there is none."""
+    return None if part is None or not whole else part / whole
+
+
+def _text(sizes: Sequence[int] | None) -> str | None:
+    return "x".join(map(str, sizes)) if sizes else None
+
+
+class GemmRow(Row):
+    """All instances of one kernel with one shape on one kind of device; None: not known.
+
+    A layout comes from the operator's strides, else from the kernel's name, assuming a row-major
+    result. A speed is None for helper passes, and where several kernels share the FLOPs of an
+    operator. A row that is above every dense peak that the device may have here has a wrong time or
+    shape, or is sparse.
+    """
+
     facts: KernelName
     """Facts from the kernel's name."""
     shape: GemmShape | None
-    dtype: str | None
-    """Formats of A and B in the operator; ``tf32`` where the kernel's name shows that f32 is
-    rounded to it."""
-    layout: str | None
-    """Layouts of A and B, t row-major, n column-major: from the operator's strides, else from the
-    kernel's name, assuming a row-major result."""
-    operators: tuple[str, ...]
+    names: tuple[str, ...]
     """Operators that launched it, the most frequent one first."""
-    count: int
-    linked: int
-    """Part of `count` launched by an operator that records the shape."""
-    inferred: int
-    """Part of `count` whose shape comes from other instances."""
-    sum_ns: int
-    min_ns: int
-    max_ns: int
-    median_ns: float
-    p5_ns: float | None
-    p95_ns: float | None
-    mad_ns: float | None
-    """Median absolute deviation from the median, not scaled."""
-    tflops: float | None
-    """10¹² FLOP/s of the median instance; None for helper passes, and where several kernels share
-    the FLOPs of an operator."""
-    peak_fraction: float | None
-    """`tflops` as a share of the device's dense peak at this format."""
-    above_peak: bool = False
-    """`tflops` exceeds every dense peak that the device may have here: a time or a shape is
-    wrong."""
-    overlapped: int | None
-    """Part of `count` during which a communication kernel ran."""
-    overlapped_ns: int | None
-    """Part of `sum_ns` during which a communication kernel ran."""
     files: frozenset[Path] = frozenset()
     """Traces that contain it; empty where the rows do not come from traces."""
+    overlapped_ns: int | None = None
+    """Part of `sum_ns` during which a communication kernel ran."""
+
+    device: str | None = fact("product name of the GPU", default=None)
+    kernel: str = fact("name of the kernel, or of the operator on the host")
+    short_name = derived("the name without template arguments", type=str)(attrgetter("facts.short"))
+    kind = derived("what the kernel does", type=str)(attrgetter("facts.kind"))
+    family = derived("the library or generator of the kernel", type=str | None)(
+        attrgetter("facts.family")
+    )
+    operators = derived("operators that launched it, the most frequent one first", type=str | None)(
+        lambda row: ", ".join(row.names)
+    )
+    m, n, k, batch, *_ = shape_facts("shape")
+    dtype: str | None = fact(_DTYPE)
+    layout: str | None = fact(_LAYOUT)
+    tile = derived("tile sizes in the name", type=str | None)(lambda row: _text(row.facts.tile))
+    stages = derived("pipeline stages in the name", type=int | None)(attrgetter("facts.stages"))
+    cluster = derived("cluster sizes in the name", type=str | None)(
+        lambda row: _text(row.facts.cluster)
+    )
+    split_k = derived("parts of K in the name", type=int | None)(attrgetter("facts.split_k"))
+    count: int = fact("instances")
+    linked: int = fact("instances whose operator records the shape")
+    inferred: int = fact("instances with the shape of others", default=0)
+    sum_ns: int = fact("total time", "µs")
+    share: float | None = fact("share of the time of all rows", default=None)
+    median_ns: float = fact("median time", "µs")
+    p5_ns: float | None = fact("5th percentile", "µs", default=None)
+    p95_ns: float | None = fact("95th percentile", "µs", default=None)
+    mad_ns: float | None = fact("median absolute deviation from the median", "µs", default=None)
+    min_ns: int = fact("shortest time", "µs")
+    max_ns: int = fact("longest time", "µs")
+    tflops: float | None = fact("speed of the median instance", "10¹² FLOP/s")
+    peak_fraction: float | None = fact("speed as a share of the device's peak", default=None)
+    above_peak: bool = fact(
+        "whether it exceeds the device's peak, so that a time or a shape is wrong", default=False
+    )
+    overlapped: int | None = fact("instances during which a kernel communicated", default=None)
+    overlapped_share = derived(
+        "share of the time with communication at the same time", type=float | None
+    )(lambda row: part_of(row.overlapped_ns, row.sum_ns))
+
+
+def with_shares(rows: Sequence[GemmRow]) -> list[GemmRow]:
+    """`rows`, each with its share of the time of all."""
+    whole = sum(row.sum_ns for row in rows)
+    return [replace(row, share=part_of(row.sum_ns, whole)) for row in rows]
 
 
 @dataclass(slots=True)
@@ -105,6 +154,12 @@ class _GemmGroup:
 _Key = tuple[str, str, GemmShape | None]
 
 
+def members_of(which: Int64, groups: int) -> list[Int64]:
+    """The indices of each group, ascending, where `which` has the group of each."""
+    ends = np.cumsum(np.bincount(which, minlength=groups))
+    return np.split(np.argsort(which, kind="stable"), ends[:-1])
+
+
 class Gemms:
     """GEMMs of traces, which are added one by one and not kept."""
 
@@ -115,54 +170,40 @@ class Gemms:
 
     def add(self, trace: Trace) -> None:
         """Add the GEMMs of `trace`."""
-        _gather(trace, self._groups)
+        links, rows = link_gemms(trace), trace.rows
+        gpu, row = rows.gpu, links.row
+        if not len(row):
+            return
+        duration = gpu.duration_ns[row]
+        overlap = covered(gpu.start_ns[row], duration, trace.communication)
+        operator = np.full(len(row), NONE, np.int64)
+        known = links.operator != NONE
+        operator[known] = rows.operators.name[links.operator[known]]
+        distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
+        for members, (device, name, place) in zip(
+            members_of(which, len(distinct)), distinct.tolist(), strict=True
+        ):
+            shape = links.shapes[place] if place != NONE else None
+            if shape is not None:
+                shape = unpacked_for(shape, trace.kernel_names[name].dtype)
+            key = (trace.device_name(device), rows.names[name], shape)
+            group = self._groups.setdefault(key, _GemmGroup())
+            group.files.add(trace.file)
+            group.durations.append(duration[members])
+            group.overlaps.append(overlap[members])
+            inferred = int(links.inferred[members].sum())
+            group.inferred += inferred
+            group.linked += len(members) - inferred if shape is not None else 0
+            group.is_alone &= bool(links.is_alone[members].all())
+            names, counts = np.unique(operator[members], return_counts=True)
+            for index, count in zip(names.tolist(), counts.tolist(), strict=True):
+                if index != NONE:
+                    group.operators[rows.names[index]] += count
 
     def rows(self) -> list[GemmRow]:
         """The GEMMs of all traces together, those with the most time first."""
         rows = [_row(key, group) for key, group in self._groups.items()]
         return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
-
-
-def _gather(trace: Trace, groups: dict[_Key, _GemmGroup]) -> None:
-    links = link_gemms(trace)
-    rows = trace.rows
-    gpu, row = rows.gpu, links.row
-    if not len(row):
-        return
-    duration = gpu.duration_ns[row]
-    overlap = covered(gpu.start_ns[row], duration, trace.communication)
-    distinct, which = distinct_rows(gpu.device[row], gpu.name[row], links.shape)
-    order = np.argsort(which, kind="stable")
-    ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
-    operator_name = _operator_names(trace, links)
-    for members, (device, name, shape) in zip(
-        np.split(order, ends[:-1]), distinct.tolist(), strict=True
-    ):
-        found = links.shapes[shape] if shape != NONE else None
-        if found is not None:
-            found = unpacked_for(found, trace.kernel_names[name].dtype)
-        group = groups.setdefault(
-            (trace.device_name(device), rows.names[name], found), _GemmGroup()
-        )
-        group.files.add(trace.file)
-        group.durations.append(duration[members])
-        group.overlaps.append(overlap[members])
-        inferred = int(links.inferred[members].sum())
-        group.inferred += inferred
-        group.linked += len(members) - inferred if found is not None else 0
-        group.is_alone &= bool(links.is_alone[members].all())
-        names, counts = np.unique(operator_name[members], return_counts=True)
-        for index, count in zip(names.tolist(), counts.tolist(), strict=True):
-            if index != NONE:
-                group.operators[rows.names[index]] += count
-
-
-def _operator_names(trace: Trace, links: GemmLinks) -> Int64:
-    """Index of the operator's name for each GEMM; -1: none."""
-    result = np.full(len(links.row), NONE, np.int64)
-    known = links.operator != NONE
-    result[known] = trace.rows.operators.name[links.operator[known]]
-    return result
 
 
 def _row(key: _Key, group: _GemmGroup) -> GemmRow:
@@ -187,7 +228,7 @@ def _row(key: _Key, group: _GemmGroup) -> GemmRow:
         shape=shape,
         dtype=dtype,
         layout=gemm_layout(shape, facts),
-        operators=tuple(name for name, _ in group.operators.most_common()),
+        names=tuple(name for name, _ in group.operators.most_common()),
         linked=group.linked,
         inferred=group.inferred,
         **duration_statistics(durations),
@@ -295,27 +336,22 @@ class _Product(NamedTuple):
     scaling: str
 
 
-@dataclass(slots=True, kw_only=True)
-class WorkloadGemm:
+class WorkloadGemm(Row):
     """All GEMMs of one product; helper passes count in the time, but not as calls."""
 
-    m: int
-    n: int
-    k: int
-    batch: int
-    dtype: str | None
-    layout: str | None
-    scaling: str
-    operation: str | None
-    """gemmetry's name of the operation (docs/names.md); None where gemmetry does not support it."""
-    reason: str
-    """Why there is no `operation`; "" where there is one."""
-    count: int = 0
-    sum_ns: int = 0
-    share: float = 0.0
-    """Share of all GEMM time, including that of unknown shapes."""
-    kernels: list[str] = field(default_factory=list)
-    """Short names, those with the most time first."""
+    m: int = fact("rows of the result")
+    n: int = fact("columns of the result")
+    k: int = fact("length of the sums")
+    batch: int = fact("number of products")
+    dtype: str | None = fact(_DTYPE)
+    layout: str | None = fact(_LAYOUT)
+    scaling: str = fact("how scaled formats are scaled")
+    count: int = fact("calls")
+    sum_ns: int = fact("total time", "µs")
+    share: float = fact("share of the time of all GEMMs")
+    operation: str | None = fact("name of the operation that gemmetry profile runs")
+    kernels: tuple[str, ...] = fact("kernels", format="; ".join)
+    reason: str | None = fact("why gemmetry profile cannot run it", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,32 +368,23 @@ class Workload:
 def workload(rows: Iterable[GemmRow]) -> Workload:
     """Rows of :class:`Gemms`, by product."""
     rows = sorted(rows, key=lambda row: -row.sum_ns)
-    found: dict[_Product, WorkloadGemm] = {}
-    by_shape: dict[GemmShape, WorkloadGemm] = {}
+    total = sum(row.sum_ns for row in rows)
+    found: dict[_Product, list[GemmRow]] = {}
+    by_shape: dict[GemmShape, list[GemmRow]] = {}
     lost: list[GemmRow] = []
     for row in rows:
-        if row.shape is None or _is_helper(row):
-            continue
-        product = _Product(*row.shape[:4], row.dtype, row.layout, row.shape.scaling)
-        gemm = found.get(product) or found.setdefault(product, _gemm(product))
-        by_shape.setdefault(row.shape, gemm)
-        gemm.count += row.count
-        _add(gemm, row)
-    for row in rows:
         if row.shape is not None and not _is_helper(row):
-            continue
-        # A helper pass has no format or layout of its own: it is counted with its GEMM.
-        helped = by_shape.get(row.shape) if row.shape is not None else None
-        if helped is None:
-            lost.append(row)
-        else:
-            _add(helped, row)
-    total = sum(row.sum_ns for row in rows)
-    gemms = sorted(found.values(), key=lambda gemm: -gemm.sum_ns)
-    for gemm in gemms:
-        gemm.share = gemm.sum_ns / total if total else 0.0
+            product = _Product(*row.shape[:4], row.dtype, row.layout, row.shape.scaling)
+            ones = found.setdefault(product, [])
+            by_shape.setdefault(row.shape, ones)
+            ones.append(row)
+    for row in rows:
+        if row.shape is None or _is_helper(row):
+            # A helper pass has no format or layout of its own: it is counted with its GEMM.
+            (by_shape.get(row.shape, lost) if row.shape is not None else lost).append(row)
+    gemms = [_gemm(product, ones, total) for product, ones in found.items()]
     return Workload(
-        gemms=tuple(gemms),
+        gemms=tuple(sorted(gemms, key=lambda gemm: -gemm.sum_ns)),
         sum_ns=total,
         unknown_ns=sum(row.sum_ns for row in lost),
         unknown_count=sum(row.count for row in lost if not _is_helper(row)),
@@ -368,15 +395,18 @@ def _is_helper(row: GemmRow) -> bool:
     return row.facts.kind is KernelKind.GEMM_REDUCTION
 
 
-def _add(gemm: WorkloadGemm, row: GemmRow) -> None:
-    gemm.sum_ns += row.sum_ns
-    if row.facts.short not in gemm.kernels:
-        gemm.kernels.append(row.facts.short)
-
-
-def _gemm(product: _Product) -> WorkloadGemm:
+def _gemm(product: _Product, rows: Sequence[GemmRow], total: int) -> WorkloadGemm:
     operation, reason = _operation(product)
-    return WorkloadGemm(operation=operation, reason=reason, **product._asdict())
+    spent = sum(row.sum_ns for row in rows)
+    return WorkloadGemm(
+        **product._asdict(),
+        operation=operation,
+        reason=reason,
+        count=sum(row.count for row in rows if not _is_helper(row)),
+        sum_ns=spent,
+        share=spent / total if total else 0.0,
+        kernels=tuple(dict.fromkeys(row.facts.short for row in rows)),
+    )
 
 
 def _operation(product: _Product) -> tuple[str | None, str]:
@@ -410,7 +440,7 @@ def no_shape(sources: Sequence[str], load: Workload) -> RequestError:
     """The error for traces none of whose GEMMs has a shape that gemmetry computes."""
     reasons = Counter({gemm.reason: 0 for gemm in load.gemms if gemm.reason})
     for gemm in load.gemms:
-        reasons[gemm.reason] += gemm.count
+        reasons[gemm.reason or ""] += gemm.count
     if reasons:
         reason, count = reasons.most_common(1)[0]
         return RequestError(

@@ -1,10 +1,6 @@
-"""Adds up sheets that have rows for each file over all files, as a page shows them.
+"""Everything that a report of traces shows, as tables.
 
-Everything that a report of traces shows, as tables: TraceLens' sheets, and ours next to them.
-
-Sums over the traces of a report, and how the window of a trace is divided.
-
-Which lanes the timeline of a report of traces shows, in which order, and what was sent.
+Sheets that have rows for each file are added up over all files for pages.
 """
 
 from __future__ import annotations
@@ -16,15 +12,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
-from gemmetry.traces.collectives.alignment import Matched
 from gemmetry.traces.collectives.matching import JobCollectives, analyse_jobs
 from gemmetry.traces.gemms import GemmRow, Gemms, Workload, above_peak_warning, workload
 from gemmetry.traces.jobs import RankTrace, rank_trace
 from gemmetry.traces.missing import problem_texts
 from gemmetry.traces.model import Trace, stage
-from gemmetry.traces.names import GEMM_KINDS, KernelKind, classify
 from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
 from gemmetry.traces.rows import (
     gemms_table,
@@ -36,7 +31,14 @@ from gemmetry.traces.rows import (
     step_table,
     summary_table,
 )
-from gemmetry.traces.summary import Summary, summarize, summarize_steps
+from gemmetry.traces.summary import (
+    Problem,
+    StepSummary,
+    Summary,
+    problem_rows,
+    summarize,
+    summarize_steps,
+)
 from gemmetry.traces.timeline import TimelineLane, trace_lanes
 
 
@@ -54,13 +56,10 @@ class _SummedColumns(NamedTuple):
     """`spent` over `calls`."""
 
 
+_DIRECT = ("Count", "total_direct_kernel_time_ms", "Percentage (%)")
 _SUMMED = {
-    "ops_summary": _SummedColumns(
-        ("name",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
-    ),
-    "ops_summary_by_category": _SummedColumns(
-        ("op category",), "Count", "total_direct_kernel_time_ms", "Percentage (%)"
-    ),
+    "ops_summary": _SummedColumns(("name",), *_DIRECT),
+    "ops_summary_by_category": _SummedColumns(("op category",), *_DIRECT),
     "kernel_summary": _SummedColumns(
         ("Parent op category", "Parent cpu_op", "Kernel name"),
         "Kernel duration (µs)_count",
@@ -69,7 +68,6 @@ _SUMMED = {
         "Kernel duration (µs)_mean",
     ),
 }
-
 
 ONLY_ON = "only on"
 """Name of the column that lists the ranks of a row, where not all have it."""
@@ -89,22 +87,20 @@ def sum_over_files(table: Table, only_on: Callable[[Set[Path]], str] = lambda _:
     if how is None or "file" not in table.names:
         return table
     kept = (*how.keys, how.calls, how.spent, how.percent, *filter(None, (how.mean,)))
-    wanted = table.select(("file", how.calls, how.spent, *how.keys))
     sums: dict[tuple[Any, ...], list[Any]] = {}
-    files: dict[tuple[Any, ...], set[Path]] = {}
-    for file, calls, spent, *keys in wanted.rows:
-        key = tuple(keys)
-        found = sums.setdefault(key, [0, 0.0])
+    for file, calls, spent, *keys in table.select(("file", how.calls, how.spent, *how.keys)).rows:
+        found = sums.setdefault(tuple(keys), [0, 0.0, set()])
         found[0] += calls
         found[1] += spent
-        files.setdefault(key, set()).add(Path(file))
-    whole = sum(time for _, time in sums.values())
+        found[2].add(Path(file))
+    whole = sum(spent for _, spent, _ in sums.values())
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
     rows = [
-        (*key, count, time, 100 * time / whole if whole else 0.0, *_mean(how, count, time))
-        for key, (count, time) in ordered
-    ]
-    alone = [only_on(files[key]) for key, _ in ordered]
+        (*key, count, spent, 100 * spent / whole if whole else 0.0,
+         *((spent / count,) if how.mean else ()))
+        for key, (count, spent, _) in ordered
+    ]  # fmt: skip
+    alone = [only_on(files) for _, (_, _, files) in ordered]
     return with_only_on(Table(table.name, table.select(kept).columns, rows), alone)
 
 
@@ -115,46 +111,6 @@ def with_only_on(table: Table, texts: Sequence[str]) -> Table:
         return table
     rows = [(*row, text or None) for row, text in zip(table.rows, texts, strict=True)]
     return Table(table.name, (*table.columns, Column(ONLY_ON)), rows)
-
-
-def _mean(how: _SummedColumns, count: int, time: float) -> Sequence[float]:
-    return (time / count,) if how.mean else ()
-
-
-_NO_LAUNCH = "launch not in the trace"
-
-_WORDS = {"record_param_comms": "communication"}
-"""Categories that are named after an operator -> the category of what such operators compute."""
-
-_PARTS = ("gemm", "attention", "other", "communication")
-_KINDS = {
-    **dict.fromkeys(GEMM_KINDS, "gemm"),
-    KernelKind.ATTENTION: "attention",
-    KernelKind.COLLECTIVE: "communication",
-}
-
-
-def kernel_time_by_category(table: Table) -> dict[str, dict[str, float]]:
-    """Kernel time in µs from ``kernel_summary``, by the category of the operator that launched a
-    kernel and by what the kernel does: gemm, attention, other or communication."""
-    names = ("Parent op category", "Parent cpu_op", "Kernel name", "Kernel duration (µs)_sum")
-    sums: dict[str, dict[str, float]] = {}
-    for category, parent, name, spent in table.select(names).rows:
-        word = _NO_LAUNCH if parent is None else category or "other"
-        parts = sums.setdefault(_WORDS.get(word, word), dict.fromkeys(_PARTS, 0.0))
-        parts[_KINDS.get(classify(name).kind, "other")] += spent
-    return sums
-
-
-def self_time_by_operator(rows: Sequence[HostOperator]) -> list[tuple[str, int, int]]:
-    """Name, self time in ns and calls of each operator, those with the most time first."""
-    sums: dict[str, list[int]] = {}
-    for row in rows:
-        found = sums.setdefault(row.name, [0, 0])
-        found[0] += row.self_ns
-        found[1] += row.count
-    ordered = sorted(sums.items(), key=lambda item: -item[1][0])
-    return [(name, ns, count) for name, (ns, count) in ordered]
 
 
 class Sheets(Protocol):
@@ -178,7 +134,7 @@ class TraceReport:
     tables: list[Table]
     """In the order of the workbook."""
     summaries: list[Summary]
-    steps: list[Summary]
+    steps: list[StepSummary]
     """Steps of all traces."""
     gemms: list[GemmRow]
     host_operators: list[HostOperator]
@@ -299,7 +255,7 @@ def build_report(
         RequestError: a rank occurs twice in one job.
     """
     times = times if times is not None else {}
-    summaries, steps, without_gpu = list[Summary](), list[Summary](), list[Path]()
+    summaries, steps, without_gpu = list[Summary](), list[StepSummary](), list[Path]()
     lanes, ranks = list[TimelineLane](), list[RankTrace]()
     gemms, host, host_rows, devices = Gemms(), HostOperators(), list[HostOperator](), set[str]()
     with stage(times, "tables"):
@@ -347,19 +303,10 @@ def build_report(
     return report
 
 
-_PROBLEMS = (
-    Column("file", description="the trace"),
-    Column("where", description="byte, event or row"),
-    Column("what", description="what could not be used or is missing, and why"),
-    Column("kind", description="what kind of problem it is"),
-    Column("count", ColumnType.INTEGER, description="events, work or places that have it"),
-)
-
-
 def own_tables(
     *,
     summaries: Sequence[Summary] = (),
-    steps: Sequence[Summary] = (),
+    steps: Sequence[StepSummary] = (),
     gemms: Sequence[GemmRow] = (),
     load: Workload | None = None,
     host_rows: Sequence[HostOperator] = (),
@@ -367,205 +314,30 @@ def own_tables(
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Table]:
     """Gemmetry's own sheets, the empty ones too."""
-    problems = [(file, "", why, "not_read", 1) for file, why in failed.items()]
-    problems += [
-        (str(s.file), p.where, p.what, str(p.kind), p.count) for s in summaries for p in s.problems
+    problems = [
+        Problem(file=file, where="", what=why, kind="not_read", count=1)
+        for file, why in failed.items()
     ]
+    problems += [row for one in summaries for row in problem_rows(one.file, one.problems)]
     found = {
         "summary": summary_table(summaries),
         "steps": step_table(steps),
         "gemms": gemms_table(gemms),
-        "shapes": _joined_texts(shapes_table(load or workload(()))),
+        "shapes": _with_texts(shapes_table(load or workload(()))),
         "host_operators": host_operators_table(host_rows),
         "collectives": kinds_table(jobs),
         "matched": matched_table(jobs),
         "ranks": ranks_table(jobs if any(job.matching.matched for job in jobs) else ()),
-        "problems": Table("problems", _PROBLEMS, problems),
+        "problems": table_of("problems", Problem, problems),
     }
     return [replace(table, name=name) for name, table in found.items()]
 
 
-def _joined_texts(table: Table) -> Table:
+def _with_texts(table: Table) -> Table:
     """`table` with a text for each list: a cell of a sheet holds one value."""
-    lists = [column.type is ColumnType.TEXTS for column in table.columns]
     columns = tuple(
-        replace(column, type=ColumnType.TEXT) if is_list else column
-        for column, is_list in zip(table.columns, lists, strict=True)
+        replace(one, type=ColumnType.TEXT) if one.type is ColumnType.TEXTS else one
+        for one in table.columns
     )
-    rows = [
-        [", ".join(value) if is_list else value for value, is_list in zip(row, lists, strict=True)]
-        for row in table.rows
-    ]
+    rows = [[", ".join(v) if isinstance(v, list) else v for v in row] for row in table.rows]
     return Table(table.name, columns, rows)
-
-
-class GpuTotals(NamedTuple):
-    """Sums of the fields of that name of several summaries; times in ns."""
-
-    traces: int
-    window_ns: int
-    busy_ns: int
-    compute_union_ns: int
-    exposed_comm_ns: int
-    idle_ns: int
-    gemm_kernel_ns: int
-    gemm_kernels: int
-
-
-def gpu_totals(summaries: Sequence[Summary]) -> GpuTotals:
-    """Sums over those of `summaries` that have a window."""
-    counted = [one for one in summaries if one.window_ns] or summaries
-    sums = (sum(getattr(one, name) for one in counted) for name in GpuTotals._fields[1:])
-    return GpuTotals(len(counted), *sums)
-
-
-class HostTotals(NamedTuple):
-    """Sums over operators on the host and over the matrix products among them; times in ns."""
-
-    self_ns: int
-    calls: int
-    product_ns: int
-    product_calls: int
-    fastest: GemmRow | None
-    """The product with the most TFLOP/s by its median call."""
-
-
-def host_totals(operators: Sequence[HostOperator], products: Sequence[GemmRow]) -> HostTotals:
-    """Sums over `operators` and over the `products` among them."""
-    return HostTotals(
-        self_ns=sum(row.self_ns for row in operators),
-        calls=sum(row.count for row in operators),
-        product_ns=sum(row.sum_ns for row in products),
-        product_calls=sum(row.count for row in products),
-        fastest=max(
-            (row for row in products if row.tflops is not None),
-            key=lambda row: row.tflops or 0.0,
-            default=None,
-        ),
-    )
-
-
-def job_times(jobs: Sequence[JobCollectives]) -> list[tuple[JobCollectives, int]]:
-    """The jobs that have work on a GPU, each with its time in ns: from the first work of any rank
-    to the last of any; where recordings do not overlap, the longest window of a rank."""
-    found = []
-    for job in jobs:
-        windows = [one.span[1] - one.span[0] for one in job.job.ranks]
-        if any(windows):
-            found.append((job, max(windows) if job.span_ns is None else job.span_ns))
-    return found
-
-
-def window_parts(summary: Summary) -> dict[str, int]:
-    """The window of a trace in ns by what fills it: GEMM, other computing, exposed communication,
-    exposed copies, nothing. The part of GEMMs is at most the time of all computing, because
-    kernels that run at the same time count once there, and several times in their sum."""
-    gemm = min(summary.gemm_kernel_ns, summary.compute_union_ns)
-    copies = summary.busy_ns - summary.compute_union_ns - summary.exposed_comm_ns
-    return {
-        "gemm": gemm,
-        "other": summary.compute_union_ns - gemm,
-        "communication": summary.exposed_comm_ns,
-        "copy": max(0, copies),
-        "idle": summary.idle_ns,
-    }
-
-
-class CollectiveMessage(NamedTuple):
-    """What a communication kernel exchanged; None where it is not known."""
-
-    op: str | None
-    bytes: int | None
-    dtype: str | None
-    ranks: int | None
-    bus_bandwidth: float | None
-    """10⁹ bytes/s. None also if a rank of its group has no file, because it would be a bound."""
-
-
-class RankLanes(NamedTuple):
-    """The lanes of a rank that are shown, in their order."""
-
-    trace: RankTrace
-    lanes: list[TimelineLane]
-    steps: list[Summary]
-    messages: dict[int, CollectiveMessage]
-    """By the row of ``TraceRows.gpu``."""
-
-
-class JobLanes(NamedTuple):
-    """The lanes of a job on one time axis."""
-
-    name: str
-    ranks: list[RankLanes]
-    base_ns: int
-    """Start of the first work that is shown."""
-    end_ns: int
-    """End of the last."""
-    left_out: int
-    """Number of lanes that are not shown."""
-
-
-def job_lanes(report: TraceReport, most: int) -> list[JobLanes]:
-    """The `most` lanes with the most work of each job that has any. The lanes of every rank are in
-    the same order: by device, and streams with the most work over all ranks first."""
-    by_file: dict[str, list[TimelineLane]] = {}
-    for lane in report.lanes:
-        by_file.setdefault(lane.file, []).append(lane)
-    steps: dict[Path, list[Summary]] = {}
-    for step in report.steps:
-        steps.setdefault(step.file, []).append(step)
-    found = []
-    for job in report.jobs:
-        lanes = [lane for one in job.job.ranks for lane in by_file.get(str(one.file), ())]
-        if not lanes:
-            continue
-        shown = sorted(lanes, key=lambda lane: -int(lane.duration_ns.sum()))[:most]
-        kept, order, messages = {id(lane) for lane in shown}, _order(lanes), _messages(job)
-        ranks = [
-            RankLanes(
-                trace=one,
-                lanes=sorted((i for i in by_file[str(one.file)] if id(i) in kept), key=order),
-                steps=steps.get(one.file, []),
-                messages=messages[one.rank],
-            )
-            for one in job.job.ranks
-            if str(one.file) in by_file
-        ]
-        found.append(
-            JobLanes(
-                name=job.job.name,
-                ranks=ranks,
-                base_ns=min(int(lane.start_ns.min()) for lane in shown),
-                end_ns=max(int((lane.start_ns + lane.duration_ns).max()) for lane in shown),
-                left_out=len(lanes) - len(shown),
-            )
-        )
-    return found
-
-
-def _order(lanes: Sequence[TimelineLane]) -> Callable[[TimelineLane], Any]:
-    spent: dict[tuple[int, str], int] = {}
-    for lane in lanes:
-        key = (lane.stream, lane.thread)
-        spent[key] = spent.get(key, 0) + int(lane.duration_ns.sum())
-    return lambda lane: (lane.device, -spent[lane.stream, lane.thread], lane.stream, lane.thread)
-
-
-def _messages(found: JobCollectives) -> dict[int | None, dict[int, CollectiveMessage]]:
-    """What the communication kernels of each rank exchanged."""
-    matched: dict[tuple[int | None, int], Matched] = {
-        (rank, kernel.row): one for one in found.matching.matched for rank, kernel in one.members
-    }
-    messages: dict[int | None, dict[int, CollectiveMessage]] = {}
-    for rank in found.job.ranks:
-        of_rank = messages.setdefault(rank.rank, {})
-        for kernel in rank.collectives:
-            one = matched.get((rank.rank, kernel.row))
-            of_rank[kernel.row] = CollectiveMessage(
-                op=kernel.op,
-                bytes=one.bytes if one else kernel.bytes,
-                dtype=kernel.dtype,
-                ranks=one.group_size if one else kernel.group.size if kernel.group else None,
-                bus_bandwidth=one.bus_bandwidth if one and one.is_complete else None,
-            )
-    return messages

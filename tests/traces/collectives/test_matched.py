@@ -9,7 +9,7 @@ FOUR = Group("0", (0, 1, 2, 3), 4)
 
 
 def matched(*members, group=FOUR):
-    return Matched(group, tuple(enumerate(members)), ())
+    return Matched(group=group, members=tuple(enumerate(members)))
 
 
 @pytest.fixture

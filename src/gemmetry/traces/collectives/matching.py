@@ -6,13 +6,16 @@ Jobs with their collectives matched: which rank waited for which, and the bandwi
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.domain.units import counted, format_numbers
 from gemmetry.formats.events import MISSING
 from gemmetry.traces.collectives.alignment import (
@@ -97,7 +100,9 @@ def match(job: TraceJob) -> Matching:
         for slot in complete:
             members = tuple(sorted(slot.members.items()))
             group, is_complete = _group(job, members, expected, missing)
-            matched.append(Matched(group, members, missing, is_complete))
+            matched.append(Matched(
+                group=group, members=members, missing=missing, is_complete=is_complete
+            ))  # fmt: skip
     matched.sort(key=lambda one: (one.start_ns, one.members[0][0]))
     unmatched = {rank: len(trace.collectives) - alone[rank] for rank, trace in job.by_rank.items()}
     for whole in matched:
@@ -328,29 +333,84 @@ def describe(one: Collective) -> str:
     return f"{text} (number {one.sequence})" if one.sequence is not None else text
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
+class Straggler(Row):
     """How often one rank was last, and how long it waited itself."""
 
-    rank: int
+    rank: int = fact("rank of the trace")
     collectives: int
     """Number of matched collectives that the rank took part in."""
-    last_count: int
-    last_share: float
-    """Of those, 0 to 1."""
-    waited_ns: int
-    """Sum of the latest start minus the rank's own start, in ns."""
+    last_count: int = fact("collectives that the rank began last")
+    last_share: float = fact("share of the matched collectives")
+    waited_ns: int = fact("time that the rank waited for others", "µs")
+    """Sum of the latest start minus the rank's own start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobKind:
-    """Collectives with the same operation, type, size and group size."""
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
-    op: str | None
-    dtype: str | None
-    elements: int | None
-    group_size: int | None
+
+def _us(text: str) -> Any:
+    """A fact in µs, whose function returns ns."""
+
+    def declared(of_ns: Callable[[JobKind], float | None]) -> Any:
+        return derived(text, "µs", type=float | None)(
+            lambda kind: None if (ns := of_ns(kind)) is None else ns / 1000
+        )
+
+    return declared
+
+
+def _bandwidth(name: str) -> Callable[[JobKind], float | None]:
+    return lambda kind: _median(getattr(one, name) for one in kind.ones)
+
+
+class JobKind(Row):
+    """Collectives with the same operation, type, size and group size; durations are those of all
+    their kernels. A kind holds either matched collectives or lone kernels, as its job does."""
+
     ones: tuple[Matched, ...]
+
+    op: str | None = fact("operation")
+    dtype: str | None = fact("element type, as PyTorch names it")
+    elements: int | None = fact("elements of the message")
+    bytes: int | None = fact("size of the message", "B")
+    group_size: int | None = fact("ranks of the group")
+    count = derived("collectives", type=int)(lambda kind: len(kind.ones))
+    latency_us_median = _us("median latency")(lambda kind: _median(kind.latencies))
+    latency_us_min = _us("shortest latency")(lambda kind: min(kind.latencies, default=None))
+    latency_us_max = _us("longest latency")(lambda kind: max(kind.latencies, default=None))
+    start_skew_us_median = _us("median skew of the starts")(
+        lambda kind: _median(one.start_skew_ns for one in kind.ones)
+    )
+    end_skew_us_median = _us("median skew of the ends")(
+        lambda kind: _median(one.end_skew_ns for one in kind.ones)
+    )
+    algbw_gbps_median = derived("median algorithm bandwidth", "10⁹ B/s", type=float | None)(
+        _bandwidth("algorithm_bandwidth")
+    )
+    busbw_gbps_median = derived("median bus bandwidth", "10⁹ B/s", type=float | None)(
+        _bandwidth("bus_bandwidth")
+    )
+    above_link = derived(
+        "whether a bus bandwidth among them exceeds the links of a GPU", type=bool
+    )(lambda kind: any(one.is_above_link for one in kind.ones))
+    complete = derived("whether all ranks of the groups have a file", type=bool)(
+        lambda kind: all(one.is_complete for one in kind.ones)
+    )
+    duration_us_sum = _us("total duration of all their kernels")(lambda kind: sum(kind.durations))
+    duration_us_min = _us("shortest duration")(lambda kind: min(kind.durations))
+    duration_us_median = _us("median duration")(lambda kind: _median(kind.durations))
+
+    @cached_property
+    def latencies(self) -> list[int]:
+        """In ns; [] of lone kernels."""
+        return [one.latency_ns for one in self.ones if not one.is_lone]
+
+    @cached_property
+    def durations(self) -> list[int]:
+        """Of all kernels, in ns."""
+        return [kernel.duration_ns for one in self.ones for _, kernel in one.members]
 
 
 @dataclass(frozen=True, repr=False)
@@ -404,11 +464,14 @@ class JobCollectives:
                 took_part[rank] += 1
         return [
             Straggler(
-                rank, took_part[rank], last[rank],
-                last[rank] / took_part[rank] if took_part[rank] else 0.0, waited[rank],
+                rank=rank,
+                collectives=took_part[rank],
+                last_count=last[rank],
+                last_share=last[rank] / took_part[rank] if took_part[rank] else 0.0,
+                waited_ns=waited[rank],
             )
             for rank in sorted(ranks)
-        ]  # fmt: skip
+        ]
 
     @cached_property
     def listed(self) -> tuple[Matched, ...]:
@@ -417,7 +480,7 @@ class JobCollectives:
         if self.matching.matched:
             return self.matching.matched
         alone = [
-            Matched(kernel.group, ((rank, kernel),), ())
+            Matched(group=kernel.group, members=((rank, kernel),))
             for rank, trace in self.job.by_rank.items()
             for kernel in trace.collectives
         ]
@@ -431,8 +494,10 @@ class JobCollectives:
             key = (one.op, one.dtype, one.elements, one.group_size)
             found.setdefault(key, []).append(one)
         kinds = [
-            JobKind(op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
-                 group_size=ones[0].group_size, ones=tuple(ones))
+            JobKind(
+                op=ones[0].op, dtype=ones[0].dtype, elements=ones[0].elements,
+                bytes=ones[0].bytes, group_size=ones[0].group_size, ones=tuple(ones),
+            )
             for ones in found.values()
         ]  # fmt: skip
         return sorted(kinds, key=lambda kind: -sum(one.latency_ns for one in kind.ones))
@@ -457,7 +522,19 @@ def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
 def analyse_job(job: TraceJob) -> JobCollectives:
     """The collectives of `job`, matched, with the offsets of its clocks."""
     matching = match(job)
-    return JobCollectives(job, matching, tuple(clock_offsets(job, matching.matched)))
+    found = JobCollectives(job, matching, tuple(clock_offsets(job, matching.matched)))
+    if not found.offsets_ns:
+        return found
+    on_one_clock = {one.rank: one for one in found.stragglers(corrected=True)}
+    clocks = tuple(
+        replace(
+            one, corrected_last_count=on_one_clock[one.rank].last_count,
+            corrected_waited_ns=on_one_clock[one.rank].waited_ns,
+        )
+        for one in found.clocks
+    )  # fmt: skip
+    matched = tuple(replace(one, offsets_ns=found.offsets_ns) for one in matching.matched)
+    return JobCollectives(job, replace(matching, matched=matched), clocks)
 
 
 def _missing(job: TraceJob) -> list[str]:

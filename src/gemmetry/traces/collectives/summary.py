@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import MOST_ELEMENTS, MOST_RANKS, CollectiveCall, TraceRows
 from gemmetry.hardware.devices import find_device
 from gemmetry.traces.call_arguments import ELEMENT_BYTES, element_type, message_elements
@@ -79,61 +80,63 @@ class Group:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
+class Collective(Row):
     """One communication kernel; fields are None where the trace does not record them."""
 
     row: int
     """Row in ``TraceRows.gpu``."""
     operation: str | None = None
     """The operation as the kernel records it: ``_allgather_base``."""
-    op: str | None
-    """The operation, named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``,
-    ``all_to_all``, ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``,
-    ``send_recv`` (a kernel that does both)."""
-    dtype: str | None
-    """PyTorch's name of the element type: ``BFloat16``, ``Float8_e4m3fn`` ..."""
-    elements: int | None
-    """Number of elements of the whole message (:mod:`.bandwidth`)."""
-    in_elements: int | None
-    out_elements: int | None
     in_splits: tuple[int, ...] = ()
     out_splits: tuple[int, ...] = ()
     group: Group | None
-    group_inferred: bool = False
-    """The kernel itself records no group; all that do on its stream (or in the trace) have this
-    one."""
-    peer: int | None = None
-    """Other rank of a send or receive."""
-    sequence: int | None = None
-    """Number within the group."""
-    algorithm: str | None
-    """Set only where the name is unambiguous (:data:`_CATCH_ALL`)."""
-    protocol: str | None
-    source: str
-    """``kernel``, ``operator`` or ``name``: the source of the operation."""
     is_shared: bool = False
     """Several kernels came from the same operator, so its sizes are those of all of them
     together."""
-    name: str
-    """A readable form of the kernel's name."""
-    stream: int
-    device: int
     link_gbps: float | None = None
     """10⁹ bytes/s in one direction of all links of its GPU to the others of a node; None where the
     product is not known or has none."""
-    start_ns: int
+
+    op: str | None = fact("operation")
+    """Named as in nccl-tests: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``,
+    ``broadcast``, ``reduce``, ``gather``, ``scatter``; and ``send``, ``recv``, ``send_recv`` (a
+    kernel that does both)."""
+    elements: int | None = fact("elements of the message")
+    dtype: str | None = fact("element type, as PyTorch names it")
+
+    @derived("size of the message", "B")
+    def bytes(self) -> int | None:
+        """Size of the whole message."""
+        size = self.element_bytes
+        return None if size is None or self.elements is None else self.elements * size
+
+    group_name = derived("name of the process group", key="group", type=str | None)(
+        lambda one: one.group and one.group.name
+    )
+    start_ns: int = fact("start, as recorded", "ns")
     """In ns since 1970 where the trace records the origin of its times."""
-    duration_ns: int
+    duration_ns: int = fact("duration with the wait for others", "ns")
+    group_size = derived("ranks of the group", type=int | None)(
+        lambda one: one.group and one.group.size
+    )
+    group_inferred: bool = fact("whether the group is that of the stream", default=False)
+    in_elements: int | None = fact("elements that the rank contributes")
+    out_elements: int | None = fact("elements that the rank receives")
+    peer: int | None = fact("the other rank of a send or receive", default=None)
+    sequence: int | None = fact("number of the collective in its group", default=None)
+    algorithm: str | None = fact("algorithm in the kernel's name")
+    """Set only where the name is unambiguous (:data:`_CATCH_ALL`)."""
+    protocol: str | None = fact("protocol in the kernel's name")
+    source: str = fact("source of the collective's properties")
+    """``kernel``, ``operator`` or ``name``."""
+    name: str = fact("name of the kernel", key="kernel")
+    """A readable form of it."""
+    stream: int = fact("stream of the kernel")
+    device: int = fact("device of the kernel")
 
     @property
     def end_ns(self) -> int:
         return self.start_ns + self.duration_ns
-
-    @property
-    def written(self) -> str | None:
-        """The operation as the trace names it, else as PyTorch would; None if it is not known."""
-        return self.operation or (_WORDS.get(self.op, self.op) if self.op else None)
 
     @property
     def element_bytes(self) -> int | None:
@@ -141,10 +144,9 @@ class Collective:
         return ELEMENT_BYTES.get(self.dtype or "")
 
     @property
-    def bytes(self) -> int | None:
-        """Size of the whole message."""
-        size = self.element_bytes
-        return None if size is None or self.elements is None else self.elements * size
+    def written(self) -> str | None:
+        """The operation as the trace names it, else as PyTorch would; None if it is not known."""
+        return self.operation or (_WORDS.get(self.op, self.op) if self.op else None)
 
 
 def operation_name(text: str | None) -> str | None:

@@ -128,10 +128,8 @@ def _summary(
         idle_ns=known["window"] - known["busy"],
         top_gemms=tuple(top),
         launches_without_work=0,
-        partial=False,
-        problems=(),
         unknown=_UNKNOWN | (_OF_KERNELS if kernels is None else frozenset()),
-        of=of,
+        part=of,
     )
 
 
@@ -178,27 +176,19 @@ def _gemms(cells: Mapping[str, Cell]) -> Iterator[GemmRow]:
         is_alone = multiply == [kernel] and kernel["count"] == _count(cells.get("name_count"))
         median = kernel["median"]
         yield GemmRow(
-            device=None,
             kernel=kernel["name"],
             facts=facts,
             shape=shape,
             dtype=facts.dtype if shape is None or shape.dtype is None else shape.dtype,
             layout=None if shape is None else shape.layout,
-            operators=(short_name(name),),
+            names=(short_name(name),),
             count=kernel["count"],
             linked=kernel["count"],
-            inferred=0,
             sum_ns=kernel["total"],
             min_ns=kernel["min"],
             max_ns=kernel["max"],
             median_ns=float(median),
-            p5_ns=None,
-            p95_ns=None,
-            mad_ns=None,
             tflops=shape.flops / median / 1000 if shape and is_alone and median > 0 else None,
-            peak_fraction=None,
-            overlapped=None,
-            overlapped_ns=None,
         )
 
 

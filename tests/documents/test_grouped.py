@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.documents.tracelens import busy_by_owner, grouped_statistics
 from gemmetry.traces.intervals import union
 from gemmetry.traces.operators import gemms as grouped
-from gemmetry.traces.operators.gemms import busy_by_owner, distinct_rows, grouped_statistics
+from gemmetry.traces.operators.gemms import distinct_rows
 
 GROUPS = 4
 pairs = st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, 10**12)), max_size=30)
