@@ -7,7 +7,7 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.api import Traces, load
 from gemmetry.traces.gemms import workload
-from gemmetry.traces.rows import gemms_table, shapes_table, step_table
+from gemmetry.traces.report import gemms_table, shapes_table, step_table
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 MATMUL = DATA / "h200_matmul.pt.trace.json.gz"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gemmetry.documents.operator_tables import find_launchers, operator_category
+from gemmetry.traces.gemms import enclosing_among
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import enclosing_among
 
 
 def _by_name(trace):

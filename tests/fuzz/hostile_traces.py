@@ -27,8 +27,7 @@ from gemmetry.traces.gemms import spec_text, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.page import trace_markdown, trace_page
 from gemmetry.traces.reading import read_all
-from gemmetry.traces.report import TraceReport, build_report
-from gemmetry.traces.rows import collectives_document, gemms_table
+from gemmetry.traces.report import TraceReport, build_report, collectives_document, gemms_table
 from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
 from gemmetry.traces.text import (
     print_gemms,

@@ -15,8 +15,7 @@ import pytest
 from gemmetry.domain.errors import RequestError, StorageError
 from gemmetry.formats import events as spool
 from gemmetry.traces import reading
-from gemmetry.traces.cache import CACHE_SUFFIX
-from gemmetry.traces.reading import find_traces, read_trace
+from gemmetry.traces.reading import CACHE_SUFFIX, find_traces, read_trace
 
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"
 SHARED = Path(__file__).parents[3] / "shared" / "data"

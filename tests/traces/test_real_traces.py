@@ -18,8 +18,7 @@ from gemmetry.documents.operator_tables import trace_tables
 from gemmetry.formats import events as host_rows
 from gemmetry.formats import events as mapping
 from gemmetry.formats import events as spool
-from gemmetry.traces.gemms import Gemms, row_major_layout, workload
-from gemmetry.traces.links import link_gemms
+from gemmetry.traces.gemms import Gemms, link_gemms, row_major_layout, workload
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, is_gemm
 from gemmetry.traces.reading import read_trace

@@ -121,7 +121,7 @@ def summary(options: Summary) -> int:
         else:
             _print_summaries(found)
         if options.output:
-            from gemmetry.traces.rows import step_table, summary_table
+            from gemmetry.traces.report import step_table, summary_table
 
             table = step_table(found.steps) if steps else summary_table(found.files)
             write_outputs(table, options.output)
@@ -157,7 +157,7 @@ def gemms(options: Gemms) -> int:
     options.check()
     traces = options.traces()
     rows = traces.gemm_rows()
-    from gemmetry.traces.rows import gemms_table
+    from gemmetry.traces.report import gemms_table
 
     table = gemms_table(rows)
     if options.json:
@@ -193,7 +193,7 @@ def shapes(options: Shapes) -> int:
     traces = options.traces()
     rows = traces.gemm_rows(or_products=True)
     from gemmetry.traces.gemms import no_shape, workload
-    from gemmetry.traces.rows import shapes_table
+    from gemmetry.traces.report import shapes_table
 
     instead = "these are the products that the operators recorded, with times on the host"
     print_notes(traces.without_gpu_note(instead if rows else ""))
@@ -287,17 +287,17 @@ def collectives(options: Collectives) -> int:
     jobs = traces.collectives()
     from gemmetry.results.emit import write_atomically, write_tables
     from gemmetry.results.json_text import json_file
-    from gemmetry.traces import rows
+    from gemmetry.traces import report
     from gemmetry.traces.text import print_jobs
 
     def document() -> dict[str, Any]:
-        return rows.collectives_document(jobs, traces.failures)
+        return report.collectives_document(jobs, traces.failures)
 
     def write(path: Path) -> None:
         if path.suffix.lower() == ".json":
             write_atomically(path, json_file(document()))
         else:
-            write_tables([getattr(rows, f"{options.rows}_table")(jobs)], path)
+            write_tables([getattr(report, f"{options.rows}_table")(jobs)], path)
 
     with traces.stage("output"):
         options.deliver(document, lambda console: print_jobs(jobs, console), write)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gemmetry.formats.events import MOST_ELEMENTS, OperatorArguments
-from gemmetry.traces.call_arguments import ELEMENT_BYTES, element_type
+from gemmetry.traces.collectives.summary import ELEMENT_BYTES, element_type
 from gemmetry.traces.joins import decoded_list
 from gemmetry.traces.operators.gemms import OPERAND_PLACES, GemmShape, packed_in, tensor_format
 

@@ -38,10 +38,15 @@ from gemmetry.sweeps.model import (
 )
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
-from gemmetry.traces.gemms import gemm_dtype, gemm_layout, quantile_of_sorted
+from gemmetry.traces.gemms import (
+    enclosing_among,
+    gemm_dtype,
+    gemm_layout,
+    link_gemms,
+    quantile_of_sorted,
+)
 from gemmetry.traces.intervals import Intervals, covered, subtract, union, within
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import enclosing_among, link_gemms
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows

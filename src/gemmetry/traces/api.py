@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.results.tables import frame
-from gemmetry.traces.missing import problem_texts
-from gemmetry.traces.model import Trace, stage
+from gemmetry.traces.model import Trace, problem_texts, stage
 from gemmetry.traces.reading import all_failed, read_all
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.traces.rows import summary_table
+        from gemmetry.traces.report import summary_table
 
         return frame(summary_table(self.summaries().files))
 
@@ -248,7 +247,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.traces.rows import step_table
+        from gemmetry.traces.report import step_table
 
         return frame(step_table(self.summaries(steps=True).steps))
 
@@ -258,7 +257,7 @@ class Traces(Sequence[Trace]):
         Raises:
             RequestError: polars is not installed (extra ``analysis``).
         """
-        from gemmetry.traces.rows import gemms_table
+        from gemmetry.traces.report import gemms_table
 
         return frame(gemms_table(self.gemm_rows()))
 
@@ -270,7 +269,7 @@ class Traces(Sequence[Trace]):
             RequestError: polars is not installed (extra ``analysis``).
         """
         from gemmetry.traces.gemms import workload
-        from gemmetry.traces.rows import shapes_table
+        from gemmetry.traces.report import shapes_table
 
         return frame(shapes_table(workload(self.gemm_rows(or_products=True))))
 

@@ -12,25 +12,25 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact, inline, table
 from gemmetry.domain.rows import table as table_of
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import noun_for
-from gemmetry.traces.collectives.matching import JobCollectives, analyse_jobs
-from gemmetry.traces.gemms import GemmRow, Gemms, Workload, above_peak_warning, workload
-from gemmetry.traces.jobs import RankTrace, rank_trace
-from gemmetry.traces.missing import problem_texts
-from gemmetry.traces.model import Trace, stage
-from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
-from gemmetry.traces.rows import (
-    gemms_table,
-    host_operators_table,
-    kinds_table,
-    matched_table,
-    ranks_table,
-    shapes_table,
-    step_table,
-    summary_table,
+from gemmetry.traces.collectives.alignment import ClockOffset, Matched
+from gemmetry.traces.collectives.matching import JobCollectives, JobKind, Straggler, analyse_jobs
+from gemmetry.traces.collectives.summary import Collective
+from gemmetry.traces.gemms import (
+    GemmRow,
+    Gemms,
+    Workload,
+    WorkloadGemm,
+    above_peak_warning,
+    with_shares,
+    workload,
 )
+from gemmetry.traces.jobs import RankTrace, rank_trace
+from gemmetry.traces.model import Trace, problem_texts, stage
+from gemmetry.traces.operators.host import HostOperator, HostOperators, without_gpu_text
 from gemmetry.traces.summary import (
     Problem,
     StepSummary,
@@ -40,6 +40,139 @@ from gemmetry.traces.summary import (
     summarize_steps,
 )
 from gemmetry.traces.timeline import TimelineLane, trace_lanes
+
+
+def summary_table(summaries: Iterable[Summary]) -> Table:
+    """``trace_summary``: one row per file. Values that a workbook does not record are None."""
+    return table("trace_summary", Summary, summaries)
+
+
+def step_table(steps: Iterable[StepSummary]) -> Table:
+    """``trace_steps``: one row per file and step."""
+    return table("trace_steps", StepSummary, steps)
+
+
+def gemms_table(rows: Sequence[GemmRow]) -> Table:
+    """``gemms``: one row per kernel and shape."""
+    return table("gemms", GemmRow, with_shares(rows))
+
+
+def shapes_table(load: Workload) -> Table:
+    """``shapes``: one row per distinct GEMM."""
+    return table("shapes", WorkloadGemm, load.gemms)
+
+
+def host_operators_table(rows: Sequence[HostOperator]) -> Table:
+    """``host_operators``: one row per file and operator with the same input sizes and types; shares
+    refer to the file's self time."""
+    return table("host_operators", HostOperator, rows)
+
+
+class _OfJob(Row):
+    job: str = fact("the job, as its traces or its folder name it")
+
+
+class _MatchedRow(_OfJob):
+    one: Matched = inline()
+
+
+class _KindRow(_OfJob):
+    one: JobKind = inline()
+
+
+class _KernelRow(_OfJob):
+    rank: int = fact("rank of the trace")
+    collective: int | None = fact("number of the matched collective")
+    one: Collective = inline()
+    wait_ns: int | None = fact("time that the rank waited for the last", "µs")
+
+
+class _RankRow(_OfJob):
+    straggler: Straggler = inline()
+    unmatched: int = fact("kernels that were not matched")
+    clock: ClockOffset = inline()
+
+
+def matched_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_matched``: matched collectives of all jobs; for a job without any, such as one
+    of a single rank, each kernel with its known properties. Waits are in :func:`kernels_table`."""
+    rows = (_MatchedRow(job=found.job.name, one=one) for found in jobs for one in found.listed)
+    return table("collectives_matched", _MatchedRow, rows)
+
+
+def kinds_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_kinds``: the same by operation, type, size and size of the group."""
+    rows = (_KindRow(job=found.job.name, one=one) for found in jobs for one in found.kinds)
+    return table("collectives_kinds", _KindRow, rows)
+
+
+def kernels_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_kernels``: communication kernels of all ranks; ``collective`` numbers the
+    matched ones of a job from 0, in the order of :func:`matched_table`."""
+    rows = []
+    for found in jobs:
+        places: dict[tuple[int, int], tuple[int, int]] = {}
+        for number, one in enumerate(found.matching.matched):
+            waits = one.waits_ns()
+            places |= {(rank, k.row): (number, waits[rank]) for rank, k in one.members}
+        for rank, trace in sorted(found.job.by_rank.items()):
+            for kernel in trace.collectives:
+                place, wait = places.get((rank, kernel.row), (None, None))
+                rows.append(_KernelRow(
+                    job=found.job.name, rank=rank, collective=place, one=kernel, wait_ns=wait
+                ))  # fmt: skip
+    return table("collectives_kernels", _KernelRow, rows)
+
+
+def ranks_table(jobs: Iterable[JobCollectives]) -> Table:
+    """``collectives_ranks``: ranks of all jobs: how often they came last, how long they waited,
+    how many kernels were not matched, and their clocks."""
+    rows = (
+        _RankRow(
+            job=found.job.name, straggler=one, unmatched=found.matching.unmatched[one.rank],
+            clock=clock,
+        )
+        for found in jobs
+        for one, clock in zip(found.stragglers(), found.clocks, strict=True)
+    )  # fmt: skip
+    return table("collectives_ranks", _RankRow, rows)
+
+
+def collectives_document(
+    jobs: Sequence[JobCollectives], errors: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """One job's document, or ``jobs`` with one each where there are several.
+
+    `errors` are the files that could not be read, with the reason.
+    """
+    bodies = [_job_body(job) for job in jobs]
+    failed = {"errors": [{"file": file, "error": text} for file, text in (errors or {}).items()]}
+    body = bodies[0] if len(bodies) == 1 else {"jobs": bodies}
+    return {"schema_version": SCHEMA_VERSION, **body, **failed}
+
+
+def _job_body(found: JobCollectives) -> dict[str, Any]:
+    job, matching = found.job, found.matching
+    groups = {one.group for rank in job.ranks for one in rank.collectives if one.group is not None}
+    return {
+        "per_rank": [one.record() for one in job.ranks],
+        "matched": [one.record() for one in matching.matched],
+        "stragglers": [one.record() for one in found.stragglers()],
+        "unmatched": {str(rank): n for rank, n in sorted(matching.unmatched.items())},
+        "job": job.name,
+        "world_size": job.world_size,
+        "missing_ranks": list(job.missing),
+        "groups": [
+            {"name": group.name, "ranks": list(group.ranks), "size": group.size}
+            for group in sorted(groups, key=lambda group: (group.name or "", group.ranks))
+        ],
+        "mismatches": [
+            {"group": one.group, "after": one.after, "what": one.what}
+            for one in matching.mismatches
+        ],
+        "clocks": [one.record() for one in found.clocks],
+        "notes": list(found.notes),
+    }
 
 
 class _SummedColumns(NamedTuple):
@@ -57,6 +190,8 @@ class _SummedColumns(NamedTuple):
 
 
 _DIRECT = ("Count", "total_direct_kernel_time_ms", "Percentage (%)")
+
+
 _SUMMED = {
     "ops_summary": _SummedColumns(("name",), *_DIRECT),
     "ops_summary_by_category": _SummedColumns(("op category",), *_DIRECT),
@@ -68,6 +203,7 @@ _SUMMED = {
         "Kernel duration (µs)_mean",
     ),
 }
+
 
 ONLY_ON = "only on"
 """Name of the column that lists the ranks of a row, where not all have it."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, format_memory, noun_for
 from gemmetry.results.texts import cut, elide, printable
+from gemmetry.traces.collectives.summary import kernel_durations
 from gemmetry.traces.names import KernelKind, classify
 from gemmetry.traces.operators.gemms import GemmShape
-from gemmetry.traces.rows import kernel_durations
 from gemmetry.traces.summary import (
     ABOUT_INCOMPLETE,
     Activity,

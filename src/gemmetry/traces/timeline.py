@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmetry.formats.events import MISSING, GpuKind, Int64
+from gemmetry.traces.gemms import link_gemms, operator_shapes
 from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import link_gemms, operator_shapes
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows, is_gemm_operator
@@ -49,7 +49,7 @@ class Work(NamedTuple):
     shape: GemmShape | None = None
     """The shape of a product; None for other work."""
     inferred: bool = False
-    """The shape comes from other instances (:mod:`~gemmetry.traces.links`)."""
+    """The shape comes from other instances (:mod:`~gemmetry.traces.gemms`)."""
     is_alone: bool = False
     """All FLOPs of the shape belong to this piece."""
 

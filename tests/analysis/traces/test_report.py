@@ -11,8 +11,7 @@ from gemmetry.documents.tracelens import BY_NAME
 from gemmetry.domain.errors import RequestError
 from gemmetry.traces.page import trace_page
 from gemmetry.traces.reading import read_all
-from gemmetry.traces.report import ONLY_ON, build_report
-from gemmetry.traces.rows import summary_table
+from gemmetry.traces.report import ONLY_ON, build_report, summary_table
 
 DATA = Path(__file__).parents[2] / "data"
 RANK0 = "traces/h200_fsdp_rank0of4_part.pt.trace.json.gz"

@@ -11,13 +11,13 @@ from gemmetry.domain import rows
 from gemmetry.domain.rows import derived
 from gemmetry.domain.tables import ColumnType
 from gemmetry.results.emit import write_tables
-from gemmetry.traces import rows as collectives
+from gemmetry.traces import report as collectives
 from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.gemms import Gemms, workload
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.reading import read_all
-from gemmetry.traces.report import build_report
-from gemmetry.traces.rows import (
+from gemmetry.traces.report import (
+    build_report,
     gemms_table,
     host_operators_table,
     shapes_table,

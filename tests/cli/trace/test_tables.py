@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.traces.rows import gemms_table, step_table, summary_table
+from gemmetry.traces.report import gemms_table, step_table, summary_table
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 GRID = str(DATA.parent / "cpu_grid")

@@ -17,7 +17,7 @@ from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.reading import read_trace
-from gemmetry.traces.rows import collectives_document
+from gemmetry.traces.report import collectives_document
 from gemmetry.traces.text import ABOUT_BOUNDS, bounded, print_jobs
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.traces.call_arguments import (
+from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
     bus_factor,
     element_type,

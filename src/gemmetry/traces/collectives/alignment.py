@@ -28,13 +28,16 @@ import numpy.typing as npt
 
 from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import MISSING, Bools, Int64
-from gemmetry.traces.call_arguments import (
+from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
+    POINT_TO_POINT,
+    SYNCHRONISING,
+    Collective,
+    Group,
     bus_factor,
     exchanged_elements,
     gigabytes_per_second,
 )
-from gemmetry.traces.collectives.summary import POINT_TO_POINT, SYNCHRONISING, Collective, Group
 from gemmetry.traces.jobs import TraceJob
 
 MOST_SHIFT = 64

@@ -22,13 +22,14 @@ from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
 from gemmetry.traces.gemms import (
     GemmRow,
     duration_statistics,
+    enclosing_among,
     members_of,
+    operator_shapes,
     part_of,
     quantile_of_sorted,
     shape_facts,
 )
 from gemmetry.traces.joins import NONE, decoded_list
-from gemmetry.traces.links import enclosing_among, operator_shapes
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName
 from gemmetry.traces.operators.gemms import (
