@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.documents import tracelens as grouped
 from gemmetry.documents.tracelens import busy_by_owner, grouped_statistics
-from gemmetry.traces.intervals import union
-from gemmetry.traces.operators import gemms as grouped
+from gemmetry.traces.joins import union
 from gemmetry.traces.operators.gemms import distinct_rows
 
 GROUPS = 4

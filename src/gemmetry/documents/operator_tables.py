@@ -41,8 +41,7 @@ from gemmetry.documents.tracelens import (
 from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, OperatorArguments
 from gemmetry.traces.gemms import enclosing_among, link_gemms
-from gemmetry.traces.intervals import subtract
-from gemmetry.traces.joins import NONE, JoinedLaunches
+from gemmetry.traces.joins import NONE, JoinedLaunches, subtract
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
 from gemmetry.traces.operators.gemms import (

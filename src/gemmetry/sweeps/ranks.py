@@ -45,8 +45,7 @@ from gemmetry.traces.gemms import (
     link_gemms,
     quantile_of_sorted,
 )
-from gemmetry.traces.intervals import Intervals, covered, subtract, union, within
-from gemmetry.traces.joins import NONE
+from gemmetry.traces.joins import NONE, Intervals, covered, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows

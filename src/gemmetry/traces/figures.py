@@ -121,16 +121,6 @@ def short_paths(paths: Sequence[Path]) -> dict[Path, str]:
     return result
 
 
-def common_folder(paths: Sequence[Path]) -> Path:
-    """The deepest folder that holds all of `paths`; an empty path if none does."""
-    shared = []
-    for parts in zip(*(path.parent.parts for path in paths), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    return Path(*shared)
-
-
 def _cut(text: str) -> str:
     """The two ends of a long text, because names of files differ at either end."""
     if len(text) <= _MOST_CHARACTERS:

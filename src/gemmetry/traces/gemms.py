@@ -37,8 +37,7 @@ from gemmetry.domain.rows import Derived, Row, derived, fact
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.formats.events import Bools, Int64, TraceRows
 from gemmetry.hardware.devices import find_device, rate_class
-from gemmetry.traces.intervals import covered
-from gemmetry.traces.joins import NONE, JoinedLaunches
+from gemmetry.traces.joins import NONE, JoinedLaunches, covered
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName, classify
 from gemmetry.traces.operators.gemms import (
@@ -780,18 +779,17 @@ def _share(part: int, whole: int) -> str:
 
 def _source_list(sources: Sequence[str]) -> str:
     """Lists the files; many files are given as their number and common folder."""
-    folder = _folder(sources)
-    if len(sources) <= _NAMED_SOURCES or not folder:
+    folder = str(common_folder(map(PurePath, sources)))
+    if len(sources) <= _NAMED_SOURCES or folder == ".":
         return _plain(", ".join(sources))
     return f"{len(sources)} traces below {_plain(folder)}"
 
 
-def _folder(sources: Sequence[str]) -> str:
-    """The deepest folder that holds all files; "" if there is none."""
-    parts = [PurePath(source).parent.parts for source in sources]
-    shared = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
-    names = [level[0] for level in shared]
-    return str(PurePath(*names)) if names else ""
+def common_folder(paths: Iterable[PurePath]) -> PurePath:
+    """The deepest folder that holds all of `paths`; an empty path if none does."""
+    levels = zip(*(path.parent.parts for path in paths), strict=False)
+    shared = takewhile(lambda level: len(set(level)) == 1, levels)
+    return PurePath(*(level[0] for level in shared))
 
 
 def _plain(text: str) -> str:
@@ -801,7 +799,7 @@ def _plain(text: str) -> str:
 
 def _run_name(sources: Sequence[str]) -> str:
     """A valid run name: letters, digits, dots, dashes and underscores, at most 64."""
-    one = sources[0] if len(sources) == 1 else _folder(sources)
-    stem = one.rpartition("/")[2].partition(".json")[0] or "trace"
+    one = PurePath(sources[0]) if len(sources) == 1 else common_folder(map(PurePath, sources))
+    stem = one.name.partition(".json")[0] or "trace"
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", stem.removesuffix(".pt.trace")).strip("-_")
     return f"gemms-{plain[:50]}".rstrip("-")

@@ -36,8 +36,7 @@ from gemmetry.formats.events import (
     is_launch,
     let_go,
 )
-from gemmetry.traces.intervals import Intervals, union
-from gemmetry.traces.joins import NONE, JoinedLaunches, calls_of, join_launches
+from gemmetry.traces.joins import NONE, Intervals, JoinedLaunches, calls_of, join_launches, union
 from gemmetry.traces.names import KernelName, classify, is_communication, is_gemm
 from gemmetry.traces.operators.gemms import is_convolution_operator, launched_by_convolution
 

@@ -26,7 +26,6 @@ from gemmetry.traces.figures import (
     bars_html,
     category_bars,
     colours_of,
-    common_folder,
     gemm_bars,
     gpu_tiles,
     host_bars,
@@ -35,6 +34,7 @@ from gemmetry.traces.figures import (
     time_bars,
     timeline_groups,
 )
+from gemmetry.traces.gemms import common_folder
 from gemmetry.traces.names import classify
 from gemmetry.traces.report import ONLY_ON, TraceReport
 from gemmetry.traces.text import ABOUT_BOUNDS, ABOUT_STEPS, bounded, steps_text

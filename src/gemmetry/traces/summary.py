@@ -63,8 +63,7 @@ from gemmetry.formats.events import (
     ProblemKind,
     TraceProblem,
 )
-from gemmetry.traces.intervals import Intervals, intersect, subtract, within
-from gemmetry.traces.joins import NONE
+from gemmetry.traces.joins import NONE, Intervals, intersect, subtract, within
 from gemmetry.traces.model import Trace
 
 _KINDS = (
@@ -656,35 +655,7 @@ def summary_document(
     return document
 
 
-class StepWindows(NamedTuple):
-    """Windows and idle times of steps and of their files, in ns."""
-
-    files: int
-    added_ns: int
-    """Sum of the steps' windows."""
-    spanned_ns: int
-    """Length of their union; less than the sum where they overlap."""
-    idle_ns: int
-    """Sum of the steps' idle times, which count several times where windows overlap."""
-    files_window_ns: int
-    files_idle_ns: int
-
-
-def step_windows(files: Iterable[Summary], steps: Sequence[StepSummary]) -> StepWindows:
-    """The windows of `steps` next to those of their `files`."""
-    names = {s.file for s in steps}
-    wholes = [one for one in files if one.file in names]
-    return StepWindows(
-        files=len(wholes),
-        added_ns=sum(s.window_ns for s in steps),
-        spanned_ns=sum(_span(s for s in steps if s.file == name) for name in names),
-        idle_ns=sum(s.idle_ns for s in steps),
-        files_window_ns=sum(s.window_ns for s in wholes),
-        files_idle_ns=sum(s.idle_ns for s in wholes),
-    )
-
-
-def _span(steps: Iterable[StepSummary]) -> int:
+def spanned_ns(steps: Iterable[StepSummary]) -> int:
     """Time in ns that steps of one file cover together."""
     spanned, reached = 0, 0
     for start, end in sorted((s.step.start_ns, s.step.end_ns) for s in steps):

@@ -21,7 +21,7 @@ from gemmetry.traces.summary import (
     StepSummary,
     Summary,
     bound_of,
-    step_windows,
+    spanned_ns,
     steps_overlap,
 )
 
@@ -330,16 +330,16 @@ def steps_text(files: Iterable[Summary], steps: Sequence[StepSummary]) -> str:
     The sum of windows that overlap exceeds the time they span, and idle time in several of them
     would count several times; then the text gives the windows only.
     """
-    found = step_windows(files, steps)
-    whose = noun_for(found.files, "trace's", "traces'")
-    of_whole = (
-        f"{milliseconds(found.spanned_ns)} of the {whose} {milliseconds(found.files_window_ns)} ms"
-    )
-    if found.added_ns > found.spanned_ns:
-        return (
-            f"windows overlap: {milliseconds(found.added_ns)} ms added up, but {of_whole} together"
-        )
-    idle, of_idle = milliseconds(found.idle_ns), milliseconds(found.files_idle_ns)
+    names = {s.file for s in steps}
+    wholes = [one for one in files if one.file in names]
+    added = sum(s.window_ns for s in steps)
+    spanned = sum(spanned_ns(s for s in steps if s.file == name) for name in names)
+    whole = milliseconds(sum(s.window_ns for s in wholes))
+    whose = noun_for(len(wholes), "trace's", "traces'")
+    of_whole = f"{milliseconds(spanned)} of the {whose} {whole} ms"
+    if added > spanned:
+        return f"windows overlap: {milliseconds(added)} ms added up, but {of_whole} together"
+    idle, of_idle = (milliseconds(sum(s.idle_ns for s in part)) for part in (steps, wholes))
     return f"windows: {of_whole}; idle in them: {idle} of {of_idle} ms"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -505,9 +505,7 @@ class JobCollectives:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Notes that a reader of the figures needs: missing ranks, mismatches, clocks."""
-        return (*self.job.notes, *_missing(self.job), *_mismatched(self.matching),
-                *_without_group(self), *_clocks(self.clocks), *_apart(self),
-                *_above_link(self))  # fmt: skip
+        return (*self.job.notes, *_notes_on_ranks(self), *_notes_on_values(self))
 
 
 def analyse_jobs(traces: Iterable[RankTrace]) -> list[JobCollectives]:
@@ -537,68 +535,46 @@ def analyse_job(job: TraceJob) -> JobCollectives:
     return JobCollectives(job, replace(matching, matched=matched), clocks)
 
 
-def _missing(job: TraceJob) -> list[str]:
-    if not job.missing:
-        return []
-    size = job.world_size or len(job.ranks) + len(job.missing)
-    which = format_numbers(job.missing)
-    ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
-    return [f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"]
-
-
-def _mismatched(matching: Matching) -> list[str]:
-    shown = [
-        f"group {one.group!r}, after {one.after} matched: {one.what}"
-        if one.group
-        else f"after {one.after} matched: {one.what}"
-        for one in matching.mismatches[:_MOST_SHOWN]
-    ]
-    more = len(matching.mismatches) - len(shown)
-    return [*shown, f"and {counted(more, 'more mismatch', 'more mismatches')}"] if more else shown
-
-
-def _without_group(found: JobCollectives) -> list[str]:
+def _notes_on_ranks(found: JobCollectives) -> Iterator[str]:
+    """What is missing, and what ranks did differently."""
+    job, mismatches = found.job, found.matching.mismatches
+    if job.missing:
+        size = job.world_size or len(job.ranks) + len(job.missing)
+        ranks, have = ("rank", "has") if len(job.missing) == 1 else ("ranks", "have")
+        which = format_numbers(job.missing)
+        yield f"{ranks} {which} of {size} {have} no file: times are those of the other ranks"
+    for one in mismatches[:_MOST_SHOWN]:
+        group = f"group {one.group!r}, " if one.group else ""
+        yield f"{group}after {one.after} matched: {one.what}"
+    more = len(mismatches) - _MOST_SHOWN
+    if more > 0:
+        yield f"and {counted(more, 'more mismatch', 'more mismatches')}"
     count = sum(one.is_group_inferred for one in found.matching.matched)
-    if not count:
-        return []
-    which = counted(count, "matched collective")
-    return [f"the traces name no group for {which}, assumed to be of all "
-            f"{len(found.job.ranks)} ranks"]  # fmt: skip
+    if count:
+        which = counted(count, "matched collective")
+        yield f"the traces name no group for {which}, assumed to be of all {len(job.ranks)} ranks"
 
 
-def _clocks(clocks: Sequence[ClockOffset]) -> list[str]:
-    applied = [one for one in clocks if one.applied_ns]
-    if not applied:
-        return []
-    texts = ", ".join(f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
-    more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
-    return [f"clocks differ from rank {clocks[0].rank}'s: {texts}{more}; corrected values are "
-            "next to the recorded ones"]  # fmt: skip
-
-
-def _apart(found: JobCollectives) -> list[str]:
-    """Notes on collectives whose kernels did not run at the same time on all ranks."""
-    offsets = found.offsets_ns
-    apart = 0
-    for one in found.matching.matched:
-        start_skew, _ = one.skews_ns(offsets)
-        apart += start_skew > 0 and _never_together(one, offsets)
-    if not apart:
-        return []
-    return [f"{apart} of {len(found.matching.matched)} matched collectives did not run at the same "
-            "time on all ranks: clocks differ, or a recording lacks some of them"]  # fmt: skip
-
-
-def _above_link(found: JobCollectives) -> list[str]:
-    """A note on bus bandwidths that no link has."""
-    above = [one for one in found.matching.matched if one.is_above_link]
-    if not above:
-        return []
-    link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
-    which = counted(len(above), "collective")
-    return [f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
-            "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, SHARP), "
-            "so the links transferred less; or a size or time is wrong"]  # fmt: skip
+def _notes_on_values(found: JobCollectives) -> Iterator[str]:
+    """Clocks that differ, collectives that did not run together, impossible bandwidths."""
+    matched, offsets = found.matching.matched, found.offsets_ns
+    applied = [one for one in found.clocks if one.applied_ns]
+    if applied:
+        ranks = (f"rank {one.rank} by {one.applied_ns / 1000:+.1f} µs" for one in applied[:8])
+        more = f" and {len(applied) - 8} more" if len(applied) > 8 else ""
+        yield (f"clocks differ from rank {found.clocks[0].rank}'s: {', '.join(ranks)}{more}; "
+               "corrected values are next to the recorded ones")  # fmt: skip
+    apart = sum(one.skews_ns(offsets)[0] > 0 and _never_together(one, offsets) for one in matched)
+    if apart:
+        yield (f"{apart} of {len(matched)} matched collectives did not run at the same time on all "
+               "ranks: clocks differ, or a recording lacks some of them")  # fmt: skip
+    above = [one for one in matched if one.is_above_link]
+    if above:
+        link = min(k.link_gbps for one in above for _, k in one.members if k.link_gbps is not None)
+        which = counted(len(above), "collective")
+        yield (f"the bus bandwidth of {which} (marked with !) is above the {link:,.0f} GB/s that a "
+               "GPU's links transfer in one direction: the switch reduced or multicast (NVLS, "
+               "SHARP), so the links transferred less; or a size or time is wrong")  # fmt: skip
 
 
 def _never_together(one: Matched, offsets: dict[int, int]) -> bool:

@@ -10,7 +10,7 @@ enclosing one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
@@ -190,14 +190,6 @@ def innermost_products(trace: Trace) -> tuple[list[GemmShape], Int64]:
     return shapes, shape_of
 
 
-@dataclass(slots=True)
-class _OperatorGroup:
-    """The calls that one row represents, collected from files."""
-
-    durations: list[Int64] = field(default_factory=list)
-    self_ns: int = 0
-
-
 _Key = tuple[str, str, str, GemmShape | None]
 
 
@@ -205,7 +197,8 @@ class HostOperators:
     """Operators of traces, which are added one by one and not kept."""
 
     def __init__(self) -> None:
-        self._groups: dict[_Key, _OperatorGroup] = {}
+        self._durations: dict[_Key, list[Int64]] = {}
+        self._self_ns: dict[_Key, int] = {}
 
     def add(self, trace: Trace) -> list[HostOperator]:
         """The operators of `trace`, those with the most self time first."""
@@ -227,26 +220,24 @@ class HostOperators:
             recorded = rows.arguments[arguments] if arguments != NONE else OperatorArguments()
             product = shapes[shape] if shape != NONE else None
             key = (rows.names[name], recorded.shapes, recorded.dtypes, product)
-            group = self._groups.setdefault(key, _OperatorGroup())
-            group.durations.append(parts)
-            group.self_ns += spent
+            self._durations.setdefault(key, []).append(parts)
+            self._self_ns[key] = self._self_ns.get(key, 0) + spent
             found.append(_row(trace.file, key, [parts], spent))
         return _by_self_time(found)
 
     def rows(self) -> list[HostOperator]:
         """The operators of all traces together, those with the most self time first."""
-        return _by_self_time([
-            _row(None, key, group.durations, group.self_ns)
-            for key, group in self._groups.items()
-        ])  # fmt: skip
+        return _by_self_time(
+            [_row(None, key, parts, self._self_ns[key]) for key, parts in self._durations.items()]
+        )
 
     def products(self) -> list[GemmRow]:
         """The matrix products of all traces together as rows of the table of GEMMs, in which
         operators stand for kernels; those with the most time first."""
         found: dict[tuple[str, GemmShape], list[Int64]] = {}
-        for (name, _, _, shape), group in self._groups.items():
+        for (name, _, _, shape), parts in self._durations.items():
             if shape is not None:
-                found.setdefault((name, shape), []).extend(group.durations)
+                found.setdefault((name, shape), []).extend(parts)
         rows = [_product_row(name, shape, parts) for (name, shape), parts in found.items()]
         return sorted(rows, key=lambda row: (-row.sum_ns, row.kernel, str(row.shape)))
 
