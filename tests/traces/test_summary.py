@@ -8,13 +8,14 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmetry.domain.errors import RequestError
+from gemmetry.traces.api import Summaries, Traces
 from gemmetry.traces.summary import (
     TopGemm,
     find_steps,
     outside_steps,
     summarize,
     summarize_steps,
-    summary_document,
 )
 
 GEMM = "volta_sgemm_64x64_tn"
@@ -161,7 +162,10 @@ def test_the_documents_keys_and_numbers(recording):
     made = recording()
     made.kernel(GEMM, 1000, 1_234_567)
     trace = made.trace("folder/a.json")
-    document = summary_document([summarize(trace)], errors={"b.json": "no trace"})
+    traces = Traces([])
+    traces.errors["b.json"] = RequestError("no trace")
+    found = Summaries([summarize(trace)], [], [])
+    document = traces.result(found.rows(steps=False)).document()
     (entry,) = document["files"]
     assert entry["file"] == "folder/a.json"
     assert (entry["gemm_kernel_us"], entry["idle_us"]) == (1234.567, 0)
@@ -200,9 +204,8 @@ def test_the_document_lists_what_is_in_no_step(recording):
     made.launch(ADD, 2, at=260, lasts=5)
     made.kernel(NCCL, 10, 5)
     trace = made.trace("a.json")
-    document = summary_document(
-        [summarize(trace)], steps=summarize_steps(trace), outside=[outside_steps(trace)]
-    )
+    found = Summaries([summarize(trace)], summarize_steps(trace), [outside_steps(trace)])
+    document = Traces([]).result(found.rows(steps=True)).document()
     assert [step["kernels"] for step in document["steps"]] == [1]
     assert document["outside_steps"] == [
         {"file": "a.json", "kernels": 2, "gemm_kernels": 0, "comm_kernels": 1,

@@ -27,9 +27,10 @@ from gemmetry.cli.run import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gemmetry.domain.errors import RequestError
+    from gemmetry.results.emit import Result
     from gemmetry.traces.api import Summaries, Traces, Workbooks
     from gemmetry.traces.gemms import Workload
 
@@ -110,14 +111,7 @@ def summary(options: Summary) -> int:
     found = traces.summaries(steps=steps)
     with traces.stage("output"):
         if options.json:
-            from gemmetry.traces.summary import summary_document
-
-            of_steps = found.steps if steps else None
-            _print_json(
-                summary_document(
-                    found.files, errors=traces.failures, steps=of_steps, outside=found.outside
-                )
-            )
+            _print_json(traces.result(found.rows(steps=steps)))
         else:
             _print_summaries(found)
         if options.output:
@@ -157,11 +151,13 @@ def gemms(options: Gemms) -> int:
     options.check()
     traces = options.traces()
     rows = traces.gemm_rows()
+    from gemmetry.domain.rows import Rows
+    from gemmetry.traces.gemms import GemmRow, with_shares
     from gemmetry.traces.report import gemms_table
 
     table = gemms_table(rows)
     if options.json:
-        _print_json(traces.document(table))
+        _print_json(traces.result({"gemms": Rows(GemmRow, with_shares(rows))}))
     else:
         from gemmetry.traces.text import print_gemms
 
@@ -192,7 +188,8 @@ def shapes(options: Shapes) -> int:
         check_writable(path)
     traces = options.traces()
     rows = traces.gemm_rows(or_products=True)
-    from gemmetry.traces.gemms import no_shape, workload
+    from gemmetry.domain.rows import Rows
+    from gemmetry.traces.gemms import WorkloadGemm, no_shape, workload
     from gemmetry.traces.report import shapes_table
 
     instead = "these are the products that the operators recorded, with times on the host"
@@ -203,7 +200,7 @@ def shapes(options: Shapes) -> int:
     if options.spec or specs:
         text, failure = _spec(load, traces.names, options.top)
     if options.json:
-        _print_json(traces.document(shapes_table(load)))
+        _print_json(traces.result({"shapes": Rows(WorkloadGemm, load.gemms)}))
     elif options.spec:
         typer.echo(text, nl=False)
     else:
@@ -253,9 +250,8 @@ def finish(traces: Traces, wants_timings: bool, *, warn: bool = True) -> int:
     return 1 if traces.errors else 0
 
 
-def _print_json(document: Mapping[str, Any]) -> None:
-    """Times are Decimals with three places, and stay so."""
-    print_json(document, indent=-1)
+def _print_json(result: Result) -> None:
+    print_json(result.document(), indent=-1)
 
 
 class Rows(StrEnum):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from gemmetry.domain.errors import RequestError
+from gemmetry.domain.rows import Rows
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.results.tables import frame
 from gemmetry.traces.model import Trace, problem_texts, stage
@@ -19,9 +20,9 @@ from gemmetry.traces.reading import all_failed, read_all
 if TYPE_CHECKING:
     import polars
 
-    from gemmetry.domain.tables import Table
     from gemmetry.formats.events import TraceProblem
     from gemmetry.formats.xlsx import TraceLensReport
+    from gemmetry.results.emit import Result
     from gemmetry.traces.collectives.matching import JobCollectives
     from gemmetry.traces.gemms import GemmRow
     from gemmetry.traces.report import Sheets, TraceReport
@@ -34,6 +35,15 @@ class Summaries(NamedTuple):
     files: list[Summary]
     steps: list[StepSummary]
     outside: list[Outside]
+
+    def rows(self, *, steps: bool) -> dict[str, Rows]:
+        """The rows of the document, with those of `steps`."""
+        from gemmetry.traces.summary import Outside, StepSummary, Summary
+
+        of_steps = {
+            "steps": Rows(StepSummary, self.steps), "outside_steps": Rows(Outside, self.outside)
+        }  # fmt: skip
+        return {"files": Rows(Summary, self.files)} | (of_steps if steps else {})
 
     def no_steps_note(self) -> str:
         """A sentence about the files that have no steps; "" if all have some."""
@@ -302,19 +312,18 @@ class Traces(Sequence[Trace]):
 
         return spec_text(workload(self.gemm_rows(or_products=True)), self.names, top=top)
 
-    def document(self, table: Table) -> dict[str, Any]:
-        """`table` and the problems of the files that could not be read, for JSON."""
-        from gemmetry.domain.rows import SCHEMA_VERSION
+    def result(self, rows: Mapping[str, Rows]) -> Result:
+        """`rows`, with the problems of the files and those that could not be read."""
+        from gemmetry.results.emit import Result
         from gemmetry.traces.summary import problem_rows
 
         problems = [row for file, one in self.problems for row in problem_rows(file, [one])]
-        return {
-            "schema_version": SCHEMA_VERSION,
-            table.name: table.records(),
+        notes = {
             "partial": [str(file) for file in self.partial],
             "problems": [row.record() for row in problems],
             "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
         }
+        return Result(rows=rows, notes=notes)
 
     @property
     def failures(self) -> Mapping[str, str]:

@@ -52,7 +52,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmetry.domain.rows import SCHEMA_VERSION, Row, derived, fact
+from gemmetry.domain.rows import Row, derived, fact
 from gemmetry.formats.events import (
     INCOMPLETE,
     MISSING,
@@ -626,33 +626,6 @@ def problem_rows(file: Path, problems: Iterable[TraceProblem]) -> list[Problem]:
         Problem(file=str(file), where=one.where, what=one.what, kind=str(one.kind), count=one.count)
         for one in problems
     ]
-
-
-def summary_document(
-    summaries: Sequence[Summary],
-    *,
-    errors: Mapping[str, str] | None = None,
-    steps: Iterable[StepSummary] | None = None,
-    outside: Iterable[Outside] = (),
-) -> dict[str, Any]:
-    """The document of ``gemmetry trace summary --json``.
-
-    ``files`` has an entry for each trace; ``partial``, ``problems`` and ``errors`` list files that
-    end early, have damaged events, or could not be read at all. With `steps`, ``outside_steps`` has
-    an entry for each of `outside`.
-    """
-    problems = [row for one in summaries for row in problem_rows(one.file, one.problems)]
-    document: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "files": [summary.record() for summary in summaries],
-        "partial": [str(summary.file) for summary in summaries if summary.partial],
-        "problems": [row.record() for row in problems],
-        "errors": [{"file": file, "error": text} for file, text in (errors or {}).items()],
-    }
-    if steps is not None:
-        document["steps"] = [step.record() for step in steps]
-        document["outside_steps"] = [one.record() for one in outside]
-    return document
 
 
 def spanned_ns(steps: Iterable[StepSummary]) -> int:
