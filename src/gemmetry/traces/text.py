@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted, format_memory, noun_for
 from gemmetry.results.texts import cut, elide, printable
-from gemmetry.traces.collectives.summary import kernel_durations
 from gemmetry.traces.names import KernelKind, classify
 from gemmetry.traces.operators.gemms import GemmShape
 from gemmetry.traces.summary import (
@@ -463,6 +462,9 @@ def _kinds(found: JobCollectives) -> Table:
 
 def _kernels(kernels: Sequence[Collective]) -> Table:
     """The table of a single rank, without bandwidths, as durations include waits for others."""
+    # One trace has none of these; a summary of it should not load them.
+    from gemmetry.traces.collectives.summary import kernel_durations
+
     table = _table("operation", "type", "size", "", "total\nms", "min\nµs", "median\nµs")
     for one in kernel_durations(kernels):
         table.add_row(
