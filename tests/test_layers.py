@@ -148,7 +148,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "verification/references/cache.py",
     "domain/dispatch.py", "domain/specs/model.py", "domain/specs/schema.py",
     "domain/specs/yaml_text.py", "domain/rows.py",  # null
-    "traces/names/grammars.py", "traces/names/words.py",  # families of kernels
+    "traces/names/grammars.py",  # families of kernels
     "traces/operators/gemms.py", "documents/operator_tables.py",
     "sweeps/training/manifest.py", "sweeps/workload/__main__.py",  # libraries
     "sweeps/workload/run.py", "tuning/strategies/optuna_sampler.py",

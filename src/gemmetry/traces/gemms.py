@@ -186,7 +186,7 @@ def _of_other_instances(trace: Trace, row: Int64, shape: Int64, lost: Bools) -> 
     has_grid = (launch[: len(row), 1:4] > 0).all(axis=1)
     for chosen, keys in ((lost & has_grid, launch), (lost & ~has_grid, launch[:, :1])):
         if chosen.any():
-            result[chosen] = _only_shape(_groups(keys), known)[: len(row)][chosen]
+            result[chosen] = _only_shape(distinct_rows(*keys.T)[1], known)[: len(row)][chosen]
     result[result == of_convolution] = NONE
     return result
 
@@ -248,11 +248,6 @@ def _launched_between(rows: TraceRows, call: Int64, wanted: Int64) -> tuple[Int6
     has[has] = lane[known[following[has]]] == lane[at[has]]
     before[has] = np.minimum(before[has], moment[following[has]])
     return after, before
-
-
-def _groups(keys: Int64) -> Int64:
-    """A number for each distinct row of `keys`."""
-    return distinct_rows(*keys.T)[1]
 
 
 def _only_shape(group: Int64, shape: Int64) -> Int64:

@@ -271,21 +271,18 @@ class TraceReport:
     """In the order of the workbook."""
     summaries: list[Summary]
     steps: list[StepSummary]
-    """Steps of all traces."""
     gemms: list[GemmRow]
     host_operators: list[HostOperator]
     """Operators of all traces without work on a GPU."""
     host_products: list[GemmRow]
     """Matrix products among them, with operators in place of kernels."""
     without_gpu: list[Path]
-    """Files without work on a GPU."""
     jobs: list[JobCollectives]
     devices: list[str]
     """Product names of the GPUs that worked, as far as the traces record them."""
     lanes: list[TimelineLane]
     """Lanes of the timeline; [] unless it was requested."""
     errors: dict[str, str]
-    """Files that could not be read."""
 
     def table(self, name: str) -> Table | None:
         """The sheet of that name, if it is not empty."""

@@ -134,11 +134,11 @@ def steps_without_work(trace: Trace) -> int:
 
 
 def _found(trace: Trace) -> tuple[list[Step], int]:
-    marks = _on_host(trace)
+    marks = _marks(trace)
     of_row = _by_launches(trace, marks)
     source = "launches"
     if of_row is None:
-        marks, source = _on_gpu(trace), "gpu"
+        marks, source = _marks(trace, on_gpu=True), "gpu"
         of_row = _by_starts(trace, marks)
     spans = {mark.number: mark for mark in _spans(marks)}
     lost = trace.rows.calls.start_ns[trace.lost_launches]
@@ -155,7 +155,7 @@ def _found(trace: Trace) -> tuple[list[Step], int]:
 def host_marks(trace: Trace) -> list[tuple[int, int, int]]:
     """Number, start and end in ns of the profiler's marks on the host, by number: the steps of a
     trace without work on a GPU."""
-    marks = sorted(_spans(_on_host(trace)), key=lambda mark: mark.number)
+    marks = sorted(_spans(_marks(trace)), key=lambda mark: mark.number)
     return [(mark.number, mark.start_ns, mark.end_ns) for mark in marks]
 
 
@@ -194,29 +194,16 @@ def _matches(names: Sequence[str]) -> list[tuple[int, re.Match[str]] | None]:
     ]
 
 
-def _on_host(trace: Trace) -> list[_Mark]:
-    """Marks on the host, which PyTorch 1.8 writes as operators."""
-    operators, marks = trace.rows.operators, trace.rows.annotations
-    everywhere = np.ones(len(operators.name), bool)
-    return _marks(trace, ((operators, everywhere), (marks, marks.on_gpu == 0)))
-
-
-def _on_gpu(trace: Trace) -> list[_Mark]:
-    """Marks on streams of a GPU."""
-    marks = trace.rows.annotations
-    return _marks(trace, ((marks, marks.on_gpu == 1),), on_gpu=True)
-
-
-def _marks(
-    trace: Trace,
-    tables: Sequence[tuple[OperatorRows | AnnotationRows, Bools]],
-    *,
-    on_gpu: bool = False,
-) -> list[_Mark]:
-    """The marks among the chosen rows of `tables`, of the first kind that occurs."""
+def _marks(trace: Trace, *, on_gpu: bool = False) -> list[_Mark]:
+    """The marks of the first kind that occurs, on streams of a GPU or on the host, where PyTorch
+    1.8 writes them as operators."""
     matches = _matches(trace.rows.names)
     none = len(_KINDS)
     kinds = np.array([none if one is None else one[0] for one in matches], np.int64)
+    operators, marks = trace.rows.operators, trace.rows.annotations
+    tables: list[tuple[OperatorRows | AnnotationRows, Bools]] = [(marks, marks.on_gpu == on_gpu)]
+    if not on_gpu:
+        tables.insert(0, (operators, np.ones(len(operators.name), bool)))
     rows = [
         (table, row)
         for table, chosen in tables
@@ -233,9 +220,8 @@ def _marks(
         start = int(table.start_ns[row])
         thread = trace.rows.threads[int(table.thread[row])] if on_gpu else ""
         number = int(parts["number"]) if parts.get("number") else NONE
-        found.append(
-            _Mark(number, start, start + int(table.duration_ns[row]), thread, _phase(parts))
-        )
+        end = start + int(table.duration_ns[row])
+        found.append(_Mark(number, start, end, thread, _phase(parts)))
     return found if first == 0 else _numbered(found)
 
 

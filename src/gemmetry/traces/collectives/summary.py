@@ -258,7 +258,6 @@ class Collective(Row):
     source: str = fact("source of the collective's properties")
     """``kernel``, ``operator`` or ``name``."""
     name: str = fact("name of the kernel", key="kernel")
-    """A readable form of it."""
     stream: int = fact("stream of the kernel")
     device: int = fact("device of the kernel")
 
