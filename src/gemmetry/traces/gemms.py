@@ -4,6 +4,10 @@ communication.
 The rows include all time of kernels with GEMM names, whether their shape is known or not.
 
 The distinct GEMMs of a workload, and a spec file of them: from a trace to a tuning job.
+
+A kernel's shape is that of the innermost operator around its launch that is a GEMM. A kernel of a
+graph, or one whose launch is not in the file, gets the shape of similar instances, if these all
+have the same; such a shape is *inferred*.
 """
 
 from __future__ import annotations

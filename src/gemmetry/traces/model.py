@@ -2,7 +2,9 @@
 
 Everything is computed once, when it is first needed.
 
-Measures the duration of each stage of a request.
+Profilers lose work: buffers overflow, kernels of graphs are not recorded, times stay 0. Rates,
+windows and idle times computed from the rest would be wrong without a word, so each loss is counted
+in ``TraceRows.problems``, and times that no work can have are removed.
 """
 
 from __future__ import annotations

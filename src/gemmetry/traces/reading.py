@@ -3,6 +3,11 @@
 Readers are imported when a file needs them: a cached trace needs none.
 
 Reads several trace files one after the other; unreadable files do not stop the others.
+
+Rows are cached next to the trace, so that reading it again takes milliseconds. A cache file holds
+the columns in their memory layout and everything else as msgpack; it is mapped, not read, so that a
+table loads only the columns that it needs. It is used only if it was created from the same bytes by
+the same version of the reader and its checksum is correct; otherwise it is recreated.
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ times.
 The properties of a kernel come, in this order, from its own arguments, from the operators around
 its launch (``record_param_comms``, ``nccl:...``, ``c10d::...``), and from its name. Anything that
 none of them specifies stays None.
+
+Sizes of messages and bandwidths are those of nccl-tests: ``algbw`` = S / t and ``busbw`` = algbw ·
+factor, in 10⁹ bytes/s. S is the size of the whole message: the output of every rank in an
+all-gather, the input of every rank in a reduce-scatter, the whole buffer of one rank in an
+all-to-all. Sources: NVIDIA/nccl-tests a0b82b2, ``doc/PERFORMANCE.md`` and the ``...GetBw``
+functions of ``src/*.cu``; for all-to-alls with unequal parts facebookresearch/param 1e115ff,
+``et_replay/comm/profiler_trace_analysis.py``.
 """
 
 from __future__ import annotations
