@@ -97,8 +97,8 @@ class Traces(Sequence[Trace]):
         """Files that could be read."""
         self.without_gpu: list[Path] = []
         """Files among them that have no work on a GPU."""
-        self.partial: list[Path] = []
-        self.problems: list[tuple[Path, TraceProblem]] = []
+        self._found: list[tuple[Path, bool, tuple[TraceProblem, ...]]] = []
+        """Each trace with whether events are missing, and its problems."""
         self._above_peak = ""
         self._of_convolutions = 0
         self._of_convolutions_ns = 0
@@ -136,9 +136,7 @@ class Traces(Sequence[Trace]):
 
     def _note(self, trace: Trace) -> None:
         self.names.append(str(trace.file))
-        if trace.rows.partial:
-            self.partial.append(trace.file)
-        self.problems += [(trace.file, problem) for problem in trace.rows.problems]
+        self._found.append((trace.file, trace.rows.partial, trace.rows.problems))
         if not trace.has_gpu_work:
             self.without_gpu.append(trace.file)
 
@@ -317,9 +315,9 @@ class Traces(Sequence[Trace]):
         from gemmetry.results.emit import Result
         from gemmetry.traces.summary import problem_rows
 
-        problems = [row for file, one in self.problems for row in problem_rows(file, [one])]
+        problems = [row for file, _, ones in self._found for row in problem_rows(file, ones)]
         notes = {
-            "partial": [str(file) for file in self.partial],
+            "partial": [str(file) for file, is_partial, _ in self._found if is_partial],
             "problems": [row.record() for row in problems],
             "errors": [{"file": file, "error": text} for file, text in self.failures.items()],
         }
@@ -334,14 +332,7 @@ class Traces(Sequence[Trace]):
     def warnings(self) -> list[str]:
         """The parts that are missing from files that could be read: the first problems of each
         file."""
-        found: dict[Path, list[TraceProblem]] = {file: [] for file in self.partial}
-        for file, problem in self.problems:
-            found.setdefault(file, []).append(problem)
-        texts = [
-            text
-            for file, problems in found.items()
-            for text in problem_texts(file, file in self.partial, problems)
-        ]
+        texts = [text for found in self._found for text in problem_texts(*found)]
         return [*texts, *filter(None, [self._above_peak])]
 
     def without_gpu_note(self, instead: str = "") -> str:
