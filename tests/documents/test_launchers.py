@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.documents.operator_tables import find_launchers, operator_category
-from gemmetry.traces.gemms import enclosing_among
-from gemmetry.traces.joins import NONE
+from gemmetry.traces.joins import NONE, enclosing_among
 
 
 def _by_name(trace):

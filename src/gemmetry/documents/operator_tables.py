@@ -40,8 +40,8 @@ from gemmetry.documents.tracelens import (
 )
 from gemmetry.domain.tables import Table
 from gemmetry.formats.events import Bools, GpuKind, Int32, Int64, OperatorArguments
-from gemmetry.traces.gemms import enclosing_among, link_gemms
-from gemmetry.traces.joins import NONE, JoinedLaunches, subtract
+from gemmetry.traces.gemms import link_gemms
+from gemmetry.traces.joins import NONE, JoinedLaunches, enclosing_among, subtract
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
 from gemmetry.traces.operators.gemms import (

@@ -38,14 +38,8 @@ from gemmetry.sweeps.model import (
 )
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
-from gemmetry.traces.gemms import (
-    enclosing_among,
-    gemm_dtype,
-    gemm_layout,
-    link_gemms,
-    quantile_of_sorted,
-)
-from gemmetry.traces.joins import NONE, Intervals, covered, subtract, union, within
+from gemmetry.traces.gemms import gemm_dtype, gemm_layout, link_gemms, quantile_of_sorted
+from gemmetry.traces.joins import NONE, Intervals, covered, enclosing_among, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows

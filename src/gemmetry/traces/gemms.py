@@ -41,7 +41,7 @@ from gemmetry.domain.rows import Derived, Row, derived, fact
 from gemmetry.domain.units import counted, noun_for
 from gemmetry.formats.events import Bools, Int64, TraceRows
 from gemmetry.hardware.devices import find_device, rate_class
-from gemmetry.traces.joins import NONE, JoinedLaunches, covered
+from gemmetry.traces.joins import NONE, JoinedLaunches, covered, enclosing_operator
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName, classify
 from gemmetry.traces.operators.gemms import (
@@ -51,35 +51,6 @@ from gemmetry.traces.operators.gemms import (
     is_gemm_operator,
     unpacked_for,
 )
-
-
-def enclosing_operator(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
-    """From each of `operator` outwards, itself first, to one whose number in `chosen` is not -1; -1
-    where there is none."""
-    at = operator.copy()
-    waiting = np.flatnonzero(at != NONE)
-    while len(waiting):
-        waiting = waiting[chosen[at[waiting]] == NONE]
-        at[waiting] = parent[at[waiting]]
-        waiting = waiting[at[waiting] != NONE]
-    return at
-
-
-def enclosing_among(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
-    """The numbers in `chosen` of :func:`enclosing_operator`.
-
-    Args:
-        chosen: (operators,) a number for chosen operators, -1 for the others.
-
-    Returns:
-        The numbers; -1 where no enclosing operator is chosen.
-    """
-    at = enclosing_operator(operator, parent, chosen)
-    result = np.full(len(at), NONE, np.int64)
-    found = at != NONE
-    result[found] = chosen[at[found]]
-    return result
-
 
 _BACKWARD = re.compile(r"backward", re.IGNORECASE)
 

@@ -350,3 +350,31 @@ def _contains(intervals: Intervals, moments: Int64) -> Bools:
     inside = index >= 0
     inside[inside] = moments[inside] < intervals.end[index[inside]]
     return inside
+
+
+def enclosing_operator(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
+    """From each of `operator` outwards, itself first, to one whose number in `chosen` is not -1; -1
+    where there is none."""
+    at = operator.copy()
+    waiting = np.flatnonzero(at != NONE)
+    while len(waiting):
+        waiting = waiting[chosen[at[waiting]] == NONE]
+        at[waiting] = parent[at[waiting]]
+        waiting = waiting[at[waiting] != NONE]
+    return at
+
+
+def enclosing_among(operator: Int64, parent: Int64, chosen: Int64) -> Int64:
+    """The numbers in `chosen` of :func:`enclosing_operator`.
+
+    Args:
+        chosen: (operators,) a number for chosen operators, -1 for the others.
+
+    Returns:
+        The numbers; -1 where no enclosing operator is chosen.
+    """
+    at = enclosing_operator(operator, parent, chosen)
+    result = np.full(len(at), NONE, np.int64)
+    found = at != NONE
+    result[found] = chosen[at[found]]
+    return result

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmetry.formats.events import MOST_ELEMENTS, Bools, Int64, OperatorArguments, TraceRows
-from gemmetry.traces.joins import NONE, JoinedLaunches, decoded_list
+from gemmetry.traces.joins import NONE, JoinedLaunches, decoded_list, enclosing_operator
 from gemmetry.traces.names.words import number_format
 
 
@@ -394,12 +394,8 @@ def launched_by_convolution(rows: TraceRows, launches: JoinedLaunches) -> Bools:
     names = rows.operators.name
     is_convolution = np.array([is_convolution_operator(name) for name in rows.names], bool)[names]
     stops = np.array([is_gemm_operator(name) for name in rows.names], bool)[names] | is_convolution
-    at = np.where(launches.from_graph, NONE, launches.operator)
-    waiting = np.flatnonzero(at != NONE)
-    while len(waiting):
-        waiting = waiting[~stops[at[waiting]]]
-        at[waiting] = launches.parent[at[waiting]]
-        waiting = waiting[at[waiting] != NONE]
+    start = np.where(launches.from_graph, NONE, launches.operator)
+    at = enclosing_operator(start, launches.parent, np.where(stops, 0, NONE))
     result = np.zeros(len(at), bool)
     known = at != NONE
     result[known] = is_convolution[at[known]]

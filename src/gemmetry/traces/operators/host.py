@@ -22,14 +22,13 @@ from gemmetry.formats.events import Int64, OperatorArguments, OperatorRows
 from gemmetry.traces.gemms import (
     GemmRow,
     duration_statistics,
-    enclosing_among,
     members_of,
     operator_shapes,
     part_of,
     quantile_of_sorted,
     shape_facts,
 )
-from gemmetry.traces.joins import NONE, decoded_list
+from gemmetry.traces.joins import NONE, decoded_list, enclosing_among
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind, KernelName
 from gemmetry.traces.operators.gemms import (
