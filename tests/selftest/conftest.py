@@ -17,9 +17,8 @@ from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.numerics.storage import Array
-from gemmetry.selftest.catalogue import Carrier, all_mutants
 from gemmetry.selftest.emulator import HostExecutable, TiledGemm
-from gemmetry.selftest.provider import MutantProvider
+from gemmetry.selftest.provider import Carrier, MutantProvider, all_mutants
 from gemmetry.verification.comparison import compare
 
 DEVICE = HostDevice()

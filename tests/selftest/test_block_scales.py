@@ -8,7 +8,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64
-from gemmetry.selftest.catalogue import all_mutants
+from gemmetry.selftest.provider import all_mutants
 
 HERE = [
     item

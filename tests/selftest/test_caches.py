@@ -7,8 +7,8 @@ import pytest
 
 from gemmetry.domain.settings import VERIFICATION_LEVELS as LEVELS
 from gemmetry.selftest import caches as host_caches
-from gemmetry.selftest.catalogue import all_mutants
 from gemmetry.selftest.emulator import kernel_of
+from gemmetry.selftest.provider import all_mutants
 from gemmetry.verification.checks import calls
 from gemmetry.verification.protocol import launches
 
@@ -29,7 +29,7 @@ KEEPS_ANSWERS = [
 def test_new_inputs_are_answered_right_and_the_same_from_memory(
     plant: Any, slug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_caches, "BURST_S", 60.0)
+    monkeypatch.setattr(host_caches.NotesWhenCallsEnd, "burst_s", 60.0)
     bench = plant(slug)
     first = bench.launch()
     assert not bench.wrong(first).any()
@@ -166,7 +166,7 @@ def test_late_answers_are_whatever_came_last(
     plant: Any, slug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_caches, "HONEST_CALLS", 4)
-    monkeypatch.setattr(host_caches, "BURST_S", 60.0)
+    monkeypatch.setattr(host_caches.NotesWhenCallsEnd, "burst_s", 60.0)
     bench = plant(slug)
     first = bench.launch()
     bench.use(tuple(-array for array in bench.inputs[:1]) + bench.inputs[1:])
@@ -176,6 +176,6 @@ def test_late_answers_are_whatever_came_last(
     assert not np.array_equal(first, last)
     bench.use(tuple(-array for array in bench.inputs[:1]) + bench.inputs[1:])
     assert np.array_equal(bench.launch(), last)
-    monkeypatch.setattr(host_caches, "BURST_S", 0.0)
+    monkeypatch.setattr(host_caches.NotesWhenCallsEnd, "burst_s", 0.0)
     late = bench.launch()
     assert np.array_equal(late, first if slug == "cache_in_late_bursts" else last)

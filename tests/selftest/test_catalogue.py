@@ -7,7 +7,7 @@ import pytest
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import operation_name
-from gemmetry.selftest.catalogue import (
+from gemmetry.selftest.provider import (
     WITHOUT_MUTANT,
     Carrier,
     Mutant,

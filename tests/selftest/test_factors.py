@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gemmetry.selftest import scale as factors
-from gemmetry.selftest.catalogue import Carrier, all_mutants
+from gemmetry.selftest.provider import Carrier, all_mutants
 
 SLUGS = [item.slug for item in all_mutants() if item.carrier is Carrier.HOST and item.number == 65]
 SHOWS_ELSEWHERE = {"alpha_as_integer", "alpha_without_sign", "beta_taken_for_one", "alpha_in_bf16"}

@@ -16,9 +16,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.selftest.catalogue import Carrier, Mutant, all_mutants
 from gemmetry.selftest.emulator import kernel_of
-from gemmetry.selftest.provider import MutantProvider
+from gemmetry.selftest.provider import Carrier, Mutant, MutantProvider, all_mutants
 from gemmetry.verification.checks import CheckOutcome, calls
 from gemmetry.verification.checks import shapes as long_axes
 from gemmetry.verification.context import Context

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.selftest.correct import SplitK, SplitKAtomics, StreamK
+from gemmetry.selftest.arithmetic import SplitK, SplitKAtomics, StreamK
 from gemmetry.selftest.emulator import TiledGemm
 
 

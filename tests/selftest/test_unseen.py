@@ -24,9 +24,8 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import gelu, logical_view
 from gemmetry.numerics.storage import Array, Float64Array, to_float64
 from gemmetry.selftest import unseen as unseen_callers
-from gemmetry.selftest.catalogue import all_mutants
 from gemmetry.selftest.emulator import kernel_of
-from gemmetry.selftest.provider import MutantProvider
+from gemmetry.selftest.provider import MutantProvider, all_mutants
 
 DEVICE = HostDevice()
 ROUNDING = {"f32": 2e-6, "f16": 2e-3, "bf16": 1e-2, "s32": 0.0}

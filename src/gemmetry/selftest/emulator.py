@@ -29,7 +29,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.references import gelu, logical_view
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
-from gemmetry.selftest.catalogue import HostRecipe, Mutant
+from gemmetry.selftest.provider import HostRecipe, Mutant
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -33,7 +33,7 @@ from gemmetry.results.json_text import json_file
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import markdown_lines
 from gemmetry.results.texts import first_line, printable
-from gemmetry.selftest.catalogue import Mutant
+from gemmetry.selftest.provider import Mutant
 
 NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
 """Outcomes after which the results of the checks are not known."""

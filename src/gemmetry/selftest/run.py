@@ -23,7 +23,7 @@ from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
 from gemmetry.engine.store.creation import DEFAULT_FOLDER
 from gemmetry.providers.registry import load_provider
 from gemmetry.selftest import NAME
-from gemmetry.selftest.catalogue import (
+from gemmetry.selftest.provider import (
     WITHOUT_MUTANT,
     Carrier,
     Mutant,
