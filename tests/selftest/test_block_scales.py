@@ -23,17 +23,6 @@ def test_every_kind_of_factor_has_mutants() -> None:
     assert scalings == {"vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128"}
 
 
-@pytest.mark.parametrize("slug", ON_VALUES)
-def test_it_is_wrong_on_its_operation(plant: Any, slug: str) -> None:
-    assert plant(slug).wrong().any()
-
-
-@pytest.mark.parametrize("slug", ["block_sums_scaled", "block_factors_early"])
-@pytest.mark.parametrize("shape", [None, (130, 129, 300)])
-def test_correct_kernels_are_right_with_tails(plant: Any, slug: str, shape: Any) -> None:
-    assert plant(slug, shape).is_right()
-
-
 @pytest.mark.parametrize(
     ("slug", "factor"), [("block_scales_in_f16", 2.0**40), ("block_scales_as_exponents", 1.625)]
 )
