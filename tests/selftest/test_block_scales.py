@@ -15,7 +15,6 @@ HERE = [
     for item in all_mutants()
     if parse_operation(item.operation).signature.blocks and item.number in (21, 41, 42, 43, 44)
 ]
-ON_VALUES = [item.slug for item in HERE if item.killed_by == ("values",)]
 
 
 def test_every_kind_of_factor_has_mutants() -> None:

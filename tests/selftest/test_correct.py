@@ -13,12 +13,6 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import Array, numpy_dtype, smallest_normal, to_float32, to_float64
 from gemmetry.selftest.emulator import TiledGemm
-from gemmetry.selftest.provider import Carrier, all_mutants
-
-TRICKY = [
-    p for p in all_mutants() if p.carrier is Carrier.HOST and not p.is_bug and not p.is_unseen
-]
-SLUGS = [item.slug for item in TRICKY]
 
 
 def plain(bench: Any) -> Array:

@@ -89,7 +89,7 @@ class EpsilonInDivisor(BalancesColumns):
     """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B by it."""
 
     def divisors(self, largest: Array) -> Array:
-        return largest + largest.dtype.type(EPSILON)
+        return np.asarray(largest + largest.dtype.type(EPSILON))
 
     def factors(self, largest: Array) -> Array:
         return largest

@@ -396,7 +396,7 @@ class RoundsBatchStride(TiledGemm):
         stride = -(-size // _ALIGNED_ELEMENTS) * _ALIGNED_ELEMENTS
         places = np.arange(self.batch)[:, np.newaxis] * stride + np.arange(size)
         flat = np.ascontiguousarray(b).reshape(-1)
-        return flat[np.minimum(places, flat.size - 1)].reshape(b.shape)
+        return np.asarray(flat[np.minimum(places, flat.size - 1)].reshape(b.shape))
 
 
 class GuessesBiasAxis(TiledGemm):

@@ -36,6 +36,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 from gemmetry.domain.contracts import Executable
@@ -230,7 +231,9 @@ def verify(
         results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
         if row_invariance != contents.OFF:
             results.append(contents.check_row_invariance(context, row_invariance))
-    verdict = replace(_verdict(results), zero_share=zero_share(inputs))
+    verdict = reduce(with_check, results, Verdict(status=Verification.PASSED))
+    refused = sum(result.refused for result in results)
+    verdict = replace(verdict, zero_share=zero_share(inputs), refused_shapes=refused)
     if judge_rivals and reference is not None:
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))
     if not results[0].is_failure:
@@ -284,29 +287,6 @@ def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
         status=Verification.FAILED,
         reason=_reason(result),
         first_bad=result.first_bad or None,
-    )
-
-
-def _verdict(results: Sequence[CheckResult]) -> Verdict:
-    decisive = next(
-        (
-            result
-            for outcome in (CheckOutcome.FAILED, CheckOutcome.WARNED)
-            for result in results
-            if result.outcome is outcome
-        ),
-        None,
-    )
-    status = Verification.PASSED
-    if decisive is not None:
-        is_failure = decisive.outcome is CheckOutcome.FAILED
-        status = Verification.FAILED if is_failure else Verification.WARNED
-    return Verdict(
-        status=status,
-        checks={result.name: result.text for result in results},
-        first_bad=(decisive.first_bad or None) if decisive else None,
-        reason=_reason(decisive) if decisive else "",
-        refused_shapes=sum(result.refused for result in results),
     )
 
 

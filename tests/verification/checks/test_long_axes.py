@@ -72,16 +72,6 @@ def test_right_kernels_pass_three_long_shapes(check, name):
     assert all(sorted(shape)[1] <= 8 for shape in check.built)
 
 
-@pytest.mark.parametrize(
-    ("axis", "limit", "shape"),
-    [("m", 1024, "1029x3x5"), ("n", 1024, "3x1029x5"), ("k", 65536, "3x8x65542")],
-)
-def test_what_lies_past_the_end_of_a_counter_is_found(check, axis, limit, shape):
-    result = check(kernel=wrong_past(axis, limit))
-    assert result.is_failure
-    assert result.detail.startswith(f"matmul_{shape}_")
-
-
 @pytest.mark.parametrize("axis", ["m", "n"])
 def test_paranoid_tries_more_than_65536_lines(check, axis):
     kernel = wrong_past(axis, 65536)

@@ -13,9 +13,6 @@ def place(*regions, shape=(100, 96), tile=None):
     return place_of(bad, tile)
 
 
-ROWS = np.arange(96)
-
-
 @pytest.mark.parametrize(
     ("regions", "tile", "words"),
     [

@@ -79,7 +79,7 @@ def check_second_launch(context: Context) -> CheckResult:
             if context.differs_between_launches
             else "it adds to the old output, or keeps state"
         )
-        return failed(name, f"{why}; {result.detail}", result.first_bad)
+        return result.because(why)
     return result
 
 
@@ -217,10 +217,10 @@ def check_other_thread(context: Context) -> CheckResult:
                 if result.is_failure:
                     if not _judge_call(context, name, run, launch_there()).is_failure:
                         why = "one launch was wrong and the same one right the next time"
-                        return failed(name, f"{why}: {result.detail}", result.first_bad)
+                        return result.because(why, ": ")
                     if not _judge_call(context, name, run, call()).is_failure:
                         why = f"from {place}; something belongs to a thread"
-                        return failed(name, f"{why}: {result.detail}", result.first_bad)
+                        return result.because(why, ": ")
                     return result
     except (DispatchError, *BUGS) as error:
         # A sticky device error ends the verification.
@@ -398,7 +398,7 @@ def _explained(
             ", holds the result for an earlier call's inputs: something is kept, and found again "
             "by the number of calls or by similar inputs"
         )
-    return failed(NAME, f"{how}: {result.detail}", result.first_bad)
+    return result.because(how, ": ")
 
 
 RARE = "rare_launches"
@@ -456,7 +456,7 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
             if context.differs_between_launches
             else "it uses memory that it never wrote (shared memory, registers or a workspace)"
         )
-        return failed(name, f"{why}; {result.detail}", result.first_bad)
+        return result.because(why)
     return result
 
 
@@ -518,7 +518,7 @@ def _rare_launches(context: Context) -> CheckResult:
             result = context.verdict_of_exact(RARE, context.judged(case, launch), guess=False)
             if result.is_failure:
                 how = f"launch {number} of {operation} on the same inputs"
-                return failed(RARE, f"{how}: {result.detail}", result.first_bad)
+                return result.because(how, ": ")
             if right is None:
                 right = device.clone(launch.result)  # Outputs are written again.
     if number < wanted:

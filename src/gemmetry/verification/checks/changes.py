@@ -271,7 +271,7 @@ def _explained(
                 ", that line of the result is unchanged: something is kept between launches and "
                 "found again by what did not change"
             )
-    return failed(NAME, f"{how}: {result.detail}", result.first_bad)
+    return result.because(how, ": ")
 
 
 def _is_overwritten(context: Context, returned: Buffer, launch: Launch) -> bool:

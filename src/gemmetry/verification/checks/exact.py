@@ -126,7 +126,7 @@ def check_fp8_promotion(context: Context) -> CheckResult:
     if not result.is_failure or run.errors is None:
         return result
     why = "sums of more than 128 products lose bits, as in a 14-bit accumulator"
-    return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def check_scale_factors(context: Context) -> CheckResult:
@@ -286,7 +286,7 @@ def _explained(
         "the result is wrong: numbers share a scale (of a block or row), have a fixed point or a "
         "narrower range, or are cut off at an epsilon"
     )
-    return failed(result.name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[Array]) -> bool:

@@ -114,7 +114,7 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
         return result
     where = f"{offset.elements} elements" if offset.elements else f"{offset.size_bytes} bytes"
     why = f"the kernel relies on an alignment: buffers begin {where} after a multiple of 256 bytes"
-    return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def _in_new_buffers(context: Context, offset: Offset) -> Launch:

@@ -125,7 +125,7 @@ def _nothing_stays(context: Context, name: str) -> CheckResult:
     if not result.is_failure or context.first_errors.bad_count:
         return passed(name)
     why = "the launch after one on inputs with NaN is wrong: part of it was kept"
-    return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def _judge(context: Context, name: str, launch: Launch, case: Spread, value: float) -> CheckResult:
