@@ -36,7 +36,6 @@ from gemmetry.numerics.inputs import (
 from gemmetry.numerics.references import (
     Reference,
     compute_reference,
-    reference_lines,
     to_logical,
     to_storage,
 )
@@ -192,7 +191,7 @@ class _Judge:
         errors = compare(part, lines, wanted, declared=self.declared)
         if errors.bad is None:
             return ""
-        before = reference_lines(reference, lambda array: take_lines(self.operation, array, change))
+        before = reference.of(lambda array: take_lines(self.operation, array, change))
         if compare(part, lines, before, declared=self.declared).bad is None:
             return (
                 "it is the result for the previous inputs: launches did not compute, or returned "

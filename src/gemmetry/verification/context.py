@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -122,6 +123,16 @@ class Companions:
     known: MutableMapping[str, CheckResult] = field(default_factory=dict, compare=False)
     """Results that are valid for every shape of the operation; the caller keeps them for the next
     one."""
+
+    @contextmanager
+    def built(self, operation: Operation) -> Iterator[Executable | None]:
+        """What :attr:`build` returns, closed at the end of the block."""
+        executable = self.build(operation)
+        try:
+            yield executable
+        finally:
+            if executable is not None:
+                executable.close()
 
 
 def most_shapes(target: Target, level: str, configurations: int) -> int | None:

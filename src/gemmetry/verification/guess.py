@@ -35,41 +35,24 @@ def numbers_of(operation: Operation, wrong: Float64Array, right: Float64Array) -
         wrong: finite numbers. right: the expected numbers in their places, finite.
     """
     steps = operation.signature.epilogue
-    due_zero = right == 0
+    due_zero, near = right == 0, _SMALL * np.abs(right)
     if EpilogueStep.RELU in steps and due_zero.all() and (wrong < 0).all():
         return "epilogue: relu does not set negative results to zero, or runs at the wrong place"
-    if EpilogueStep.GELU in steps and _is_before_gelu(wrong, right):
+    if EpilogueStep.GELU in steps and (np.abs(gelu(wrong) - right) <= near + 1e-3).all():
         return "epilogue: gelu is left out, or runs at the wrong place"
     if wrong.size < _FEWEST:
         return ""
     ends = np.unique(wrong)
-    if ends.size == 2 and _are_limits(ends, wrong, right):
+    beyond = np.where(wrong < 0, wrong - right, right - wrong) >= 0
+    if ends.size == 2 and ends[0] < 0 < ends[1] and beyond.all():
         return f"range: every wrong element is limited to {ends[0]:.6g} or {ends[1]:.6g}"
     if ends.size == 1 and np.unique(right).size > 1:
         return f"constant: every wrong element is {ends[0]:.6g}"
-    if _has_other_sign(wrong, right):
+    if not due_zero.any() and (np.abs(wrong + right) <= near).mean() > 0.99:
         return "sign: every wrong element has the opposite sign"
     if _rounds_ties_away(operation, wrong, right):
         return "precision: halfway cases are rounded away from zero, not to even"
     return ""
-
-
-def _are_limits(ends: Float64Array, wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether the expected values lie beyond the limits, of either sign."""
-    return bool(
-        ends[0] < 0 < ends[1] and (np.where(wrong < 0, wrong - right, right - wrong) >= 0).all()
-    )
-
-
-def _is_before_gelu(wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether applying gelu to the wrong elements gives the expected ones."""
-    return bool((np.abs(gelu(wrong) - right) <= _SMALL * np.abs(right) + 1e-3).all())
-
-
-def _has_other_sign(wrong: Float64Array, right: Float64Array) -> bool:
-    return bool(
-        (right != 0).all() and (np.abs(wrong + right) <= _SMALL * np.abs(right)).mean() > 0.99
-    )
 
 
 def _rounds_ties_away(operation: Operation, wrong: Float64Array, right: Float64Array) -> bool:
@@ -131,11 +114,6 @@ def is_small(wrong: Float64Array, right: Float64Array) -> bool:
     scale = np.maximum(np.abs(right), float(np.median(np.abs(right))))
     errors = np.abs(wrong - right)
     return bool(scale.any()) and float(np.median(errors)) <= _SMALL * float(np.median(scale))
-
-
-def one_sided(wrong: Float64Array, right: Float64Array) -> bool:
-    """Whether every wrong element is too small in magnitude."""
-    return bool((np.abs(wrong) < np.abs(right)).all() and (wrong * right >= 0).all())
 
 
 def member_taken_from(got: Array, want: Array, member: int) -> int | None:
@@ -288,21 +266,10 @@ def _by_value(operation: Operation, got: Array, want: Array, bad: Mask, taken: s
         return f"index: {taken}"
     if bad.mean() < 0.01:
         return "a few scattered elements: a race or an index"
-    return (
-        _by_size(operation, results, references, marked)
-        or part
-        or _by_spread(operation, wrong, right)
-    )
-
-
-def _by_size(
-    operation: Operation, results: Float64Array, references: Float64Array, marked: Mask
-) -> str:
-    """Errors that resemble each other in a way that products of A and B never do."""
     term = terms_of(operation, results, references, marked)
-    if not term:
-        return ""
-    return f"epilogue: {term}" if _adds_operand(operation) else f"added: {term}"
+    if term:
+        return f"epilogue: {term}" if _adds_operand(operation) else f"added: {term}"
+    return part or _by_spread(operation, wrong, right)
 
 
 def _adds_operand(operation: Operation) -> bool:
@@ -347,7 +314,7 @@ def _by_spread(operation: Operation, wrong: Float64Array, right: Float64Array) -
             "small errors everywhere: a narrower format, a few lost products or an operand of the "
             "epilogue"
         )
-    if one_sided(wrong, right):
+    if (np.abs(wrong) < np.abs(right)).all() and (wrong * right >= 0).all():
         return (
             "precision: every wrong element is too small, as if inputs or sums were cut off or "
             "small numbers flushed to zero"
@@ -395,29 +362,20 @@ def _part_of_k(operation: Operation, wrong: Float64Array, right: Float64Array) -
     products = k * typical / whole if whole else 0.0
     # If most of K is missing, it is not a part of K that is missing, but the product itself.
     is_part = 0.5 <= abs(products) <= k / 2
-    if (
-        not is_one_sign
-        or not is_part
-        or not _varies_like_products(operation, right, typical, spread)
-    ):
+    if not (is_one_sign and is_part):
+        return ""
+    rounding = float(np.median(half_ulp(right, operation.output.dtype)))
+    least, most = (
+        share * abs(typical) / max(1.0, abs(products)) ** 0.5 for share in _PRODUCT_SPREAD
+    )
+    # Sums over the same k for all elements correlate, so that many of them vary by less.
+    if not (least / 2 <= spread + rounding and spread <= most + rounding):
         return ""
     direction = "short" if products < 0 else "over"
     return (
         "part of K missing or counted twice: every wrong element is "
         f"{direction} by about {abs(products):.0f} of {k} products"
     )
-
-
-def _varies_like_products(
-    operation: Operation, right: Float64Array, typical: float, spread: float
-) -> bool:
-    """Whether errors of size `typical` that deviate by `spread` are sums of equally many
-    products."""
-    count = operation.matmul_shape.k * abs(typical / float(np.median(right)))
-    rounding = float(np.median(half_ulp(right, operation.output.dtype)))
-    least, most = (share * abs(typical) / max(1.0, count) ** 0.5 for share in _PRODUCT_SPREAD)
-    # Sums over the same k for all elements correlate, so that many of them vary by less.
-    return bool(least / 2 <= spread + rounding and spread <= most + rounding)
 
 
 def _is_transposed(got: Array, want: Array) -> bool:

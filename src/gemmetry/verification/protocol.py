@@ -472,23 +472,19 @@ def _is_right(
     level: str,
     seed: int,
 ) -> bool:
-    executable: Executable | None = None
     try:
-        executable = companions.build(operation)
-        if executable is None:
-            return False
-        found = verify(
-            executable,
-            operation,
-            inputs,
-            reference,
-            level=level,
-            seed=seed,
-            companions=replace(companions, known={}),
-        )
+        with companions.built(operation) as executable:
+            if executable is None:
+                return False
+            found = verify(
+                executable,
+                operation,
+                inputs,
+                reference,
+                level=level,
+                seed=seed,
+                companions=replace(companions, known={}),
+            )
     except DispatchError:
         return False
-    finally:
-        if executable is not None:
-            executable.close()
     return found.status in (Verification.PASSED, Verification.WARNED)

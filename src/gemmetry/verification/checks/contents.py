@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmetry.domain.errors import DispatchError, RequestError
-from gemmetry.domain.operation import EpilogueStep, MatmulShape, Operation, check_shape
+from gemmetry.domain.operation import MatmulShape, Operation, check_shape
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
-from gemmetry.verification.checks import shapes
+from gemmetry.verification.checks import shapes, special
 from gemmetry.verification.checks.results import (
     CheckResult,
     failed,
@@ -255,19 +255,10 @@ def _judged_specials(context: Context, name: str, case: Contents, launch: Launch
     assert affected is not None
     got = to_logical(launch.output, operation.output)
     values = to_float64(got[affected])
-    shows = np.isnan(values)
-    signs = np.zeros(values.shape, np.int8) if case.signs is None else case.signs[affected]
-    turned = np.zeros(values.shape, np.bool_)
-    if case.is_infinite:
-        dtype = operation.signature.result
-        is_large = np.isinf(values) | (dtype.is_fp8 & (np.abs(values) == dtype.maximum))
-        shows |= is_large
-        turned = is_large & (signs != 0) & (np.sign(values) != signs)
-    if case.clamps:
-        # Zero for NaN by maxNum, for minus infinity, and for their sum with what follows.
-        is_last = operation.signature.epilogue[-1] in (EpilogueStep.RELU, EpilogueStep.GELU)
-        is_zero = values == 0 if is_last else np.isfinite(values)
-        shows |= is_zero & (signs <= 0)
+    signs = None if case.signs is None else case.signs[affected]
+    shows, turned = special.shown(
+        operation, got[affected], case.steps, signs, is_infinite=case.is_infinite
+    )
     for bad, what in ((~shows, "do not show it"), (turned, "have the wrong sign")):
         if bad.any():
             where = np.zeros(affected.shape, np.bool_)
@@ -355,10 +346,9 @@ def _differing_rows(context: Context, rows: int) -> Array | None:
     except RequestError:
         return None
     assert context.companions is not None
-    executable = context.companions.build(fewer)
-    if executable is None:
-        return None
-    try:
+    with context.companions.built(fewer) as executable:
+        if executable is None:
+            return None
         launcher = Launcher(executable, fewer, context.companions.tile)
         placed = launcher.place(_first_rows(operation, fewer, context.inputs), keep_copies=False)
         launch = launcher.launch(placed)
@@ -366,12 +356,10 @@ def _differing_rows(context: Context, rows: int) -> Array | None:
         if problem:
             raise NotImplementedError(problem)
         few = to_logical(launch.output, fewer.output)
-        all_rows = to_logical(context.first.output, operation.output)[..., :rows, :]
-        same = as_bits(np.ascontiguousarray(few)) == as_bits(np.ascontiguousarray(all_rows))
-        by_row = same.reshape(few.shape).all(axis=-1).reshape(-1, rows).all(axis=0)
-        return np.flatnonzero(~by_row)
-    finally:
-        executable.close()
+    all_rows = to_logical(context.first.output, operation.output)[..., :rows, :]
+    same = as_bits(np.ascontiguousarray(few)) == as_bits(np.ascontiguousarray(all_rows))
+    by_row = same.reshape(few.shape).all(axis=-1).reshape(-1, rows).all(axis=0)
+    return np.flatnonzero(~by_row)
 
 
 def _first_rows(
