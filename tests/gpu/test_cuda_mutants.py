@@ -23,7 +23,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.selftest.provider import HOPPER_SOURCE, PROVIDER, Carrier, Mutant, all_mutants
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.CUDA]

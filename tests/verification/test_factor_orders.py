@@ -8,7 +8,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.storage import quantize, to_float32
 from gemmetry.verification.inputs import exact as exact_inputs
-from gemmetry.verification.inputs import selections
+from gemmetry.verification.inputs import scaled
 
 
 def ties(even):
@@ -44,6 +44,6 @@ def test_sums_are_exact_in_every_order_where_factors_are_powers_of_two(factors, 
 
 def test_a_selection_rounds_as_many_terms_as_it_has_ones():
     operation = parse_operation("matmul_48x40x72_f32t_f32t_f32t_alpha0p1")
-    case = selections.selects_lhs(operation, 1, np.matmul, round_once=False)
+    case = scaled.selects_lhs(operation, 1, np.matmul, round_once=False)
     assert case.folded_terms == 2
     assert (case.reference.magnitude >= np.abs(case.reference.value)).all()

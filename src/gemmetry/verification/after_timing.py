@@ -50,9 +50,9 @@ from gemmetry.numerics.storage import (
 )
 from gemmetry.verification.checks.results import CheckResult, failed, passed, warned
 from gemmetry.verification.comparison import ErrorStatistics, compare
+from gemmetry.verification.freivalds import freivalds
 from gemmetry.verification.guess import guess_bug
 from gemmetry.verification.launching import Launch
-from gemmetry.verification.references.freivalds import freivalds
 
 NAME = "after_timing"
 

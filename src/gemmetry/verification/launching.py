@@ -23,7 +23,7 @@ from gemmetry.domain.contracts import Buffer, Device, Executable, RedZoneDevice
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.numerics.inputs import Edit, fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
-from gemmetry.verification.inputs.changes import ChangeStep
+from gemmetry.verification.inputs.exact import ChangeStep
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
 """Bytes that form NaN (f64, f32, f16, bf16, e4m3, e5m2), then NaN or the largest numbers: any sum

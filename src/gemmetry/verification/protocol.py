@@ -58,9 +58,10 @@ from gemmetry.verification.checks.results import (
     passed,
     warned,
 )
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import Evidence
-from gemmetry.verification.context import Companions, Context
-from gemmetry.verification.error_map import error_map
+from gemmetry.verification.context import Context
+from gemmetry.verification.guess import error_map
 from gemmetry.verification.launching import Launcher
 
 

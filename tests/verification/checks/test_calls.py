@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.verification.checks import CheckOutcome, calls
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
 TILE = (16, 16, 8)

@@ -7,7 +7,7 @@ from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, contents
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 
 TILE = (16, 16, 8)
 NAME = "matmul_32x32x32_f32t_f32n_f32t"

@@ -7,7 +7,8 @@ from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.checks import shapes as long_axes
-from gemmetry.verification.context import Companions, Context
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Context
 
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
 TILE = (16, 16, 8)

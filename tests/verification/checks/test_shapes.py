@@ -13,7 +13,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome, shapes
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 TILE = (16, 16, 8)

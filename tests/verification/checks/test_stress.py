@@ -10,7 +10,7 @@ from gemmetry.hardware.host_device import HostDevice
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.checks import calls as repeats
 from gemmetry.verification.checks import calls as stress
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 

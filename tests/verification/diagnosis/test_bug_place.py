@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.verification.error_map import place_of
+from gemmetry.verification.guess import place_of
 
 
 def place(*regions, shape=(100, 96), tile=None):

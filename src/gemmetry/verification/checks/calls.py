@@ -38,7 +38,7 @@ from gemmetry.verification.checks.results import (
 from gemmetry.verification.comparison import StandingThreads, on_one_processor
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
-from gemmetry.verification.inputs import selections
+from gemmetry.verification.inputs import scaled
 from gemmetry.verification.inputs.exact import ExactCase
 from gemmetry.verification.launching import Launch, Launcher, Placed
 
@@ -362,8 +362,8 @@ def _cases(context: Context) -> dict[str, ExactCase]:
         "second": lambda operation, seed, *how: exact_inputs.integers(operation, seed + 1, *how),
     }
     for role in ("lhs", "rhs"):
-        makers[role] = partial(selections.nudged, role, 0)
-        makers[f"{role} nudged"] = partial(selections.nudged, role, 1)
+        makers[role] = partial(scaled.nudged, role, 0)
+        makers[f"{role} nudged"] = partial(scaled.nudged, role, 1)
     made = {name: context.case(f"{NAME} {name}", make) for name, make in makers.items()}
     return {name: case for name, case in made.items() if case is not None}
 

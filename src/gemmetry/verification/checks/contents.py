@@ -34,14 +34,8 @@ from gemmetry.verification.checks.results import (
     passed,
     property_of,
 )
-from gemmetry.verification.context import (
-    DEFAULT_TILE,
-    Companions,
-    Context,
-    ExactRun,
-    Sizes,
-    rounded_options,
-)
+from gemmetry.verification.companions import DEFAULT_TILE, Companions, Sizes, rounded_options
+from gemmetry.verification.context import Context, ExactRun
 from gemmetry.verification.inputs import contents
 from gemmetry.verification.inputs.contents import Contents
 from gemmetry.verification.inputs.special import objection

@@ -31,7 +31,6 @@ from gemmetry.verification.checks.results import (
 from gemmetry.verification.context import INTEGERS, Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled as factor_inputs
-from gemmetry.verification.inputs import selections
 from gemmetry.verification.inputs import special as special_inputs
 from gemmetry.verification.inputs.exact import LADDER, ExactCase, ExactInputs
 from gemmetry.verification.inputs.scaled import HONEST_SPAN, overflowing, scaled_along_k, subnormal
@@ -104,12 +103,12 @@ def check_integer_ladder(context: Context) -> CheckResult:
 
 def check_selects_lhs(context: Context) -> CheckResult:
     """A result that must be a copy of elements of A with every significand bit used."""
-    return _on_exact(context, "selects_lhs", selections.selects_lhs)
+    return _on_exact(context, "selects_lhs", factor_inputs.selects_lhs)
 
 
 def check_selects_rhs(context: Context) -> CheckResult:
     """A result that must be a copy of elements of B with every significand bit used."""
-    return _on_exact(context, "selects_rhs", selections.selects_rhs)
+    return _on_exact(context, "selects_rhs", factor_inputs.selects_rhs)
 
 
 def check_fp8_promotion(context: Context) -> CheckResult:
@@ -178,7 +177,9 @@ def check_in_place_change(context: Context) -> CheckResult:
     in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
     name = "in_place_change"
-    makers = dict(zip(_IN_PLACE, (selections.selects_lhs, selections.selects_rhs), strict=True))
+    makers = dict(
+        zip(_IN_PLACE, (factor_inputs.selects_lhs, factor_inputs.selects_rhs), strict=True)
+    )
     runs = {key: context.exact(key, make) for key, make in makers.items()}
     if all(run is None for run in runs.values()):
         return _negated_in_place(name, context)

@@ -33,16 +33,16 @@ from gemmetry.verification.checks.results import (
     not_applicable,
     passed,
 )
-from gemmetry.verification.context import (
+from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
-    Context,
     Sizes,
     covering_operations,
     rounded_options,
     tail_operations,
     whole_tile,
 )
+from gemmetry.verification.context import Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
 
@@ -246,7 +246,7 @@ class Affordable:
 
 def check_many_shapes(context: Context) -> CheckResult:
     """One launch on exact integers at each of a covering set of shapes, drawn from the seed: see
-    :func:`~gemmetry.verification.context.covering_operations`."""
+    :func:`~gemmetry.verification.companions.covering_operations`."""
     name = "many_shapes"
 
     def find(companions: Companions) -> CheckResult:
