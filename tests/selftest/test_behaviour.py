@@ -22,6 +22,7 @@ from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_logical
 from gemmetry.numerics.storage import to_float64
+from gemmetry.selftest.branches import Plans
 from gemmetry.selftest.provider import Carrier, Mutant, all_mutants
 
 GOLDEN = Path(__file__).parent.parent / "data" / "mutants.txt"
@@ -142,6 +143,7 @@ def _line(plant: Any, item: Mutant) -> str:
         made.kernel.chance.seed(item.slug)
         return made
 
+    Plans.kept.clear()
     own = bench(None)
     line = "".join(_launched(own, change) for change in CHANGES)
     shapes = [] if isinstance(own.operation.shape, Conv2dShape) else list(SHAPES)

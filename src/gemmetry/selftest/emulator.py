@@ -254,7 +254,7 @@ class TiledGemm:
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         """alpha · scale_a · scale_b · values + beta · C; factors of blocks are in the values
-        (``block_scales.py``)."""
+        (:class:`gemmetry.selftest.scale.BlockScaled`)."""
         s = self.signature
         if s.scaling is not Scaling.NONE and s.blocks is None:
             values = values * self.scale_a(tile) * self.scale_b(tile)

@@ -192,6 +192,11 @@ class KillMatrix:
         return [item for item in self.not_run if item.is_broken]
 
     @property
+    def everything(self) -> list[MutantResult]:
+        """All results, those of unseen kernels last."""
+        return [*self.results, *(self.unseen.results if self.unseen else ())]
+
+    @property
     def sections(self) -> list[tuple[str, list[MutantResult]]]:
         """Title -> results, in the order in which they are shown."""
         found = [("Mutants", self.mutants), ("Correct but tricky", self.correct)]
@@ -230,8 +235,7 @@ class KillMatrix:
         """All checks, including those of unseen kernels, in the order in which they run, followed
         by the outcomes that killed mutants."""
         ordered: list[str] = []
-        results = [*self.results, *(self.unseen.results if self.unseen else ())]
-        for result in results:
+        for result in self.everything:
             position = 0
             for check in result.record.verdict.checks:
                 if check in ordered:
@@ -239,7 +243,7 @@ class KillMatrix:
                 else:
                     ordered.insert(position, check)
                     position += 1
-        endings = {str(r.record.outcome) for r in results if r.record.outcome in ENDINGS}
+        endings = {str(r.record.outcome) for r in self.everything if r.record.outcome in ENDINGS}
         return (*ordered, *(str(ending) for ending in ENDINGS if ending in endings))
 
     @cached_property
@@ -674,7 +678,6 @@ def _table(matrix: KillMatrix) -> Table:
         *(Column(f"let through by {name}", ColumnType.BOOLEAN) for name in matrix.rivals),
         Column("reason"),
     )
-    results = (*matrix.results, *(matrix.unseen.results if matrix.unseen else ()))
     rows = [
         {
             **_result_document(result),
@@ -687,6 +690,6 @@ def _table(matrix: KillMatrix) -> Table:
             },
             "reason": "" if result.record.outcome is Outcome.OK else reason_line(result.record),
         }
-        for result in results
+        for result in matrix.everything
     ]
     return Table.from_records("kill matrix", columns, rows)

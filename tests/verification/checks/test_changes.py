@@ -118,6 +118,14 @@ def keeping(key, *, most=None):
     return meddle
 
 
+@pytest.mark.parametrize(("name", "most"), [(NAME, None), (NAME, 1), (ADDING, 1)])
+@pytest.mark.parametrize("key", KEYS)
+def test_whatever_inputs_are_known_by(context_of, key, name, most):
+    result = changes.check_follows_changes(context_of(name, meddle=keeping(KEYS[key], most=most)))
+    assert result.is_failure
+    assert "found again by what did not change" in result.detail
+
+
 @pytest.mark.parametrize(
     ("name", "place"),
     [

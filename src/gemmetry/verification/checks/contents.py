@@ -162,15 +162,14 @@ def _try_all(
         if options and timed.predicted_s(shapes.steps(options[0], companions)) > LAUNCH_S:
             left_out.append("x".join(map(str, sizes)))
             continue
-        for operation in options:
-            timed.steps = shapes.steps(operation, companions)
-            each = partial(_each, cases=cases, timed=timed)
-            found = shapes.attempt(context, name, operation, (each,), seed=context.seed)
-            if found.failure is not None:
-                return shapes.inner_failure(name, operation, found.failure)
-            if not found.refusal:
-                break
-            refused.append(f"{operation}: {found.refusal}")
+        if not options:
+            continue
+        each = partial(_each, cases=cases, timed=timed, companions=companions)
+        found = shapes.first_accepted(context, name, options, (each,), seed=context.seed)
+        if found.failure is not None:
+            return shapes.inner_failure(name, found.operation, found.failure)
+        if found.refusal:
+            refused.append(f"{found.operation}: {found.refusal}")
     if timed.left_out:
         left_out.append(f"{timed.left_out} contents")
     if timed.count:
@@ -202,11 +201,11 @@ class _Timed:
         return steps * self.per_step_s
 
 
-def _each(context: Context, *, cases: _Cases, timed: _Timed) -> CheckResult:
+def _each(context: Context, *, cases: _Cases, timed: _Timed, companions: Companions) -> CheckResult:
     """Launch on each of `cases` in the same buffers."""
     name = "inputs"
     placed: Placed | None = None
-    launcher = context.launcher
+    launcher, timed.steps = context.launcher, shapes.steps(context.operation, companions)
     made = list(cases(context.counted(context.operation), context.seed))
     is_gpu = getattr(launcher.device, "is_gpu", False) and not context.thorough
     affordable = shapes.Affordable(context, CONTENTS_ON_GPU_S if is_gpu else CONTENTS_S)

@@ -620,7 +620,7 @@ def _spoiled(
         else nan_codes(spec.dtype, count)
     )
     inputs = (*base[:at], array, *base[at + 1 :])
-    affected = _affected(operation, spec, where)
+    affected = affected_by(operation, spec, where)
     signs = _signs(operation, inputs, spec, where) if is_infinite else None
     return _Spoiled(at, array, affected, signs, is_infinite)
 
@@ -649,7 +649,7 @@ def nan_codes(dtype: DType, count: int) -> Array:
     return np.resize(codes[np.isnan(to_float64(codes))], count)
 
 
-def _affected(operation: Operation, spec: TensorSpec, where: Mask) -> Mask:
+def affected_by(operation: Operation, spec: TensorSpec, where: Mask) -> Mask:
     """Elements of the result that depend on the elements `where` of the operand `spec`."""
     shape = operation.output.shape
     blocks = operation.signature.blocks
