@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -199,18 +200,8 @@ def compare_rounds(
         left, right = {t: left[t] for t in shared}, {t: right[t] for t in shared}
     all_a, all_b = _together(left, "a"), _together(right, "b")
     fewest = min(len(left), len(right))
-    bare = Comparison(
-        ratio=median(all_b) / median(all_a),
-        interval=None,
-        confidence=confidence,
-        effect_size=cliffs_delta(all_a, all_b),
-        verdict=Difference.UNDECIDED,
-        pairing=Pairing.UNPAIRED_ROUNDS,
-        observations=fewest,
-        relevant=relevant,
-        family=family,
-        divisor=divisor,
-    )
+    known = {"relevant": relevant, "family": family, "divisor": divisor}
+    bare = _undecided(all_a, all_b, fewest, Pairing.UNPAIRED_ROUNDS, confidence, **known)
     logs_a, logs_b = ([math.log(median(s)) for s in side.values()] for side in (left, right))
     if len(shared) >= minimum_samples(each):
         effect = float(np.mean([cliffs_delta(left[turn], right[turn]) for turn in shared]))
@@ -228,6 +219,22 @@ def compare_rounds(
     if found.pairing is Pairing.ROUNDS:
         others.append(_by_ranks(bare, logs_a, logs_b, SHARE_OF_RANKS))
     return next((one for one in others if one.verdict is not Difference.UNDECIDED), found)
+
+
+def _undecided(
+    a: Samples, b: Samples, count: int, pairing: Pairing, confidence: float, **known: Any
+) -> Comparison:
+    """What is known of two sides before any test."""
+    return Comparison(
+        ratio=median(b) / median(a),
+        interval=None,
+        confidence=confidence,
+        effect_size=cliffs_delta(a, b),
+        verdict=Difference.UNDECIDED,
+        pairing=pairing,
+        observations=count,
+        **known,
+    )
 
 
 def _by_shift(bare: Comparison, shift: Shift, share: float) -> Comparison:
@@ -286,17 +293,8 @@ def compare_medians(
     left, right = _checked(a, "a"), _checked(b, "b")
     each = _of_each(confidence, divisor)
     fewest, needed = min(left.size, right.size), _samples_needed(confidence, divisor)
-    comparison = Comparison(
-        ratio=median(right) / median(left),
-        interval=None,
-        confidence=confidence,
-        effect_size=cliffs_delta(left, right),
-        verdict=Difference.UNDECIDED,
-        observations=fewest,
-        relevant=relevant,
-        family=family,
-        divisor=divisor,
-    )
+    known = {"relevant": relevant, "family": family, "divisor": divisor}
+    comparison = _undecided(left, right, fewest, Pairing.SAMPLES, confidence, **known)
     if fewest < needed:
         note = _too_few(fewest, "sample", needed, family)
         return dataclasses.replace(comparison, note=note)
