@@ -16,9 +16,9 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
+from gemmetry.counters import collector
 from gemmetry.counters.catalogue import chip_of, concept_of, concepts, expression_on, flags_for
-from gemmetry.counters.collecting import collector
-from gemmetry.counters.collecting.tools import CollectRequest, ToolName
+from gemmetry.counters.collector import read_counters
 from gemmetry.counters.comparison import (
     SAME_WORK,
     THRESHOLD,
@@ -31,20 +31,20 @@ from gemmetry.counters.comparison import (
     comparison_rows,
     variants_of,
 )
-from gemmetry.counters.diagnosis.document import (
+from gemmetry.counters.document import (
     DiagnosisRow,
     brief_document,
     diagnosis_rows,
     launch_document,
     side_by_side,
 )
-from gemmetry.counters.diagnosis.facts import Facts
-from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
-from gemmetry.counters.diagnosis.model import LaunchDiagnosis
-from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, gemm_work
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.facts import Facts
+from gemmetry.counters.gates import diagnose as diagnose_launch
+from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.counters.text import DiagnosedLaunch, grid_text, operations_text
+from gemmetry.counters.tools import CollectRequest, ToolName
+from gemmetry.counters.work import OPERATIONS, GemmWork, gemm_work
 from gemmetry.domain.errors import EmptySelectionError, GemmetryError, RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import DTYPES, MatmulShape
@@ -116,7 +116,7 @@ def plan_counters(
     request: CollectRequest, output: Path | None = None, *, tool: ToolName | None = None,
     is_shown_only: bool = False,
 ) -> collector.Collection:  # fmt: skip
-    """Plan a collection; see :func:`gemmetry.counters.collecting.collector.plan`.
+    """Plan a collection; see :func:`gemmetry.counters.collector.plan`.
 
     Args:
         output: None: a folder with the time in its name.
@@ -205,8 +205,7 @@ class CounterDiagnosis:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.counters.figures import diagnosis_panels, picture_forms
-        from gemmetry.counters.page import diagnosis_page
+        from gemmetry.counters.page import diagnosis_page, diagnosis_panels, picture_forms
         from gemmetry.results.emit import Result
         from gemmetry.results.json_text import json_file
 
@@ -355,8 +354,7 @@ class ComparedCounters:
         Raises:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
-        from gemmetry.counters.figures import comparison_panels, picture_forms
-        from gemmetry.counters.page import comparison_page
+        from gemmetry.counters.page import comparison_page, comparison_panels, picture_forms
         from gemmetry.results.emit import Result
         from gemmetry.results.json_text import json_file
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from gemmetry.counters.catalogue import concept_of, value_of
-from gemmetry.counters.diagnosis.model import LaunchDiagnosis
-from gemmetry.counters.diagnosis.stalls import stall_shares
+from gemmetry.counters.facts import stall_shares
+from gemmetry.counters.model import LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline, roofline_of
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.units import counted

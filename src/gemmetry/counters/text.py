@@ -19,20 +19,20 @@ from gemmetry.counters.comparison import (
     MetricChange,
     Variant,
 )
-from gemmetry.counters.diagnosis.document import (
+from gemmetry.counters.document import (
     BRIEF_FINDINGS,
     ChecklistItem,
     RuleRemark,
     SideBySide,
 )
-from gemmetry.counters.diagnosis.model import (
+from gemmetry.counters.facts import StallShares
+from gemmetry.counters.model import (
     COUNTER,
     CounterEvidence,
     Finding,
     LaunchDiagnosis,
     WorkCheck,
 )
-from gemmetry.counters.diagnosis.stalls import StallShares
 from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.domain.units import counted, format_bytes, format_gflops, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch

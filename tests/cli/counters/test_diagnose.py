@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.diagnosis.model import verdicts
+from gemmetry.counters.model import verdicts
 
 DATA = Path(__file__).parents[2] / "data" / "counters"
 RAW = str(DATA / "h200_cublas_bf16_4096_raw.csv.gz")

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from gemmetry.counters.collecting.collector import Collected, divide
-from gemmetry.counters.collecting.tools import CollectFiles
+from gemmetry.counters.collector import Collected, divide
+from gemmetry.counters.tools import CollectFiles
 from gemmetry.domain.errors import StorageError
 
 PUSHED = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import GemmWork
+from gemmetry.counters.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
+from gemmetry.counters.work import GemmWork
 from gemmetry.domain.operation import BF16
 
 NAME = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB0"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.diagnosis.document import side_by_side
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import GemmWork
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.document import side_by_side
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.work import GemmWork
 from gemmetry.domain.operation import BF16
 from gemmetry.formats.counters.launches import RuleResult
 

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.counters.diagnosis.document import launch_document
-from gemmetry.counters.diagnosis.facts import MEMORY, SECTION_MARKS, SM, SUFFIX
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.model import Confidence
-from gemmetry.counters.diagnosis.stalls import REASONS, TOTAL, metric_of
-from gemmetry.counters.diagnosis.work import GemmWork
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.document import launch_document
+from gemmetry.counters.facts import MEMORY, REASONS, SECTION_MARKS, SM, SUFFIX, TOTAL, metric_of
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.model import Confidence
+from gemmetry.counters.work import GemmWork
 from gemmetry.domain.operation import BF16
 
 DATA = Path(__file__).parents[2] / "data" / "counters"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.gates import diagnose
 
 ROOT = Path(__file__).parents[3]
 SHARED = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")

@@ -1,4 +1,4 @@
-"""A rule is one function: what is in ``counters/diagnosis/rules`` is found and judged."""
+"""A rule is one function: what is in ``counters/rules`` is found and judged."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
+from gemmetry.counters import rules
 from gemmetry.counters.catalogue import concept_of
-from gemmetry.counters.diagnosis import rules
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.model import Gate, all_rules, verdicts
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.model import Gate, all_rules, verdicts
 
 HOT = """
-from gemmetry.counters.diagnosis.model import Claim, Gate, rule
+from gemmetry.counters.model import Claim, Gate, rule
 
 
 @rule(

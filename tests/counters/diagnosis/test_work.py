@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.counters.diagnosis.facts import Facts
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.rules.limits import work_mismatch
-from gemmetry.counters.diagnosis.work import GemmWork, gemm_work, work_in_name
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
+from gemmetry.counters.facts import Facts
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.rules.limits import work_mismatch
+from gemmetry.counters.work import GemmWork, gemm_work, work_in_name
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import BF16, E2M1, E4M3, F32, F64
 

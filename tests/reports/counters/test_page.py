@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.counters.api import compare, diagnose
-from gemmetry.counters.diagnosis.document import side_by_side
-from gemmetry.counters.diagnosis.gates import diagnose as diagnose_launch
+from gemmetry.counters.document import side_by_side
+from gemmetry.counters.gates import diagnose as diagnose_launch
 from gemmetry.counters.page import compared_stalls, comparison_page, diagnosis_page, stall_figure
 from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.formats.counters.launches import RuleResult

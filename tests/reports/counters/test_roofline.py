@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemmetry.counters.figures import INK, Side, roofline_drawing, roofline_figure
+from gemmetry.counters.page import INK, Side, roofline_drawing, roofline_figure
 from gemmetry.counters.roofline import LaunchRoofline, RoofLevel, roofline_of
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gemmetry.counters.diagnosis.document import side_by_side
-from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.document import side_by_side
+from gemmetry.counters.gates import diagnose
 from gemmetry.counters.roofline import roofline_of
 from gemmetry.counters.text import (
     DiagnosedLaunch,

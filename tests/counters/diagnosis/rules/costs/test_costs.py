@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.counters.diagnosis.gates import diagnose
-from gemmetry.counters.diagnosis.work import GemmWork
+from gemmetry.counters.gates import diagnose
+from gemmetry.counters.work import GemmWork
 from gemmetry.domain.operation import F32
 
 _SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared"

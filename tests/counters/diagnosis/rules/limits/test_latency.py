@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.counters.diagnosis.gates import diagnose
+from gemmetry.counters.gates import diagnose
 from gemmetry.formats.counters.launches import StallSamples
 
 

@@ -1,7 +1,7 @@
 """What a diagnosis consists of: a verdict, findings, what they void, and the check of the work.
 
 Rules are functions declared by :func:`rule` in the files of
-:mod:`gemmetry.counters.diagnosis.rules`, which are found by their being there.
+:mod:`gemmetry.counters.rules`, which are found by their being there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from enum import IntEnum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmetry.counters.diagnosis import rules
+from gemmetry.counters import rules
 
 if TYPE_CHECKING:
-    from gemmetry.counters.diagnosis.facts import Facts
+    from gemmetry.counters.facts import Facts
 
 
 class Gate(IntEnum):

@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from gemmetry.counters.diagnosis.facts import Facts, share_of
-from gemmetry.counters.diagnosis.model import CounterEvidence, LaunchDiagnosis
-from gemmetry.counters.diagnosis.stalls import warps_waiting
-from gemmetry.counters.diagnosis.work import GemmWork
+from gemmetry.counters.facts import Facts, share_of, warps_waiting
+from gemmetry.counters.model import CounterEvidence, LaunchDiagnosis
 from gemmetry.counters.roofline import LaunchRoofline
+from gemmetry.counters.work import GemmWork
 from gemmetry.domain.rows import Row, fact
 from gemmetry.formats.counters.launches import ProfiledLaunch
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from gemmetry.counters.diagnosis import facts as amd
-from gemmetry.counters.diagnosis.facts import (
+from gemmetry.counters import facts as amd
+from gemmetry.counters.facts import (
     CLEAR,
+    ISSUING,
     MAY_BE_UNLISTED,
+    MEANINGS,
     MEMORY,
     NEAR,
     REACHED,
+    REASONS,
     SHORT_NS,
     SM,
     TENSOR_LEAD,
     UNITS,
     Facts,
+    StallShares,
     Unit,
     percent,
 )
-from gemmetry.counters.diagnosis.gates import ROOF_VERDICTS, at_its_rate, roof_claim
-from gemmetry.counters.diagnosis.model import (
+from gemmetry.counters.gates import ROOF_VERDICTS, at_its_rate, roof_claim
+from gemmetry.counters.model import (
     CANNOT_TELL,
     COUNTER,
     WORK_MISMATCH,
@@ -34,8 +38,7 @@ from gemmetry.counters.diagnosis.model import (
     Suppressed,
     rule,
 )
-from gemmetry.counters.diagnosis.stalls import ISSUING, MEANINGS, REASONS, StallShares
-from gemmetry.counters.diagnosis.work import MISMATCHES, TOLERANCE, counters_of
+from gemmetry.counters.work import MISMATCHES, TOLERANCE, counters_of
 from gemmetry.domain.units import counted
 from gemmetry.traces.names import KernelKind
 

@@ -142,7 +142,7 @@ class CollectRequest:
 
     Attributes:
         command: the application and its arguments.
-        metric_set: a name of :data:`~gemmetry.counters.collecting.tools.SETS`.
+        metric_set: a name of :data:`~gemmetry.counters.tools.SETS`.
         sections: of Nsight Compute, in addition.
         metrics: ids of metrics or counters, in addition.
         kernel: a regular expression that is searched for in the demangled names of kernels; None:

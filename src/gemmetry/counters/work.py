@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from gemmetry.counters.diagnosis.model import WorkCheck
+from gemmetry.counters.model import WorkCheck
 from gemmetry.domain.operation import DTYPES, DType, Operation, default_result
 from gemmetry.traces.names import GEMM_KINDS, KernelKind
 
 if TYPE_CHECKING:
-    from gemmetry.counters.diagnosis.facts import Facts
+    from gemmetry.counters.facts import Facts
 
 
 TOLERANCE = 0.01

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gemmetry.counters.diagnosis.facts import (
+from gemmetry.counters.facts import (
     MAY_BE_UNLISTED,
     REACHED,
     SHORT_NS,
@@ -17,7 +17,7 @@ from gemmetry.counters.diagnosis.facts import (
     Facts,
     Unit,
 )
-from gemmetry.counters.diagnosis.model import (
+from gemmetry.counters.model import (
     CANNOT_TELL,
     Claim,
     Confidence,
@@ -31,7 +31,7 @@ from gemmetry.counters.diagnosis.model import (
     Suppressed,
     all_rules,
 )
-from gemmetry.counters.diagnosis.work import OPERATIONS, GemmWork, work_in_name
+from gemmetry.counters.work import OPERATIONS, GemmWork, work_in_name
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.formats.counters.launches import ProfiledLaunch
 

@@ -7,6 +7,8 @@ The order is: :func:`find_tool` finds the profiler, :func:`plan` makes its comma
 was collected or raises an error that states why nothing was.
 
 Divides what was collected of one process by the NVTX ranges around its launches.
+
+Reads a report of hardware counters of any supported tool.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from collections.abc import Collection as Names
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +31,7 @@ from typing import Any
 import yaml
 
 from gemmetry.counters.catalogue import chip_of
-from gemmetry.counters.collecting.tools import (
+from gemmetry.counters.tools import (
     CollectFiles,
     CollectRequest,
     ProfilerEnd,
@@ -37,13 +42,27 @@ from gemmetry.counters.collecting.tools import (
     plan_ncu,
     sections_in,
 )
-from gemmetry.counters.reading import read_counters
-from gemmetry.domain.errors import EnvironmentFailure, RequestError, StorageError, UnknownNameError
+from gemmetry.domain.errors import (
+    EnvironmentFailure,
+    GemmetryError,
+    RequestError,
+    StorageError,
+    UnknownNameError,
+)
 from gemmetry.domain.files import remove
+from gemmetry.domain.opening import open_decompressed
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.units import counted
+from gemmetry.formats.counters.amd import (
+    read_rocprof_compute,
+    read_rocprofv3_file,
+    read_rocprofv3_folder,
+)
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
+from gemmetry.formats.counters.ncu_report import MAGIC, read_by_export, read_ncu_rep, report_library
+from gemmetry.formats.readers import TraceFormat
+from gemmetry.formats.sniffing import format_of
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, passes_of
 from gemmetry.hardware.detect import GpuFacts, amd_gpus, nvidia_gpus
 from gemmetry.hardware.doctor import Profiler, find_profiler, too_old, tool_path
@@ -471,3 +490,107 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+_PRINTED = re.compile(rb"^ +Section: .+\r?\n(?:.+\n)? +Metric Name +Metric Unit", re.MULTILINE)
+_PRINTED_HINT = (
+    "It is what ncu prints for people: run ncu with --csv, or with -o FILE and give FILE.ncu-rep."
+)
+_SEARCHED_BYTES = 1 << 20
+_REPORTS_HINT = (
+    "Give a report of Nsight Compute (.ncu-rep), or what it writes with --csv; or rocprofv3's "
+    "counter_collection.csv, results.json or .db, its folder, or rocprof-compute's pmc_perf.csv."
+)
+
+
+def read_counters(path: Path, metrics: Names[str] | None = None) -> LaunchTable:
+    """The launches of a report, with their metrics in base units.
+
+    Args:
+        path: a report of Nsight Compute, or a CSV file that it wrote; counters of rocprofv3 as CSV,
+            JSON or rocpd; a table of rocprof-compute; or the folder of one of them.
+        metrics: ids of the metrics to read, which takes less time and memory; None for all.
+
+    Raises:
+        RequestError: the file cannot be opened, or is no report of hardware counters.
+        EnvironmentFailure: ``ncu`` cannot export it, where its library is missing.
+    """
+    table = _read_folder(path, metrics) if path.is_dir() else _read_file(path, metrics)
+    if table is None:
+        hint = _PRINTED_HINT if _is_printed(path) else _REPORTS_HINT
+        if path.suffix == ".ncu-rep" and hint is _REPORTS_HINT:
+            hint = (
+                "It is no report of Nsight Compute, although it is named like one: copy it again."
+            )
+        raise RequestError(f"{path} has no hardware counters of kernels", hint=hint)
+    return table
+
+
+def _is_printed(path: Path) -> bool:
+    """Whether a file contains what Nsight Compute prints on a terminal."""
+    if path.is_dir():
+        return False
+    with open_decompressed(path) as file, suppress(OSError):
+        return _PRINTED.search(file.read(_SEARCHED_BYTES)) is not None
+    return False
+
+
+def _read_file(path: Path, metrics: Names[str] | None) -> LaunchTable | None:
+    with open_decompressed(path) as file:
+        start = file.read(len(MAGIC))
+    if start == MAGIC:
+        return _read_report(path, metrics)
+    form = format_of(path)
+    if isinstance(form, TraceFormat) and form.suffix != ".csv":
+        return read_rocprofv3_file(path, form, metrics)
+    # A table of rocprof-compute begins like those of rocprofv3.
+    table = read_rocprof_compute(path, metrics)
+    if table is None and isinstance(form, TraceFormat):
+        table = read_rocprofv3_file(path, form, metrics)
+    return table if table is not None else read_ncu_csv(path, metrics)
+
+
+def _read_folder(folder: Path, metrics: Names[str] | None) -> LaunchTable | None:
+    """What a collection wrote, rocprofv3's files, or a workload of rocprof-compute."""
+    reports = sorted(folder.glob("*.ncu-rep"))
+    if len(reports) > 1:
+        names = ", ".join(report.name for report in reports)
+        raise RequestError(
+            f"{folder} has {len(reports)} reports of Nsight Compute", hint=f"Give one: {names}"
+        )
+    if reports:
+        return _read_report(reports[0], metrics)
+    wide = folder / "pmc_perf.csv"
+    if wide.is_file():
+        return read_rocprof_compute(wide, metrics)
+    return read_rocprofv3_folder(folder, metrics)
+
+
+def _read_report(path: Path, metrics: Names[str] | None) -> LaunchTable:
+    exported = path.with_suffix(".csv")
+    try:
+        return _read_by_tool(path, metrics)
+    except GemmetryError as error:
+        table = read_ncu_csv(exported, metrics) if exported.is_file() else None
+        if table is None:
+            raise
+        table.problems.append(
+            f"{error.message}: {exported.name} next to it is read, which lacks the conclusions of "
+            "rules and the samples of instructions"
+        )
+        return table
+
+
+def _read_by_tool(path: Path, metrics: Names[str] | None) -> LaunchTable:
+    found = tool_path("ncu")
+    executable = Path(found) if found is not None else None
+    library = report_library(executable)
+    if library is not None:
+        return read_ncu_rep(path, library, metrics)
+    if executable is not None:
+        return read_by_export(path, executable, metrics)
+    raise RequestError(
+        f"{path} is a report of Nsight Compute, and nothing here reads it",
+        hint="pip install 'gemmetry[counters]', or export it where Nsight Compute is installed: "
+        "ncu --import FILE --page raw --csv > FILE.csv",
+    )

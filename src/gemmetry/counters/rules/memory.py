@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.facts import NEAR, SECTOR_BYTES, Facts, share_of, term, without
-from gemmetry.counters.diagnosis.model import (
+from gemmetry.counters.facts import NEAR, SECTOR_BYTES, Facts, share_of, term, without
+from gemmetry.counters.model import (
     Claim,
     Confidence,
     CounterEvidence,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmetry.counters.diagnosis.facts import REACHED, SM, UNITS, Facts, percent
-from gemmetry.counters.diagnosis.model import (
+from gemmetry.counters.facts import MEANINGS, REACHED, SM, UNITS, Facts, percent
+from gemmetry.counters.model import (
     Claim,
     Confidence,
     CounterEvidence,
@@ -14,7 +14,6 @@ from gemmetry.counters.diagnosis.model import (
     Suppressed,
     rule,
 )
-from gemmetry.counters.diagnosis.stalls import MEANINGS
 
 _CLOCK = 0.9
 

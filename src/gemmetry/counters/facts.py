@@ -1,8 +1,9 @@
 """The units of a GPU that can work at their limit, and the metrics that show how busy they are.
 
-The names are those of the breakdowns of ``sm__throughput`` and ``gpu__compute_memory_throughput``,
-as reports of compute capabilities 7.5, 8.6, 9.0 and 10.0 list them. Each is used as
-``<name>.avg.pct_of_peak_sustained_elapsed``.
+What warps wait for: a share is ``smsp__average_warps_issue_stalled_<reason>_per_issue_active``
+divided by ``smsp__average_warp_latency_per_inst_issued``, which is their sum: the part of the time
+between two instructions of a warp that it spends in a state. (The ``.pct`` form of the same metric
+is 100 times the ratio, not a share; it is used where the report lacks the ratio.)
 
 Numbers that findings rest on, and how they are combined.
 
@@ -18,13 +19,12 @@ What the rules need of a launch: how busy units are, shares of stalls, concepts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from gemmetry.counters.catalogue import Concept, chip_of, concept_of, flags_for, reading_of
-from gemmetry.counters.diagnosis.model import COUNTER, CounterEvidence, WorkCheck
-from gemmetry.counters.diagnosis.stalls import StallShares, stall_shares
-from gemmetry.counters.diagnosis.work import GemmWork, check_work
+from gemmetry.counters.catalogue import Concept, chip_of, concept_of, flags_for, listed, reading_of
+from gemmetry.counters.model import COUNTER, CounterEvidence, WorkCheck
+from gemmetry.counters.work import GemmWork, check_work
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device
@@ -83,137 +83,132 @@ class Unit:
     remedy: str = ""
 
 
-_SM, _MEMORY, _BOTH = (SM,), (MEMORY,), (SM, MEMORY)
-_LOADED = ("long_scoreboard", "tma")
-
-UNITS: Mapping[str, Unit] = {unit.id: unit for unit in (
-    Unit(
-        id="tensor", verdict="tensor_roof", name="the tensor pipe", parents=_SM, rank=0,
-        section="ComputeWorkloadAnalysis",
-        metrics=(
-            "sm__pipe_tensor_cycles_active", "sm__pipe_tensor_op_hmma_cycles_active",
-            "sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active",
-            "sm__pipe_tensor_op_imma_cycles_active", "sm__pipe_tensor_op_dmma_cycles_active",
-            "sm__pipe_tensor_subpipe_hmma_cycles_active",
-            "sm__pipe_tensor_subpipe_imma_cycles_active",
-            "sm__pipe_tensor_subpipe_dmma_cycles_active", "sm__pipe_tc_cycles_active",
-            "sm__mem_tensor_cycles_active", "sm__inst_executed_pipe_tensor",
-        ),
-        queues=("gmma", "math_pipe_throttle"),
-        remedy="Only fewer operations, a narrower format or a higher clock make it faster.",
-    ),
-    Unit(
-        id="fma", verdict="fma_roof", name="the FP32 pipe", parents=_SM,
-        section="ComputeWorkloadAnalysis",
-        metrics=("sm__pipe_fma_cycles_active", "sm__pipe_fmaheavy_cycles_active",
-                 "sm__inst_executed_pipe_fma"),
-        queues=("math_pipe_throttle",),
-        remedy="Use tensor cores (TF32, BF16), packed instructions, or fewer operations.",
-    ),
-    Unit(
-        id="fp64", verdict="fp64_roof", name="the FP64 pipe", parents=_SM, is_key=False,
-        section="ComputeWorkloadAnalysis",
-        metrics=("sm__pipe_fp64_cycles_active", "sm__inst_executed_pipe_fp64"),
-        queues=("math_pipe_throttle",),
-        remedy="Use FP64 tensor cores where the GPU has them, or FP32 where it is accurate enough.",
-    ),
-    Unit(
-        id="fp16", verdict="fp16_roof", name="the FP16 pipe", parents=_SM, is_key=False,
-        section="ComputeWorkloadAnalysis",
-        metrics=("sm__inst_executed_pipe_fp16", "sm__pipe_fp16_cycles_active"),
-        queues=("math_pipe_throttle",),
-        remedy="Use tensor cores.",
-    ),
-    Unit(
-        id="alu", verdict="alu_roof", name="the integer and logic pipe", parents=_SM,
-        section="ComputeWorkloadAnalysis", is_key=False,
-        metrics=("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
-        queues=("math_pipe_throttle",),
-        remedy="Compute indices and convert formats less often: unroll, hoist them out of loops, "
-        "use wider accesses.",
-    ),
-    Unit(
-        id="xu", verdict="sfu_roof", name="the special-function and conversion pipe", parents=_SM,
-        section="ComputeWorkloadAnalysis",
-        metrics=("sm__inst_executed_pipe_xu", "sm__pipe_xu_cycles_active"),
-        queues=("math_pipe_throttle", "mio_throttle"), waits=("short_scoreboard",),
-        remedy="Replace exp, sin, rsqrt and conversions by polynomials on the FP32 pipe, or "
-        "compute fewer of them.",
-    ),
-    Unit(
-        id="lsu", verdict="lsu_requests", name="the load/store unit (requests)", parents=_BOTH,
-        # A request passes the data stage of L1 at least once. Where both are equally busy, every
-        # request passes once, and only fewer requests help.
-        section="MemoryWorkloadAnalysis", lead=1.0,
-        metrics=("sm__inst_executed_pipe_lsu", "l1tex__lsuin_requests"),
-        queues=("lg_throttle", "mio_throttle"), waits=("long_scoreboard", "short_scoreboard"),
-        remedy="Load wider (16 bytes per thread), reuse values in registers, and tile through "
-        "shared memory.",
-    ),
-    Unit(
-        id="texture", verdict="texture_roof", name="the texture unit", parents=_BOTH, is_key=False,
-        section="MemoryWorkloadAnalysis",
-        metrics=("sm__inst_executed_pipe_tex", "l1tex__f_wavefronts",
-                 "l1tex__texin_sm2tex_req_cycles_active", "l1tex__data_pipe_tex_wavefronts",
-                 "l1tex__tex_writeback_active"),
-        queues=("tex_throttle",), waits=("long_scoreboard",),
-        remedy="Load through global or shared memory instead.",
-    ),
-    Unit(
-        id="mio", verdict="mio_roof", name="the queue of memory and special instructions",
-        parents=_SM, is_key=False, section="ComputeWorkloadAnalysis",
-        metrics=("sm__mio_inst_issued", "sm__mio_pq_read_cycles_active",
-                 "sm__mio_pq_write_cycles_active", "sm__mio2rf_writeback_active"),
-        queues=("mio_throttle",), waits=("short_scoreboard",),
-        remedy="Use fewer and wider accesses of shared memory.",
-    ),
-    Unit(
-        id="tma", verdict="tma_roof", name="the tensor memory accelerator", parents=_BOTH,
-        is_key=False, section="MemoryWorkloadAnalysis_Tables",
-        metrics=("sm__pipe_tma_cycles_active", "l1tex__tmain_requests"),
-        waits=("tma", "long_scoreboard"),
-        remedy="Copy larger boxes per instruction.",
-    ),
-    Unit(
-        id="issue", verdict="instruction_issue", name="instruction issue", parents=_SM, rank=2,
-        section="ComputeWorkloadAnalysis",
-        metrics=("sm__issue_active", "sm__inst_executed"),
-        remedy="Execute fewer instructions: vectorise, unroll, compute indices less often.",
-    ),
-    Unit(
-        id="dram", verdict="dram_roof", name="device memory", parents=_MEMORY,
-        section="SpeedOfLight",
-        metrics=("dram__cycles_active", "gpu__dram_throughput", "fbpa__dram_sectors",
-                 "dram__throughput"),
-        queues=("lg_throttle", "drain"), waits=_LOADED,
-        remedy="Move fewer bytes: reuse the cache, fuse kernels, or use narrower formats.",
-    ),
-    Unit(
-        id="l2", verdict="l2_roof", name="the L2 cache", parents=_MEMORY, section="SpeedOfLight",
-        metrics=("lts__t_sectors", "lts__t_tag_requests", "lts__d_sectors",
-                 "lts__d_sectors_fill_device", "lts__lts2xbar_cycles_active",
-                 "lts__xbar2lts_cycles_active", "lts__throughput",
-                 "l1tex__m_xbar2l1tex_read_sectors", "l1tex__m_l1tex2xbar_req_cycles_active"),
-        queues=("lg_throttle", "drain"), waits=_LOADED,
-        remedy="Use larger tiles, clusters with multicast, or keep data in shared memory.",
-    ),
-    Unit(
-        id="atomics", verdict="atomics", name="the part of the L2 cache for atomic operations",
-        parents=_MEMORY, is_key=False, section="MemoryWorkloadAnalysis_Tables",
-        metrics=("lts__d_atomic_input_cycles_active",),
-        queues=("lg_throttle", "drain"), waits=_LOADED,
-        remedy="Reduce within the block first, and spread atomics over more addresses.",
-    ),
-    Unit(
-        id="l1", verdict="l1_roof", name="the L1 cache and shared memory", parents=_MEMORY,
-        section="MemoryWorkloadAnalysis",
-        metrics=("l1tex__data_pipe_lsu_wavefronts", "l1tex__data_bank_reads",
-                 "l1tex__data_bank_writes", "l1tex__lsu_writeback_active"),
-        queues=("lg_throttle", "mio_throttle"), waits=("long_scoreboard", "short_scoreboard"),
-        remedy="Keep more of each tile in registers, and load wider.",
-    ),
-)}  # fmt: skip
+UNITS: Mapping[str, Unit] = {unit.id: unit for unit in listed("units.csv", Unit)}
 """In the order in which the document of a diagnosis lists them."""
+
+
+_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallReason:
+    """What a state of a warp means, and what helps."""
+
+    name: str
+    where: str
+    """``all``: in every report; ``some``: on some chips; ``states``: a warp that can issue, which
+    is no stall; ``amd``: not of NVIDIA."""
+    is_hideable: bool = False
+    """Whether more warps would hide it: a latency, not a queue that is full, nor instructions or
+    constants that all warps fetch."""
+    meaning: str = ""
+    remedy: str = ""
+
+
+_STATES = listed("stalls.csv", StallReason)
+MEANINGS: Mapping[str, StallReason] = {one.name: one for one in _STATES if one.meaning}
+REASONS = tuple(one.name for one in _STATES if one.where != "amd")
+ISSUING = frozenset(one.name for one in _STATES if one.where == "states")
+"""States of a warp that can issue; they are no stalls."""
+
+
+def metric_of(reason: str) -> str:
+    """The metric with the warps that wait for `reason`, per issue."""
+    return _METRIC.format(reason)
+
+
+def warps_waiting(launch: ProfiledLaunch, reason: str) -> tuple[float, str] | None:
+    """The warps that wait for `reason`, per issue, and the metric or formula that shows it; None
+    where the report does not have it."""
+    metric = metric_of(reason)
+    percent = metric.removesuffix("ratio") + "pct"
+    for name, factor in ((metric, 1.0), (percent, 0.01)):
+        value = launch.value(name)
+        if value is not None:
+            return value * factor, name if factor == 1 else f"{factor} * {name}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StallShares:
+    """How the time between two instructions of a warp splits."""
+
+    shares: Mapping[str, float]
+    """Reason -> share from 0 to 1, with the states that can issue."""
+    metrics: Mapping[str, str]
+    """Reason -> the metric that it was computed from."""
+    total: str
+    """What the metrics were divided by."""
+    unknown: float = 0.0
+    """Share that no reason of the report accounts for."""
+    missing: tuple[str, ...] = ()
+    """Reasons that the report lacks, where that leaves the shares unknown."""
+    opcodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Reason -> opcode -> samples."""
+
+    def formula(self, reason: str) -> str:
+        """How the share of `reason` was computed."""
+        return f"{self.metrics[reason]} ÷ {self.total}"
+
+    def ranked(self) -> list[tuple[str, float]]:
+        """The stalls, the largest share first."""
+        stalls = [(name, share) for name, share in self.shares.items() if name not in ISSUING]
+        return sorted(stalls, key=lambda one: -one[1])
+
+
+def stall_shares(launch: ProfiledLaunch) -> StallShares | None:
+    """The shares of an NVIDIA launch; None where the report has no stall reasons."""
+    found = {reason: warps_waiting(launch, reason) for reason in REASONS}
+    ratios = {reason: one[0] for reason, one in found.items() if one is not None}
+    known = sum(ratios.values())
+    if known <= 0:
+        return None
+    total = launch.value(TOTAL)
+    missing: tuple[str, ...] = ()
+    if total is None or total <= 0:
+        is_hopper = launch.info.capability.startswith("9.")
+        expected = [one.name for one in _STATES if one.where in ("all", "states")]
+        expected += ["gmma"] if is_hopper else []
+        missing = tuple(name for name in expected if name not in ratios)
+        total, divisor = known, "the sum of all stall reasons"
+    else:
+        divisor = TOTAL
+    # Reasons and their sum come from different passes, so that they differ slightly.
+    total = max(total, known)
+    return StallShares(
+        {reason: value / total for reason, value in ratios.items()},
+        {reason: one[1] for reason, one in found.items() if one is not None},
+        divisor,
+        1 - known / total,
+        missing,
+        _opcodes(launch),
+    )
+
+
+_SAMPLED = {"gmma": "warpgroup_arrive", "no_instruction": "no_instructions"}
+"""Reason -> its name among the samples, where they differ."""
+
+
+def _opcodes(launch: ProfiledLaunch) -> dict[str, dict[str, int]]:
+    """Where samples of each reason were taken, by the opcode of the instruction."""
+    found: dict[str, dict[str, int]] = {}
+    names = {sampled: reason for reason, sampled in _SAMPLED.items()}
+    for sample in launch.info.samples:
+        opcode = _opcode(sample.instruction)
+        for name, count in sample.counts.items():
+            if opcode and count:
+                of_reason = found.setdefault(names.get(name, name), {})
+                of_reason[opcode] = of_reason.get(opcode, 0) + count
+    return found
+
+
+def _opcode(instruction: str) -> str:
+    """``WARPGROUP.DEPBAR.LE`` of ``@P0 WARPGROUP.DEPBAR.LE gsb0, 0x0``."""
+    words = instruction.split()
+    if words and words[0].startswith("@"):
+        words = words[1:]
+    return words[0].rstrip(";,") if words else ""
 
 
 def share_of(
