@@ -9,8 +9,14 @@ from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Environment, Measurement, Record, ResultSet, Verdict
-from gemmetry.tuning.documents import gain_lines, tuning_document, winner_table
-from gemmetry.tuning.results import TuningResult, judge, with_search
+from gemmetry.tuning.results import (
+    TuningResult,
+    gain_lines,
+    judge,
+    tuning_document,
+    winner_table,
+    with_search,
+)
 from gemmetry.tuning.search import SearchHistory, SearchTrial, make_space
 
 SHAPES = ("matmul_64x64x64_f32t_f32t_f32t", "matmul_128x64x64_f32t_f32t_f32t")

@@ -268,9 +268,9 @@ def compare(options: Compare) -> None:
     options.report(
         found.problems,
         found.document,
-        lambda console: print_comparison(found.comparison, console),
+        lambda console: print_comparison(found, console),
         found.write,
-        hidden_kernels(found.comparison),
+        hidden_kernels(found),
     )
 
 

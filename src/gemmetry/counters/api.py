@@ -22,13 +22,10 @@ from gemmetry.counters.collector import read_counters
 from gemmetry.counters.comparison import (
     SAME_WORK,
     THRESHOLD,
-    ComparisonRow,
     CounterComparison,
     CounterReport,
     Variant,
     compare_counters,
-    comparison_document,
-    comparison_rows,
     variants_of,
 )
 from gemmetry.counters.document import (
@@ -55,6 +52,8 @@ from gemmetry.domain.specs.shapes import parse_shape
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.counters.launches import DURATION, LaunchTable, ProfiledLaunch
 from gemmetry.hardware.detect import amd_gpus, nvidia_gpus
+from gemmetry.results.emit import Result
+from gemmetry.results.json_text import json_file
 
 
 class MetricRow(Row):
@@ -206,8 +205,6 @@ class CounterDiagnosis:
             RequestError: unknown suffix, or a library is missing. StorageError: not writable.
         """
         from gemmetry.counters.page import diagnosis_page, diagnosis_panels, picture_forms
-        from gemmetry.results.emit import Result
-        from gemmetry.results.json_text import json_file
 
         rows = list(diagnosis_rows(self.diagnoses))
         forms: dict[str, Callable[[], str | bytes]] = {
@@ -243,8 +240,9 @@ def diagnose(
     launches: list[ProfiledLaunch] = []
     problems: list[str] = []
     names: dict[str, None] = {}
-    for report in reports:
-        table = read_counters(_file(Path(report)))
+    for report in map(Path, reports):
+        collected = report / "counters.csv"  # Of a folder of `gemmetry counters collect`.
+        table = read_counters(collected if collected.is_file() else report)
         problems.extend(table.problems)
         names.update(dict.fromkeys(one.name for one in table.infos))
         launches.extend(one for one in table if pattern is None or pattern.search(one.name))
@@ -283,12 +281,6 @@ def _nothing(
         hint="Write the report again, from the profiler's own file." if problems
         else "No kernel was profiled when they were written, or the files are cut.",
     )  # fmt: skip
-
-
-def _file(report: Path) -> Path:
-    """The report of a folder that ``gemmetry counters collect`` wrote."""
-    found = report / "counters.csv"
-    return found if found.is_file() else report
 
 
 def _pattern(kernel: str | None) -> re.Pattern[str] | None:
@@ -335,38 +327,6 @@ def requested_work(shape: str | None, dtype: str | None, operation: str | None) 
     return replace(work, lhs=lhs, rhs=rhs, result=formats[2] if len(formats) > 2 else None)
 
 
-@dataclass(frozen=True)
-class ComparedCounters:
-    """Reports of counters, compared with the first one."""
-
-    comparison: CounterComparison
-    problems: Sequence[str]
-    """What could not be read."""
-
-    def document(self) -> dict[str, Any]:
-        """The content of ``gemmetry counters compare --json``."""
-        return {**comparison_document(self.comparison), "problems": list(self.problems)}
-
-    def write(self, path: str | PathLike[str]) -> None:
-        """Write the document (.json), a page (.html), rooflines as a picture (.png, .svg), or a
-        table with a row per metric.
-
-        Raises:
-            RequestError: unknown suffix, or a library is missing. StorageError: not writable.
-        """
-        from gemmetry.counters.page import comparison_page, comparison_panels, picture_forms
-        from gemmetry.results.emit import Result
-        from gemmetry.results.json_text import json_file
-
-        rows = list(comparison_rows(self.comparison))
-        forms: dict[str, Callable[[], str | bytes]] = {
-            ".json": lambda: json_file(self.document()),
-            ".html": lambda: comparison_page(self.comparison, self.problems),
-            **picture_forms(lambda: comparison_panels(self.comparison)),
-        }
-        Result(rows={"counter_comparison": Rows(ComparisonRow, rows)}, forms=forms).write(path)
-
-
 def compare(
     *reports: str | PathLike[str],
     labels: Sequence[str] = (),
@@ -376,7 +336,7 @@ def compare(
     shape: str | None = None,
     dtype: str | None = None,
     operation: str | None = None,
-) -> ComparedCounters:
+) -> CounterComparison:
     """Compare the kernels of each report with those of the first one.
 
     Args:
@@ -420,7 +380,7 @@ def compare(
             f"the reports have no kernel in common: {names}",
             hint="Select one in each report with --kernel REGEX.",
         )
-    return ComparedCounters(compared, [text for one in read for text in one.problems])
+    return replace(compared, problems=[text for one in read for text in one.problems])
 
 
 def _by_occurrence(variants: Sequence[Variant]) -> list[list[Variant]]:

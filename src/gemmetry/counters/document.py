@@ -110,74 +110,56 @@ def _reason(diagnosis: LaunchDiagnosis, *prefixes: str) -> str:
 
 def _checklist(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistItem]:
     sm = facts.get("compute_percent")
-    top = facts.busiest(at_least=0.0)
-    by_value = sorted(top, key=lambda one: -one[1].value)
-    busiest = f"the busiest unit is {facts.named(by_value[0][0])}" if by_value else ""
-    yield _target("SM throughput", 80, sm, busiest)
-    memory = facts.get("memory_percent")
-    inside = [one for one in by_value if one[0].id in ("dram", "l2", "l1", "lsu")]
-    remark = (
-        f"it is {inside[0][0].name}, not device memory"
-        if inside and inside[0][0].id != "dram"
-        else ""
-    )
-    yield _target(
-        "Memory throughput", 70, memory, remark, above="memory bound", below="target missed"
-    )
-    yield _target("Compute throughput", 60, sm, "the same metric as SM throughput")
-    wait = _reason(diagnosis, "latency_long_scoreboard", "latency_lg_throttle", "latency_tma")
-    yield _stall(facts, "Stalls on memory", 30, _MEMORY_STALLS, "memory bound", wait)
-    yield _stall(facts, "Stalls on the math pipe", 20, ("math_pipe_throttle",), "compute bound",
-                 _reason(diagnosis, "latency_math"))  # fmt: skip
-    barrier = _reason(diagnosis, "latency_barrier", "latency_gmma")
-    yield _stall(facts, "Stalls on barriers", 25, ("barrier",), "sync bound", barrier)
-    yield _stall(facts, "Stalls on MIO", None, ("mio_throttle",), "", "")
+    units = [one for one, _ in sorted(facts.busiest(at_least=0.0), key=lambda one: -one[1].value)]
+    busiest = f"the busiest unit is {facts.named(units[0])}" if units else ""
+    inside = next((one for one in units if one.id in ("dram", "l2", "l1", "lsu")), None)
+    is_other = inside is not None and inside.id != "dram"
+    other = f"it is {inside.name}, not device memory" if is_other and inside else ""
+    for item, target, found, above, remark in (
+        ("SM throughput", 80, sm, "target met", busiest),
+        ("Memory throughput", 70, facts.get("memory_percent"), "memory bound", other),
+        ("Compute throughput", 60, sm, "target met", "the same metric as SM throughput"),
+    ):
+        answer = above if found is not None and found.value > target else "target missed"
+        yield _item(item, found, f"> {target} %", answer=answer, remark=remark)
+    for item, threshold, reasons, answer, ids in (
+        ("Stalls on memory", 30, _MEMORY_STALLS, "memory bound",
+         ("latency_long_scoreboard", "latency_lg_throttle", "latency_tma")),
+        ("Stalls on the math pipe", 20, ("math_pipe_throttle",), "compute bound",
+         ("latency_math",)),
+        ("Stalls on barriers", 25, ("barrier",), "sync bound",
+         ("latency_barrier", "latency_gmma")),
+        ("Stalls on MIO", None, ("mio_throttle",), "", ()),
+    ):  # fmt: skip
+        share = _stall_share(facts, reasons)
+        value = _warps_waiting(facts, reasons) if share is None else share
+        fires = None not in (threshold, value) and value > threshold  # type: ignore[operator]
+        yield _item(
+            item, None if value is None else CounterEvidence(item, value, "%", ""),
+            "" if threshold is None else f"> {threshold} %", answer=answer if fires else "",
+            remark=_NO_SHARE if share is None else _reason(diagnosis, *ids) if fires else "",
+        )  # fmt: skip
     yield from _occupancy(facts, diagnosis)
-    yield _shown("L2 hit rate", facts.get("l2_hit_percent"))
+    yield _item("L2 hit rate", facts.get("l2_hit_percent"), unit="")
     conflicts = share_of(
         "bank conflicts", facts.get("shared_conflicts"), facts.get("shared_wavefronts")
     )
-    yield _shown("Shared-memory bank conflicts", conflicts, "of all accesses to shared memory")
+    remark = "of all accesses to shared memory"
+    yield _item("Shared-memory bank conflicts", conflicts, remark=remark, unit="")
     yield from _tma(facts)
 
 
-def _shown(item: str, found: CounterEvidence | None, remark: str = "") -> ChecklistItem:
-    """A line without a threshold."""
-    return ChecklistItem(
-        item=item, target="", measured=None if found is None else found.value,
-        unit="" if found is None else found.unit, answer=_ABSENT if found is None else "",
-        remark="" if found is None else remark,
-    )  # fmt: skip
-
-
-def _target(
-    item: str, target: float, found: CounterEvidence | None, remark: str, *,
-    above: str = "target met", below: str = "target missed",
+def _item(
+    item: str, found: CounterEvidence | None, target: str = "", *, answer: str = "",
+    remark: str = "", unit: str = "%",
 ) -> ChecklistItem:  # fmt: skip
+    """A line; its answer and remark hold where the report has `found`, otherwise its unit is
+    `unit`."""
     if found is None:
-        return ChecklistItem(
-            item=item, target=f"> {target:.0f} %", measured=None, unit="%", answer=_ABSENT
-        )
+        return ChecklistItem(item=item, target=target, measured=None, unit=unit, answer=_ABSENT)
     return ChecklistItem(
-        item=item, target=f"> {target:.0f} %", measured=found.value, unit="%",
-        answer=above if found.value > target else below, remark=remark,
-    )  # fmt: skip
-
-
-def _stall(
-    facts: Facts, item: str, threshold: float | None, reasons: Sequence[str], answer: str,
-    remark: str,
-) -> ChecklistItem:  # fmt: skip
-    target = "" if threshold is None else f"> {threshold:.0f} %"
-    measured = _stall_share(facts, reasons)
-    if measured is None:
-        measured, remark = _warps_waiting(facts, reasons), _NO_SHARE
-    if measured is None:
-        return ChecklistItem(item=item, target=target, measured=None, unit="%", answer=_ABSENT)
-    fires = threshold is not None and measured > threshold
-    return ChecklistItem(
-        item=item, target=target, measured=measured, unit="%", answer=answer if fires else "",
-        remark=remark if fires or remark is _NO_SHARE else "",
+        item=item, target=target, measured=found.value, unit=found.unit, answer=answer,
+        remark=remark,
     )  # fmt: skip
 
 
@@ -197,15 +179,12 @@ def _stall_share(facts: Facts, reasons: Sequence[str]) -> float | None:
 
 
 def _occupancy(facts: Facts, diagnosis: LaunchDiagnosis) -> Iterator[ChecklistItem]:
-    for item, concept in (
-        ("Theoretical occupancy", "occupancy_theoretical_percent"),
-        ("Achieved occupancy", "occupancy_achieved_percent"),
-    ):
-        found = facts.get(concept)
+    for word in ("theoretical", "achieved"):
+        found = facts.get(f"occupancy_{word}_percent")
         is_low = found is not None and found.value < 50
-        yield ChecklistItem(
-            item=item, target="< 50 %", measured=None if found is None else found.value, unit="%",
-            answer=_ABSENT if found is None else "occupancy bound" if is_low else "",
+        yield _item(
+            f"{word.capitalize()} occupancy", found, "< 50 %",
+            answer="occupancy bound" if is_low else "",
             remark=_reason(diagnosis, "occupancy") if is_low else "",
         )  # fmt: skip
     limits = {

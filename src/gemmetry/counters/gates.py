@@ -19,6 +19,8 @@ from gemmetry.counters.facts import (
 )
 from gemmetry.counters.model import (
     CANNOT_TELL,
+    HIGH,
+    LOW,
     Claim,
     Confidence,
     CounterEvidence,
@@ -30,6 +32,7 @@ from gemmetry.counters.model import (
     Rule,
     Suppressed,
     all_rules,
+    uncapitalised,
 )
 from gemmetry.counters.work import OPERATIONS, GemmWork, work_in_name
 from gemmetry.domain.units import counted, format_ns
@@ -70,7 +73,7 @@ def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiag
         if reason:
             suppressed.append(Suppressed(claim.id, claim.claim, reason))
             continue
-        highest = Confidence.LOW if open_rules else cap
+        highest = LOW if open_rules else cap
         doubt = doubts if claim is lead else ""
         found.append(_finding(facts, rule, claim, highest, doubt))
     suppressed.extend(judged.dismissed)
@@ -78,7 +81,7 @@ def diagnose(launch: ProfiledLaunch, work: GemmWork | None = None) -> LaunchDiag
         verdict, first = _no_verdict(facts, open_rules, lead)
         found.insert(0, first)
     else:
-        cause = f". {_kind_of(causes[0][1])}: {_small(causes[0][1].claim)}" if causes else ""
+        cause = f". {_kind_of(causes[0][1])}: {uncapitalised(causes[0][1].claim)}" if causes else ""
         verdict = LaunchVerdict(lead.id, lead.claim + cause, lead.confidence.at_most(cap))
     return LaunchDiagnosis(
         kernel=launch.name,
@@ -161,7 +164,7 @@ def _doubts(facts: Facts, judged: _Judged, lead: Claim | None) -> tuple[Confiden
         for rule, one in judged.undecided
         if rule.gate not in _DECIDING and rule.gate <= last < Gate.COST
     )
-    return (Confidence.LOW if doubts else Confidence.HIGH), ". ".join(doubts)
+    return (LOW if doubts else HIGH), ". ".join(doubts)
 
 
 def _causes(judged: _Judged, lead: Claim, facts: Facts) -> list[tuple[Rule, Claim]]:
@@ -238,16 +241,16 @@ def _no_verdict(
     if missing:
         claim = f"The report does not show {'; '.join(missing[:3])}{rest}"
     if lead is not None:
-        claim += f". Without that, this would be the verdict: {_small(lead.claim)}"
+        claim += f". Without that, this would be the verdict: {uncapitalised(lead.claim)}"
     finding = Finding(
         id=CANNOT_TELL, claim=claim, evidence=(),
         threshold="what a verdict rests on has to be counted",
         threshold_source="order of the gates",
-        confidence=Confidence.HIGH,
+        confidence=HIGH,
         remedy=_remedy(facts),
         collect=_merged(flag for one in open_rules for flag in _flags(one.collect)),
     )  # fmt: skip
-    return LaunchVerdict(CANNOT_TELL, claim, Confidence.HIGH), finding
+    return LaunchVerdict(CANNOT_TELL, claim, HIGH), finding
 
 
 def _remedy(facts: Facts) -> str:
@@ -284,12 +287,7 @@ def _flags(text: str) -> list[str]:
 
 def _kind_of(cause: Claim) -> str:
     """How sure a cause is, as the beginning of a sentence."""
-    return "The cause" if cause.confidence is Confidence.HIGH else "A probable cause"
-
-
-def _small(text: str) -> str:
-    """`text` with a small first letter, unless it begins with an abbreviation."""
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+    return "The cause" if cause.confidence is HIGH else "A probable cause"
 
 
 _SHARED = "shared_memory_roof"
@@ -325,10 +323,10 @@ def roof_claim(
         claim=f"{name[0].upper()}{name[1:]} {at} {share} of its peak rate{_filled(facts, unit)}",
         evidence=_evidence(facts, unit, value),
         weight=_RANKED[unit.rank] * (value.value + unit.lead) / 100 if unit.rank else 1.0,
-        confidence=confidence if is_known else Confidence.LOW,
+        confidence=confidence if is_known else LOW,
         against=against,
         remedy=unit.remedy,
-        ceiling=f"at most {100 / value.value:.2f}×, when nothing else limits it",
+        ceiling=f"at most {100 / value.value:.2f}× at this clock, when nothing else limits it",
         voids=voids,
         because=because + "more of them would not make it faster",
         units=frozenset({unit.id}),

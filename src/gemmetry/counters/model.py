@@ -58,6 +58,8 @@ class Confidence(StrEnum):
         return self is not other and self.at_most(other) is other
 
 
+HIGH, MEDIUM, LOW = Confidence
+
 CANNOT_TELL = "cannot_tell"
 WORK_MISMATCH = "work_mismatch"
 
@@ -227,3 +229,8 @@ def all_rules() -> tuple[Rule, ...]:
 def verdicts() -> dict[str, str]:
     """The id of every verdict -> its meaning, in the order of the gates."""
     return {name: text for one in all_rules() for name, text in one.verdicts.items()}
+
+
+def uncapitalised(text: str) -> str:
+    """`text` with a small first letter, unless it begins with an abbreviation."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -80,7 +80,7 @@ def diagnosis_page(launches: Sequence[DiagnosedLaunch], problems: Sequence[str])
     )  # fmt: skip
 
 
-def comparison_page(found: CounterComparison, problems: Sequence[str]) -> str:
+def comparison_page(found: CounterComparison) -> str:
     """The page of ``gemmetry counters compare -o x.html``.
 
     Raises:
@@ -116,7 +116,7 @@ def comparison_page(found: CounterComparison, problems: Sequence[str]) -> str:
         title=" · ".join(one.label for one in found.reports),
         identity=[*(f"{one.label} = {cut(one.source)}" for one in found.reports),
                   f"gemmetry {own_version()}"],
-        groups=groups, problems=problems, sections=sections,
+        groups=groups, problems=found.problems, sections=sections,
     )  # fmt: skip
 
 

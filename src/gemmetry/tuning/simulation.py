@@ -30,9 +30,9 @@ from gemmetry.tuning.search import (
     SearchSpace,
     SearchTrial,
     make_space,
-    make_strategy,
     search,
 )
+from gemmetry.tuning.strategies import make_strategy
 
 BUDGETS = (0.01, 0.05, 0.10)
 """Shares of the evaluations of an exhaustive search that are compared."""

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gemmetry.history.changes import TRANSIENT, ChangeCause, history_changes
-from gemmetry.history.series import device_history
+from gemmetry.history.changes import TRANSIENT, ChangeCause, device_history, history_changes
 from gemmetry.statistics.comparison import Difference
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from gemmetry.counters.facts import MEANINGS, REACHED, SM, UNITS, Facts, percent
 from gemmetry.counters.model import (
+    HIGH,
+    LOW,
+    MEDIUM,
     Claim,
-    Confidence,
     CounterEvidence,
     Gate,
     Judgement,
@@ -33,11 +35,12 @@ def clock(facts: Facts) -> Iterator[Claim]:
         return
     yield Claim(
         id="low_clock",
-        claim=f"The clock is {clock.value / 1e9:.2f} GHz, {percent(clock.value / highest.value)} "
-        "of the highest",
+        # With a decimal, as 89.6 % would read as the threshold.
+        claim=f"The clock is {clock.value / 1e9:.2f} GHz, "
+        f"{100 * clock.value / highest.value:.1f} % of the highest",
         evidence=[clock, highest],
         weight=1 - clock.value / highest.value,
-        confidence=Confidence.HIGH,
+        confidence=HIGH,
         against="The profiler may have fixed it: --clock-control base does",
         remedy="Look at the power and temperature limits, and collect with --clock-control none.",
         ceiling=_clock_ceiling(facts, highest.value / clock.value),
@@ -84,7 +87,7 @@ def divergence(facts: Facts) -> Iterator[Claim]:
         claim=f"{threads.value:.1f} of {width:.0f} threads take part in an instruction",
         evidence=[threads, *([branches] if branches is not None else [])],
         weight=idle,
-        confidence=Confidence.HIGH if idle >= _IDLE_THREADS_CAUSE else Confidence.MEDIUM,
+        confidence=HIGH if idle >= _IDLE_THREADS_CAUSE else MEDIUM,
         remedy="Sort the work so that the threads of a warp take the same branch, and use whole "
         "warps.",
         ceiling=f"at most {width / threads.value:.3g}× fewer instructions",
@@ -132,7 +135,7 @@ def mma_sync(facts: Facts) -> Iterator[Claim]:
                     f"{percent(1 / ratio)} of the rate of asynchronous instructions",
                     evidence=[done, peak, faster],
                     weight=1 - 1 / ratio,
-                    confidence=Confidence.HIGH,
+                    confidence=HIGH,
                     remedy="Use wgmma (Hopper) or tcgen05 (Blackwell): newer libraries and "
                     "compilers do.",
                     ceiling=f"at most {ratio:.2f}×",
@@ -219,9 +222,7 @@ def occupancy(facts: Facts) -> Iterator[Judgement]:
         claim=claim,
         evidence=[allowed, achieved, *(limits[one] for one in binding)],
         weight=1 - allowed.value / 100,
-        confidence=Confidence.LOW
-        if issue is None or facts.uses_async_copies is None
-        else Confidence.MEDIUM,
+        confidence=LOW if issue is None or facts.uses_async_copies is None else MEDIUM,
         against="Independent instructions in each warp hide latencies as well as more warps do"
         f"{unknown}.",
         remedy=remedy,
@@ -240,7 +241,7 @@ def _few_blocks(facts: Facts) -> Iterator[Claim]:
         claim=f"The grid fills {percent(waves.value)} of the warps that the launch allows",
         evidence=[waves, achieved],
         weight=1 - waves.value,
-        confidence=Confidence.MEDIUM,
+        confidence=MEDIUM,
         remedy="Split the work into more blocks: smaller tiles, or slices of K.",
         # The profiler rounds the waves of a block or two to 0.
         ceiling=facts.at_most(1 / waves.value) if waves.value > 0 else "",
@@ -275,7 +276,7 @@ def padding(facts: Facts) -> Iterator[Claim]:
                     CounterEvidence("2·M·N·K", check.expected, "", "the shape"),
                 ],
                 weight=1 - 1 / ratio,
-                confidence=Confidence.HIGH,
+                confidence=HIGH,
                 remedy="Choose tiles that divide the shape, or smaller ones.",
                 ceiling=f"at most {ratio:.3g}× fewer operations",
                 units=frozenset({"tensor", "fma", "fp64", "fp16"}),

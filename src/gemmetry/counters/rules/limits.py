@@ -28,9 +28,11 @@ from gemmetry.counters.gates import ROOF_VERDICTS, at_its_rate, roof_claim
 from gemmetry.counters.model import (
     CANNOT_TELL,
     COUNTER,
+    HIGH,
+    LOW,
+    MEDIUM,
     WORK_MISMATCH,
     Claim,
-    Confidence,
     CounterEvidence,
     Gate,
     Judgement,
@@ -117,7 +119,7 @@ def _all_zero(facts: Facts) -> bool:
 def _void(claim: str, *, remedy: str, evidence: list[CounterEvidence] | None = None) -> Claim:
     return Claim(
         id=CANNOT_TELL, claim=claim, evidence=evidence or [], weight=1.0,
-        confidence=Confidence.HIGH, remedy=remedy, voids=_EVERYTHING,
+        confidence=HIGH, remedy=remedy, voids=_EVERYTHING,
         because="the counters do not describe how the kernel usually runs",
     )  # fmt: skip
 
@@ -153,7 +155,7 @@ def work_mismatch(facts: Facts) -> Iterator[Claim | NotCounted]:
                     CounterEvidence("2·M·N·K", check.expected, "", "the shape"),
                 ],
                 weight=1.0,
-                confidence=Confidence.HIGH,
+                confidence=HIGH,
                 remedy="Check the shape and the format, then which algorithm was chosen.",
             )
 
@@ -202,9 +204,9 @@ def roofs(facts: Facts) -> Iterator[Claim | NotCounted]:
         is_clear = value.value >= CLEAR
         # Of the units that come second, any that was not counted may be busier.
         may_be_second = unit.rank > 0 and (facts.lacks_parents or bool(facts.rivals))
-        confidence = Confidence.HIGH if is_clear else Confidence.MEDIUM
+        confidence = HIGH if is_clear else MEDIUM
         if may_be_second:
-            confidence = Confidence.MEDIUM if is_clear else Confidence.LOW
+            confidence = MEDIUM if is_clear else LOW
         yield roof_claim(
             facts, unit, value, confidence,
             voids=_VOIDS, doubt=_doubt(facts) if may_be_second else "",
@@ -273,9 +275,9 @@ def grid(facts: Facts) -> Iterator[Judgement]:
             f"{counted(int(count.value), facts.processor)}",
             evidence=[blocks, count],
             weight=idle,
-            confidence=Confidence.HIGH
+            confidence=HIGH
             if facts.nearest is None or facts.nearest[1] < NEAR
-            else Confidence.MEDIUM,
+            else MEDIUM,
             remedy=f"Split the work into more {facts.block}s: smaller tiles, or slices of K.",
             ceiling=facts.at_most(count.value / blocks.value),
             voids=frozenset({Gate.LATENCY}),
@@ -316,7 +318,7 @@ def _idle_claim(
     elapsed = facts.value("elapsed_cycles")
     # Before the first and after the last block, no multiprocessor has work.
     overhead = 1 - longest.value / elapsed if longest is not None and elapsed else 0.0
-    confidence = Confidence.MEDIUM if is_known and longest is not None else Confidence.LOW
+    confidence = MEDIUM if is_known and longest is not None else LOW
     without_work = f"{facts.processor}s have no work for {percent(idle)} of the time"
     is_short = longest is None and (facts.duration_ns or math.inf) < SHORT_NS
     if 2 * overhead > idle or is_short:
@@ -332,13 +334,13 @@ def _idle_claim(
             ceiling=ceiling,
         )
     if waves is not None and waves.value > 1 and 2 * tail >= idle:
-        is_whole = tail >= _IDLE and confidence is not Confidence.LOW
+        is_whole = tail >= _IDLE and confidence is not LOW
         return Claim(
             id="tail_wave",
             claim=f"The last of {waves.value:.2f} waves fills a part of the GPU: {without_work}",
             evidence=evidence,
             weight=idle,
-            confidence=Confidence.HIGH if is_whole else confidence,
+            confidence=HIGH if is_whole else confidence,
             remedy=f"Choose a {facts.block} size or a tile with which the waves are whole, or "
             f"persistent {facts.block}s that share the rest.",
             ceiling=ceiling,
@@ -399,7 +401,7 @@ def near_roof(facts: Facts) -> Iterator[Claim | NotCounted]:
     for unit, value in sorted(near, key=_nearness)[:1]:
         is_likely = value.value >= LIKELY and not facts.lacks_parents
         yield roof_claim(
-            facts, unit, value, Confidence.MEDIUM if is_likely else Confidence.LOW,
+            facts, unit, value, MEDIUM if is_likely else LOW,
             agrees=frozenset(f"latency_{name}" for name in _waits(facts, unit, is_likely)),
         )  # fmt: skip
 
@@ -507,15 +509,15 @@ def _latency(
             f"{meaning.meaning}",
             evidence=evidence,
             weight=share,
-            confidence=Confidence.LOW,
+            confidence=LOW,
             against=f"also: {others}" if others else "",
             remedy=meaning.remedy,
         )
     is_clear = share >= _STALLED_MOST and share >= 2 * second
-    confidence = Confidence.HIGH if is_clear else Confidence.MEDIUM
+    confidence = HIGH if is_clear else MEDIUM
     name, what, attributed = _attribute(facts, stalls, reason)
     if not attributed:
-        confidence = Confidence.LOW
+        confidence = LOW
     return Claim(
         id=f"latency_{name}",
         claim=f"{facts.warps} spend {percent(share)} of their time waiting "

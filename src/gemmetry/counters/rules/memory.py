@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from gemmetry.counters.facts import NEAR, SECTOR_BYTES, Facts, share_of, term, without
 from gemmetry.counters.model import (
+    HIGH,
+    LOW,
+    MEDIUM,
     Claim,
-    Confidence,
     CounterEvidence,
     Gate,
     Judgement,
@@ -64,7 +66,7 @@ def _atomics(share: CounterEvidence, place: str, units: frozenset[str]) -> Claim
         claim=f"{share.value:.0f} % of the {place} are atomic operations",
         evidence=[share],
         weight=share.value / 100,
-        confidence=Confidence.MEDIUM,
+        confidence=MEDIUM,
         remedy="Reduce within the warp and the block first, and spread atomic operations over more "
         "addresses.",
         units=units,
@@ -134,11 +136,7 @@ def bank_conflicts(facts: Facts) -> Iterator[Judgement]:
         claim=claim,
         evidence=[share, *(part for _, part in of_kind)],
         weight=share.value / 100,
-        confidence=Confidence.HIGH
-        if share.value >= _CAUSES and is_felt
-        else Confidence.MEDIUM
-        if is_felt
-        else Confidence.LOW,
+        confidence=HIGH if share.value >= _CAUSES and is_felt else MEDIUM if is_felt else LOW,
         against=""
         if is_felt
         else "Shared memory is busy for little of the time, or special functions are busier",
@@ -193,7 +191,7 @@ def local_memory(facts: Facts) -> Iterator[Judgement]:
         claim=claim,
         evidence=[share, local],
         weight=share.value / 100,
-        confidence=Confidence.HIGH if share.value >= _CAUSES else Confidence.MEDIUM,
+        confidence=HIGH if share.value >= _CAUSES else MEDIUM,
         remedy="Give a thread less work or allow it more registers, and index local arrays by "
         "constants only.",
         ceiling=f"{without(share)} less traffic of loads and stores",
@@ -235,7 +233,7 @@ def rereads(facts: Facts) -> Iterator[Claim]:
                     CounterEvidence("compulsory bytes", check.expected, "byte", "the shape"),
                 ],
                 weight=1 - 1 / ratio,
-                confidence=Confidence.MEDIUM,
+                confidence=MEDIUM,
                 remedy="Let blocks that run together share rows and columns: another order of "
                 "tiles, or larger tiles.",
                 ceiling=f"at most {ratio:.3g}× less traffic",
@@ -296,9 +294,7 @@ def uncoalesced(facts: Facts) -> Iterator[Judgement]:
         claim=claim,
         evidence=[share, *([sectors] if sectors is not None else [])],
         weight=share.value / 100,
-        confidence=Confidence.HIGH
-        if share.value >= _CAUSES and is_waste_felt
-        else Confidence.MEDIUM,
+        confidence=HIGH if share.value >= _CAUSES and is_waste_felt else MEDIUM,
         against=against,
         remedy="Let neighbouring threads access neighbouring addresses, or go through shared "
         "memory.",

@@ -13,7 +13,7 @@ from gemmetry.counters.work import GemmWork
 from gemmetry.domain.operation import BF16
 from gemmetry.formats.counters.launches import RuleResult
 
-RAW = Path(__file__).parents[2] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
+RAW = Path(__file__).parents[1] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 WORK = GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16)
 
 

@@ -10,7 +10,7 @@ import pytest
 from gemmetry.counters.collector import read_counters
 from gemmetry.counters.gates import diagnose
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")
 
 
