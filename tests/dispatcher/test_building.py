@@ -2,60 +2,27 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
+from tests import tuned
+from tests.tuned import STANDARD, rounds
 
 from gemmetry.domain.errors import Outcome, RequestError, Verification
-from gemmetry.domain.record import (
-    BuildFacts,
-    Environment,
-    Measurement,
-    Record,
-    ResultSet,
-    Trait,
-    Verdict,
-)
+from gemmetry.domain.record import BuildFacts, Environment, Trait, Verdict
 from gemmetry.tuning.dispatcher.building import best_times, build_table, candidate_name
 from gemmetry.tuning.dispatcher.table import CUBLAS
-from gemmetry.verification.protocol import CHECKS
 
 from .conftest import SIGNATURE, TILE, providers
 
-STANDARD = dict.fromkeys(("form", *(one.name for one in CHECKS)), "passed")
 ENVIRONMENT = Environment(packages={"torch": "2.13.0", "numpy": "2.4.6"}, driver="580.1")
 
 
 def record(shape, candidate, ns, **fields):
-    provider, configuration = candidate.split(":")
-    operation = f"matmul_{shape}_{SIGNATURE}"
-    measurement = None
-    if ns is not None:
-        measurement = Measurement(
-            median_ns=ns, ci_low_ns=ns * 0.999, ci_high_ns=ns * 1.001, min_ns=ns * 0.99,
-            p95_ns=ns * 1.01, sample_count=60, rounds=12, method="graph",
-        )  # fmt: skip
-    values = {
-        "dispatch": f"{operation}_{configuration}", "provider": provider, "target": "cpu",
-        "device": "cpu", "operation": operation, "configuration": configuration,
-        "outcome": Outcome.OK, "distribution": "normal", "seed": 1, "flops": 1, "bytes": 1,
-        "verdict": Verdict(status=Verification.PASSED, checks=STANDARD),
-        "measurement": measurement, "environment_id": ENVIRONMENT.id,
-    }  # fmt: skip
-    return Record(**values | fields)
-
-
-def rounds(record):
-    """Rounds with 0.1 % of noise around the median."""
-    noise = np.random.default_rng(len(record.dispatch)).normal(1, 1e-3, 12)
-    return {turn: [record.measurement.median_ns * noise[turn]] * 5 for turn in range(12)}
+    name = f"matmul_{shape}_{SIGNATURE}"
+    return tuned.record(name, *candidate.split(":"), ns, environment_id=ENVIRONMENT.id, **fields)
 
 
 def experiment(*records, environment=ENVIRONMENT):
-    return ResultSet(
-        title="tuning", records=records, environments={environment.id: environment},
-        samples=lambda one: [ns for each in rounds(one).values() for ns in each], rounds=rounds,
-        created="2026-01-01",
-    )  # fmt: skip
+    return tuned.results(*records, environment=environment, created="2026-01-01")
 
 
 def built(*records, **options):
@@ -126,9 +93,8 @@ def test_times_and_verifications_may_come_from_different_experiments():
 def test_without_the_check_of_tails_only_the_verified_class_is_certified():
     checks = {**STANDARD, "tail_shapes": "not applicable: no other shape could be built"}
     verdict = Verdict(status=Verification.PASSED, checks=checks)
-    parameters = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
     table = built(
-        *(record(shape, "blocked:a", None, verdict=verdict, configuration_parameters=parameters)
+        *(record(shape, "blocked:a", None, verdict=verdict, configuration_parameters=TILE)
           for shape in ("64x64x64", "65x64x64"))
     )  # fmt: skip
     (certificate,) = table.certificates
@@ -185,18 +151,17 @@ def test_a_candidate_without_a_verification_of_those_tails_decides_nothing():
     """It would not be eligible at its own shape."""
     checks = {**STANDARD, "tail_shapes": "passed: 11 of 12 shapes refused"}
     tails = Verdict(status=Verification.PASSED, checks=checks)
-    tile = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
     timed = experiment(
         record("64x64x64", CUBLAS, 1e6),
-        record("64x64x64", "blocked:a", 0.5e6, verdict=QUICK, configuration_parameters=tile),
+        record("64x64x64", "blocked:a", 0.5e6, verdict=QUICK, configuration_parameters=TILE),
         record("64x64x64", "blocked:b", 0.9e6),
     )
-    proof = record("64x65x64", "blocked:a", None, verdict=tails, configuration_parameters=tile)
+    proof = record("64x65x64", "blocked:a", None, verdict=tails, configuration_parameters=TILE)
     found = build_table([timed, experiment(proof)], providers)
     assert found.table.entries[0].choice == "blocked:b"
     (note,) = [one for one in found.notes if "covers those tails" in one]
     assert "1 time shorter" in note and f"matmul_64x64x64_{SIGNATURE} by blocked:a" in note
-    whole = record("64x128x64", "blocked:a", None, verdict=tails, configuration_parameters=tile)
+    whole = record("64x128x64", "blocked:a", None, verdict=tails, configuration_parameters=TILE)
     (entry,) = build_table([timed, experiment(proof, whole)], providers).table.entries
     assert entry.choice == "blocked:a"
 
