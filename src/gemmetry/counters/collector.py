@@ -264,7 +264,7 @@ def collect(collection: Collection, run: Runner, *, replace: bool = False) -> Co
         passes = _passes(table)
         has_result = files.report.exists()
     else:
-        launches = _counted_launches(files.stem.parent)
+        launches = _counted_launches(files.folder)
         has_result = launches is not None
     problem = failure_of(ProfilerEnd(
         request=collection.request, files=files, profiler=collection.profiler,
@@ -305,13 +305,13 @@ def _plan_rocprof(
              (("--nvtx", "nvtx"), ("--section", "sections"), ("--clock-control", "clock_control"),
               ("--cache-control", "cache_control"), ("--replay-mode", "replay_mode"))
              if getattr(request, name) != getattr(default, name)]  # fmt: skip
-    if given or files.stem.name != "counters":
+    if given or files.report.name != "counters.ncu-rep":
         what = f"no option {given[0]}" if given else "no report .ncu-rep"
         raise RequestError(f"rocprofv3 has {what}", hint="Leave it out, and give -o a folder.")
     planned = plan_rocprof(request, chip=chip)
     runs = counted(len(planned.jobs), "time")
     notes += (f"rocprofv3 runs the command {runs}, once per pass of counters.",)
-    arguments = planned.arguments(files.passes, files.stem.parent)
+    arguments = planned.arguments(files.passes, files.folder)
     return Collection(
         request=request, files=files, profiler=profiler, chip=chip, notes=notes, input=planned,
         argv=(profiler.path, *arguments, "--", *request.command),
@@ -354,22 +354,22 @@ def _sections(ncu: str) -> frozenset[str] | None:
 
 
 def _make_room(files: CollectFiles, *, replace: bool) -> None:
-    present = [path for path in files.all() if path.exists()]
+    present = [path for path in files if path.exists()]
     if present and not replace:
         raise RequestError(
             f"{present[0]} exists", hint="Give another place with --output, or --force."
         )
     try:
-        files.stem.parent.mkdir(parents=True, exist_ok=True)
+        files.folder.mkdir(parents=True, exist_ok=True)
         for path in present:
             remove(path, inside=path.parent)
-        for folder in files.stem.parent.glob("pass_*") if present else ():
+        for folder in files.folder.glob("pass_*") if present else ():
             # Counters of rocprofv3 would mix with the new ones.
             if any(folder.rglob("*counter_collection.csv")):
-                remove(folder, inside=files.stem.parent)
+                remove(folder, inside=files.folder)
     except OSError as error:
         raise StorageError(
-            f"{files.stem.parent} cannot be written: {error.strerror or error}",
+            f"{files.folder} cannot be written: {error.strerror or error}",
             hint="Give another place with --output.",
         ) from error
 
@@ -471,7 +471,7 @@ def _pages(table: Path, names: list[str]) -> dict[str, tuple[str, int]]:
 def _part(collected: Collected, name: str, folder: Path, page: str, launches: int) -> Collected:
     whole, files = collected.files, CollectFiles.at(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(whole.all(), files.all(), strict=True):
+    for source, target in zip(whole, files, strict=True):
         remove(target, inside=folder)
         if source.exists() and source not in (whole.table, whole.description):
             _link(source, target)

@@ -18,13 +18,13 @@ What the rules need of a launch: how busy units are, shares of stalls, concepts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from gemmetry.counters.catalogue import Concept, chip_of, concept_of, flags_for, listed, reading_of
 from gemmetry.counters.model import COUNTER, CounterEvidence, WorkCheck
-from gemmetry.counters.work import GemmWork, check_work
+from gemmetry.counters.work import OPERATIONS, GemmWork, check_work
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.formats.counters.launches import ProfiledLaunch
 from gemmetry.hardware.devices import DeviceSpec, devices_of, find_device
@@ -427,6 +427,23 @@ class Facts:
     def work_checks(self) -> tuple[WorkCheck, ...]:
         """What it did, next to the model of the work."""
         return tuple(check_work(self, self.work))
+
+    def differing_work(
+        self, *verdicts: str
+    ) -> Iterator[tuple[WorkCheck, float, list[CounterEvidence]]]:
+        """Checks of the work with one of the verdicts: with the ratio of what was counted to what
+        was expected, and both as evidence."""
+        for one in self.work_checks:
+            if one.verdict in verdicts and one.measured and one.expected:
+                names = ("operations", "operations counted", "2·M·N·K")
+                if one.quantity != OPERATIONS:
+                    names = ("bytes moved", "dram_read_bytes + dram_write_bytes",
+                             "compulsory bytes")  # fmt: skip
+                unit = "" if one.quantity == OPERATIONS else "byte"
+                yield one, one.measured / one.expected, [
+                    CounterEvidence(names[0], one.measured, unit, names[1]),
+                    CounterEvidence(names[2], one.expected, unit, "the shape"),
+                ]  # fmt: skip
 
     @cached_property
     def utilisation(self) -> dict[str, CounterEvidence]:

@@ -14,9 +14,10 @@ Rooflines of launches as one picture, PNG or SVG.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from html import unescape
 from typing import Any, NamedTuple
 
 from gemmetry.counters.comparison import STALL_SHARE, CounterComparison, KernelComparison
@@ -268,48 +269,53 @@ class Roof:
         return self.value * low, self.value * high
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPoints:
-    """A launch: a point for each level of memory, all at its operations per second."""
-
-    name: str
-    symbol: str
-    rate: float
-    levels: list[tuple[str, int, float]]
-    """Name, place of the colour in the palette, and operations per byte."""
-
-
-@dataclass(frozen=True, slots=True)
-class RooflineDrawing:
-    """Everything on one roofline."""
-
-    roofs: Sequence[Roof]
-    launches: Sequence[LaunchPoints]
-
-
-def roofline_drawing(sides: Sequence[Side]) -> RooflineDrawing | None:
-    """What to draw of `sides`; None where no operations of any of them were counted."""
+def roofline_figure(sides: Sequence[Side]) -> Figure | None:
+    """The roofline of `sides`, for pages and pictures; None where no operations of any of them were
+    counted."""
     known = [one for one in sides if one.roofline.operations_per_s]
     places = [level.intensity for one in known for level in one.roofline.levels if level.intensity]
     if not places:
         return None
     several = len({one.device for one in known}) > 1
     roofs: list[Roof] = []
-    launches = []
+    points: list[dict[str, Any]] = []
     for number, one in enumerate(known):
         own = [_add(roofs, roof) for roof in _roofs_of(one)]
-        tints = {roof.level: roof.tint for roof in own if roof.level is not None}
-        rate = one.roofline.operations_per_s or 0.0
+        tints = {_LEVELS[roof.level]: roof.tint for roof in own if roof.level is not None}
         gpu = f" on {one.device}" if several and one.device else ""
-        launches.append(LaunchPoints(
-            f"{_prefix([one.label])}{one.roofline.path or 'operations'}{gpu}, {_flops(rate)}",
-            _SYMBOLS[number % len(_SYMBOLS)],
-            rate,
-            [(level.name, tints.get(place := _LEVELS.index(level.name), _TINTS[place][0]),
-              level.intensity) for level in one.roofline.levels if level.intensity],
-        ))  # fmt: skip
+        points += _points(one, gpu, _SYMBOLS[number % len(_SYMBOLS)], tints)
     _finish(roofs, places, [one.label for one in known])
-    return RooflineDrawing(roofs, launches)
+    return {
+        "traces": [*map(_line, roofs), *points],
+        "layout": {"xaxis": {"title": "FLOP per byte", "type": "log"},
+                   "yaxis": {"title": "TFLOP/s", "type": "log"}},
+        "height": 480, "narrow_legend": True, "wide": True,
+    }  # fmt: skip
+
+
+def _points(
+    side: Side, gpu: str, symbol: str, tints: Mapping[str, int]
+) -> Iterator[dict[str, Any]]:
+    """A launch: its entry of the legend, and a point for each level of memory, all at its
+    operations per second."""
+    rate = side.roofline.operations_per_s or 0.0
+    path = side.roofline.path or "operations"
+    name = text_of(f"{_prefix([side.label])}{path}{gpu}, {_flops(rate)}")
+    edge = {"line": {"width": 2}} if symbol.endswith("-open") else {}
+    common = {
+        "type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
+        "marker": {"size": 11, "symbol": symbol, **edge},
+    }  # fmt: skip
+    # The colours are those of the levels, so that the legend shows the symbol alone.
+    yield {**common, "ink": True, "x": [None], "y": [None]}
+    for level in side.roofline.levels:
+        if level.intensity:
+            first = _TINTS[_LEVELS.index(level.name)][0]
+            yield {
+                **common, "tint": tints.get(level.name, first), "showlegend": False,
+                "x": [level.intensity], "y": [rate / 1e12],
+                "hovertemplate": f"{name}<br>{level.name}: %{{x:.3g}} FLOP per byte<extra></extra>",
+            }  # fmt: skip
 
 
 def compared_sides(first: str, one: KernelComparison) -> list[Side]:
@@ -375,35 +381,6 @@ def _flops(rate: float) -> str:
     return format_gflops(rate / 1e9)
 
 
-def roofline_figure(sides: Sequence[Side]) -> Figure | None:
-    """The roofline of a page; None where no operations were counted."""
-    drawing = roofline_drawing(sides)
-    if drawing is None:
-        return None
-    traces = [_line(one) for one in drawing.roofs]
-    for launch in drawing.launches:
-        edge = {"line": {"width": 2}} if launch.symbol.endswith("-open") else {}
-        marker = {"size": 11, "symbol": launch.symbol, **edge}
-        # The colours are those of the levels, so that the legend shows the symbol alone.
-        traces.append({
-            "type": "scatter", "mode": "markers", "ink": True, "name": text_of(launch.name),
-            "x": [None], "y": [None], "marker": marker, "legendgroup": launch.name,
-        })  # fmt: skip
-        traces += [{
-            "type": "scatter", "mode": "markers", "tint": tint, "showlegend": False,
-            "x": [place], "y": [launch.rate / 1e12], "name": text_of(launch.name),
-            "legendgroup": launch.name, "marker": marker,
-            "hovertemplate": f"{text_of(launch.name)}<br>{name}: %{{x:.3g}} FLOP per byte"
-            "<extra></extra>",
-        } for name, tint, place in launch.levels]  # fmt: skip
-    return {
-        "traces": traces,
-        "layout": {"xaxis": {"title": "FLOP per byte", "type": "log"},
-                   "yaxis": {"title": "TFLOP/s", "type": "log"}},
-        "height": 480, "narrow_legend": True, "wide": True,
-    }  # fmt: skip
-
-
 def _line(roof: Roof) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "name": text_of(roof.name), "ink": roof.tint == INK,
@@ -417,7 +394,6 @@ _MARKERS = {"circle": "o", "diamond-open": "D", "square-open": "s", "x": "x"}
 """What plotly's names are in matplotlib."""
 _INK, _GRID = "#222222", "#e6e6e6"
 _WIDTH, _HEIGHT = 9.0, 3.6
-_TERA = 1e12
 _TITLE_CHARACTERS = 90
 
 Panel = tuple[str, str, Sequence[Side]]
@@ -461,7 +437,7 @@ def roofline_picture(panels: Sequence[Panel], format_name: str) -> bytes:
     """
     matplotlib = require("matplotlib", extra="plot")
     figure_module = require("matplotlib.figure", extra="plot")
-    drawings = [(*panel[:2], roofline_drawing(panel[2])) for panel in panels]
+    drawings = [(*panel[:2], roofline_figure(panel[2])) for panel in panels]
     shown = [(title, text, found) for title, text, found in drawings if found is not None]
     if not shown:
         raise RequestError(
@@ -484,19 +460,21 @@ def _plain(text: str) -> str:
     return elide(cut(printable(text), 4000), _TITLE_CHARACTERS)
 
 
-def _draw(axes: Any, drawing: RooflineDrawing) -> None:
-    for roof in drawing.roofs:
-        colour = _INK if roof.tint == INK else COLOURS[roof.tint]
-        axes.plot(roof.x, [one / _TERA for one in roof.y], color=colour, label=_plain(roof.name),
-                  linestyle=_DASHES[roof.dash], linewidth=1.6)  # fmt: skip
-    for launch in drawing.launches:
-        style = {
-            "marker": _MARKERS[launch.symbol], "markersize": 8, "linestyle": "none",
-            "fillstyle": "none" if launch.symbol.endswith("-open") else "full",
-        }  # fmt: skip
-        for _, tint, place in launch.levels:
-            axes.plot(place, launch.rate / _TERA, color=COLOURS[tint], zorder=3, **style)
-        axes.plot([], [], color=_INK, label=_plain(launch.name), **style)
+def _draw(axes: Any, drawing: Figure) -> None:
+    for trace in drawing["traces"]:
+        look: dict[str, Any] = {"color": _INK if trace.get("ink") else COLOURS[trace["tint"]]}
+        if trace.get("showlegend", True):
+            look["label"] = _plain(unescape(trace["name"]))
+        if trace["mode"] == "lines":
+            look |= {"linestyle": _DASHES[trace["line"]["dash"]], "linewidth": 1.6}
+        else:
+            symbol = trace["marker"]["symbol"]
+            look |= {
+                "marker": _MARKERS[symbol], "markersize": 8, "linestyle": "none", "zorder": 3,
+                "fillstyle": "none" if symbol.endswith("-open") else "full",
+            }  # fmt: skip
+        x, y = ([one for one in trace[axis] if one is not None] for axis in "xy")
+        axes.plot(x, y, **look)
     set_log_scales(axes)
     axes.set_xlabel("FLOP per byte")
     axes.set_ylabel("TFLOP/s")

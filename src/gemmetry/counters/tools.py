@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gemmetry.counters.catalogue import (
     AMD_FACTS,
@@ -178,55 +178,34 @@ class CollectRequest:
     from_start: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CollectFiles:
+class CollectFiles(NamedTuple):
     """The files of one collection, which share a stem."""
 
-    stem: Path
+    report: Path
+    """What ncu writes."""
+    table: Path
+    """The report's raw page, which can be read without NVIDIA's software."""
+    description: Path
+    """How it was collected, as JSON."""
+    application_log: Path
+    """Output of the application."""
+    profiler_log: Path
+    """Output of the profiler."""
+    passes: Path
+    """What rocprofv3 reads: the counters of each pass."""
 
     @classmethod
     def at(cls, output: Path) -> CollectFiles:
         """Those of ``x.ncu-rep``, or those in a folder."""
         is_report = output.suffix == ".ncu-rep"
-        return cls(output.with_suffix("") if is_report else output / "counters")
-
-    def _file(self, end: str) -> Path:
-        return self.stem.with_name(f"{self.stem.name}{end}")
-
-    @property
-    def report(self) -> Path:
-        """What ncu writes."""
-        return self._file(".ncu-rep")
+        stem = output.with_suffix("") if is_report else output / "counters"
+        ends = (".ncu-rep", ".csv", ".json", ".application.log", ".profiler.log", ".rocprofv3.yaml")
+        return cls(*(stem.with_name(f"{stem.name}{end}") for end in ends))
 
     @property
-    def table(self) -> Path:
-        """The report's raw page, which can be read without NVIDIA's software."""
-        return self._file(".csv")
-
-    @property
-    def description(self) -> Path:
-        """How it was collected, as JSON."""
-        return self._file(".json")
-
-    @property
-    def application_log(self) -> Path:
-        """Output of the application."""
-        return self._file(".application.log")
-
-    @property
-    def profiler_log(self) -> Path:
-        """Output of the profiler."""
-        return self._file(".profiler.log")
-
-    @property
-    def passes(self) -> Path:
-        """What rocprofv3 reads: the counters of each pass."""
-        return self._file(".rocprofv3.yaml")
-
-    def all(self) -> tuple[Path, ...]:
-        """Every file that a collection may write."""
-        return (self.report, self.table, self.description, self.application_log,
-                self.profiler_log, self.passes)  # fmt: skip
+    def folder(self) -> Path:
+        """Where they are."""
+        return self.report.parent
 
 
 NOT_NCCL = (
@@ -398,7 +377,7 @@ def _has_crashed(attempt: ProfilerEnd, log: str) -> bool:
 
 
 def _full(attempt: ProfilerEnd, log: str) -> GemmetryError | None:
-    folder = attempt.files.stem.parent
+    folder = attempt.files.folder
     free = shutil.disk_usage(folder).free
     if free < _LEAST_FREE_BYTES or (not attempt.has_result and _NO_SPACE.search(log)):
         return StorageError(

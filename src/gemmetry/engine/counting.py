@@ -374,7 +374,7 @@ def _place(candidate: Candidate) -> Path:
 def _verdict(collected: Collected, candidate: Candidate) -> LaunchVerdict | None:
     """What bounds the kernel that took longest; None where no launch can be read."""
     files = collected.files
-    table = read_counters(files.table if files.table.exists() else files.stem.parent)
+    table = read_counters(files.table if files.table.exists() else files.folder)
     if not len(table):
         return None
     launch = max(table, key=lambda one: one.value(DURATION) or 0.0)

@@ -235,10 +235,16 @@ def prepare_tuning(
         for one in spaces
         if not len(one)
     }
-    if len(refusals) == len(spaces):
-        first = next(iter(refusals.items()), ("", "no shape is given"))
+    if not spaces:
+        shard = prepared.plan.settings.shard
+        why = f"shard {shard} has none of the shapes" if shard else "no shape is given"
         raise RequestError(
-            f"there is nothing to tune: {first[0]}: {first[1]}".replace(": :", ":"),
+            f"there is nothing to tune: {why}", hint="Give other shapes, or fewer shards."
+        )
+    if len(refusals) == len(spaces):
+        first, why = next(iter(refusals.items()))
+        raise RequestError(
+            f"there is nothing to tune: {first}: {why}",
             hint=f"`gemmetry list configurations --providers {name}` lists configurations.",
         )
     make_strategy(strategy, spaces, limit, 0)  # Its name and its library, before anything runs.

@@ -52,13 +52,6 @@ def test_the_heading_has_the_grid_in_blocks_and_on_amd_in_workgroups(counter_lau
     assert grid_text(counter_launches.launch({})) == ""
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_no_line_is_wider_than_the_terminal_except_for_names_of_metrics(shown, width):
-    text = _text(print_diagnoses, [shown()], width)
-    wide = [line for line in text.splitlines() if len(line) > max(width, 80)]
-    assert [line for line in wide if len(line.split()) > 1] == []
-
-
 def test_brief_lines_fit_whatever_the_name(shown):
     spills = {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": 1e9,
               "smsp__thread_inst_executed_per_inst_executed.ratio": 3.0}  # fmt: skip

@@ -10,7 +10,6 @@ from gemmetry.counters.model import (
     LOW,
     MEDIUM,
     Claim,
-    CounterEvidence,
     Gate,
     Judgement,
     Suppressed,
@@ -263,18 +262,12 @@ _PADDING_CAUSES = 2.0
 )
 def padding(facts: Facts) -> Iterator[Claim]:
     """Operations on the padding of tiles."""
-    for check in facts.work_checks:
-        if check.verdict != "padding" or not check.measured or not check.expected:
-            continue
-        ratio = check.measured / check.expected
+    for check, ratio, evidence in facts.differing_work("padding"):
         if ratio >= _RATIO:
             yield Claim(
                 id="padding",
                 claim=f"{percent(1 - 1 / ratio)} of the operations are on padding: {check.reason}",
-                evidence=[
-                    CounterEvidence("operations", check.measured, "", "operations counted"),
-                    CounterEvidence("2·M·N·K", check.expected, "", "the shape"),
-                ],
+                evidence=evidence,
                 weight=1 - 1 / ratio,
                 confidence=HIGH,
                 remedy="Choose tiles that divide the shape, or smaller ones.",

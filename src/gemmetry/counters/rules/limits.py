@@ -40,7 +40,7 @@ from gemmetry.counters.model import (
     Suppressed,
     rule,
 )
-from gemmetry.counters.work import MISMATCHES, TOLERANCE, counters_of
+from gemmetry.counters.work import MISMATCHES, OPERATIONS, TOLERANCE, counters_of
 from gemmetry.domain.units import counted
 from gemmetry.traces.names import KernelKind
 
@@ -138,22 +138,18 @@ _OPERATIONS = ("tensor_ops_bf16", "tensor_ops_fp16", "tensor_ops_tf32", "tensor_
 )
 def work_mismatch(facts: Facts) -> Iterator[Claim | NotCounted]:
     """The kernel did other work than was described."""
-    for check in facts.work_checks:
-        if check.quantity != "operations" or check.expected is None:
-            continue
-        if check.measured is None:
-            yield NotCounted(
-                WORK_MISMATCH, "whether the kernel did the work described",
-                facts.collect(facts.lacks(*counters_of(facts.work))),
-            )  # fmt: skip
-        elif check.verdict in MISMATCHES:
+    checks = [one for one in facts.work_checks if one.quantity == OPERATIONS]
+    if any(one.measured is None and one.expected is not None for one in checks):
+        yield NotCounted(
+            WORK_MISMATCH, "whether the kernel did the work described",
+            facts.collect(facts.lacks(*counters_of(facts.work))),
+        )  # fmt: skip
+    for check, _, evidence in facts.differing_work(*MISMATCHES):
+        if check.quantity == OPERATIONS:
             yield Claim(
                 id=WORK_MISMATCH,
                 claim=f"The kernel did other work than described: {check.reason}",
-                evidence=[
-                    CounterEvidence("operations", check.measured, "", "operations counted"),
-                    CounterEvidence("2·M·N·K", check.expected, "", "the shape"),
-                ],
+                evidence=evidence,
                 weight=1.0,
                 confidence=HIGH,
                 remedy="Check the shape and the format, then which algorithm was chosen.",

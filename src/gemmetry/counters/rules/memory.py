@@ -217,21 +217,14 @@ _BUSY = 30.0
 )
 def rereads(facts: Facts) -> Iterator[Claim]:
     """Inputs that are read from device memory more than once."""
-    for check in facts.work_checks:
-        if check.verdict != "reread" or not check.measured or not check.expected:
-            continue
-        ratio = check.measured / check.expected
+    for _, ratio, evidence in facts.differing_work("reread"):
         busy = facts.utilisation.get("dram")
         if ratio >= _REREAD:
             yield Claim(
                 id="l2_reuse",
                 claim=f"Device memory moves {ratio:.3g} times the bytes of the inputs and the "
                 "result",
-                evidence=[
-                    CounterEvidence("bytes moved", check.measured, "byte",
-                             "dram_read_bytes + dram_write_bytes"),
-                    CounterEvidence("compulsory bytes", check.expected, "byte", "the shape"),
-                ],
+                evidence=evidence,
                 weight=1 - 1 / ratio,
                 confidence=MEDIUM,
                 remedy="Let blocks that run together share rows and columns: another order of "
