@@ -152,7 +152,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "traces/names/words.py",
     "traces/operators/gemms.py", "traces/links.py",
     "sweeps/training/manifest.py", "sweeps/workload/__main__.py",  # libraries
-    "sweeps/workload/run.py", "tuning/strategies/optuna_sampler.py",
+    "sweeps/workload/run.py", "tuning/strategies.py",
     "hardware/detect.py", "domain/specs/fields.py", "domain/specs/planning.py",  # kinds of device
     "sweeps/workload/ranks.py",
     "__init__.py", "tuning/dispatcher/building.py",  # libraries

