@@ -56,6 +56,11 @@ class Variant:
         """What it computes, as far as the name shows."""
         return classify(self.name).kind
 
+    @property
+    def total_ns(self) -> float:
+        """The time of all launches."""
+        return sum(one.duration_ns or 0.0 for one in self.launches)
+
     @cached_property
     def middle(self) -> int:
         """Position of the launch of median duration."""

@@ -17,7 +17,6 @@ from gemmetry.counters.comparison import (
     CounterComparison,
     KernelComparison,
     MetricChange,
-    Variant,
 )
 from gemmetry.counters.document import (
     BRIEF_FINDINGS,
@@ -319,7 +318,7 @@ def print_comparison(found: CounterComparison, console: Console) -> None:
     for report in found.reports:
         console.print(Text(f"{report.label} = {elide(cut(report.source, 4000), 70)}"),
                       soft_wrap=True)  # fmt: skip
-    shown = sorted(found.kernels, key=lambda one: -_time(one.first))[:MOST_KERNELS]
+    shown = sorted(found.kernels, key=lambda one: -one.first.total_ns)[:MOST_KERNELS]
     for one in shown:
         console.print()
         for line in kernel_lines(first, one):
@@ -331,10 +330,6 @@ def print_comparison(found: CounterComparison, console: Console) -> None:
 def hidden_kernels(found: CounterComparison) -> int:
     """Compared kernels that :func:`print_comparison` leaves out."""
     return max(len(found.kernels) - MOST_KERNELS, 0)
-
-
-def _time(variant: Variant) -> float:
-    return sum(one.duration_ns or 0.0 for one in variant.launches)
 
 
 def kernel_lines(first: str, one: KernelComparison) -> list[Text]:

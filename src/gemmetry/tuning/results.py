@@ -403,10 +403,6 @@ def _dispatcher(found: TuningResult, _suffix: str) -> str:
         return table_text(build_table(sets, load_provider).table)
 
 
-def _results(found: TuningResult, _suffix: str) -> str:
-    return json.dumps(tuning_document(found), indent=1) + "\n"
-
-
 def _owned(provider: str, form: TunedFormat, found: TuningResult, suffix: str) -> str:
     """A provider's own format: of the winners, or of the baseline."""
     if found.provider == provider:
@@ -442,7 +438,9 @@ def export_formats() -> dict[str, ExportFormat]:
     the format ``table``, are those of tables."""
     found = {
         "dispatcher": ExportFormat((".json",), _dispatcher),
-        "results": ExportFormat((".json",), _results),
+        "results": ExportFormat(
+            (".json",), lambda found, _: json.dumps(tuning_document(found), indent=1) + "\n"
+        ),
     }
     for provider in builtin_names():
         for form in traits_of(provider).tuned_formats:

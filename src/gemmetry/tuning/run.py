@@ -134,14 +134,15 @@ class PreparedTuning:
             for one in picks
             for proof in self.proofs(space, one)
         ]
-        return self._plan(names, verification_level=_LEVEL, profiling_enabled=False)
+        # The spaces are those of the shard; at other sizes, their names belong to any shard.
+        values = {"verification_level": _LEVEL, "profiling_enabled": False, "shard": ""}
+        return self._plan(names, **values)
 
     def _plan(self, names: Iterable[NamedDispatch], **values: object) -> Plan:
         """The plan of the request with `values`, without a baseline and with the tuned provider
         alone unless these say otherwise, and with the dispatches `names` in place of its own."""
         own = tuple(one for one in self.spec.providers if one.name == self.provider)
-        # The spaces are those of the shard; what is verified of them may have other sizes.
-        usual = {"providers": own, "benchmark_repetitions": None, "baseline": None, "shard": ""}
+        usual = {"providers": own, "benchmark_repetitions": None, "baseline": None}
         plan = prepare(self.spec.model_copy(update={**usual, **values})).plan
         named = tuple(dict.fromkeys(names))
         listed = [f"{one.provider}:{one.operation}_{one.configuration}" for one in named]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -368,14 +368,14 @@ def read_compact(path: Path) -> StoredSpace:
     try:
         content = parsed_json(read_whole(path, "the space", hint=hint))
         version = content["version"]
-        return _converted(content) if version == VERSION else _refuse(path, version, hint)
+        if version != VERSION:
+            raise RequestError(
+                f"the space {path} has version {version!r}, not {VERSION}", hint=hint
+            )
+        return _converted(content)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, NameSyntaxError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"the space {path} is damaged: {line}", hint=hint) from error
-
-
-def _refuse(path: Path, version: object, hint: str) -> NoReturn:
-    raise RequestError(f"the space {path} has version {version!r}, not {VERSION}", hint=hint)
 
 
 def _converted(content: Mapping[str, Any]) -> StoredSpace:

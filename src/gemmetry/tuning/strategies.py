@@ -305,7 +305,6 @@ _NONE = "none"
 """The value of a parameter that a configuration does not have."""
 _NEEDS = {"gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
 """Libraries that Optuna imports at a sampler's first proposal, and does not install."""
-SAMPLERS = ("tpe", "random", "gp", "cmaes", "qmc")
 
 
 class OptunaSearch:
