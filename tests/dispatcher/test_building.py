@@ -29,26 +29,6 @@ def built(*records, **options):
     return build_table([experiment(*records, **options)], providers).table
 
 
-def test_a_candidate_that_is_shown_to_be_faster_is_chosen():
-    table = built(
-        record("64x64x64", CUBLAS, 1e6),
-        record("64x64x64", "blocked:a", 0.9e6),
-        record("64x64x64", "blocked:b", 0.8e6),
-        record("64x64x128", CUBLAS, 1e6),
-        record("64x64x128", "blocked:a", 0.9999e6),
-        record("64x64x256", CUBLAS, 1e6),
-    )
-    assert [one.shape for one in table.entries] == [(64, 64, 64), (64, 64, 128), (64, 64, 256)]
-    assert [one.choice for one in table.entries] == ["blocked:b", CUBLAS, CUBLAS]
-    verdicts = [one.verdict for one in table.entries]
-    assert verdicts[0] == "faster"
-    assert verdicts[1] != "faster", "a tie is cuBLAS'"
-    assert verdicts[2] == ""
-    assert table.entries[0].ratio == pytest.approx(0.8, abs=0.01)
-    assert table.versions == {"torch": "2.13.0", "driver": "580.1"}
-    assert {one.candidate for one in table.certificates} == {"blocked:a", "blocked:b"}
-
-
 def test_too_few_rounds_decide_nothing():
     few = dataclasses.replace(
         experiment(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.9e6)),
@@ -64,30 +44,52 @@ UNVERIFIED = Verdict(status=Verification.NOT_VERIFIED)
 QUICK = Verdict(status=Verification.PASSED, checks={"form": "passed", "values": "passed"})
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"verdict": WARNED},
-        {"verdict": UNVERIFIED},
-        {"verdict": QUICK},
-        {"facts": BuildFacts(declared=(Trait.NONDETERMINISTIC,))},
-        {"outcome": Outcome.WRONG, "measurement": None, "verdict": WRONG, "reason": "wrong"},
-    ],
-)
-def test_what_did_not_pass_all_of_standard_is_never_chosen(fields):
-    table = built(record("64x64x64", CUBLAS, 1e6), record("64x64x64", "blocked:a", 0.5e6, **fields))
-    assert table.entries[0].choice == CUBLAS
-    assert table.certificates == ()
+A, B, SIZE = "blocked:a", "blocked:b", "64x64x64"
+LIBRARY = record(SIZE, CUBLAS, 1e6)
 
 
-def test_times_and_verifications_may_come_from_different_experiments():
-    timed = experiment(
-        record("96x64x64", CUBLAS, 1e6),
-        record("96x64x64", "blocked:a", 0.5e6, verdict=QUICK),
-    )
-    proved = experiment(record("64x64x64", "blocked:a", None))
-    (entry,) = build_table([timed, proved], providers).table.entries
-    assert entry.choice == "blocked:a"
+def unproved(**fields):
+    """An experiment in which a fast candidate did not pass all of level standard."""
+    return [LIBRARY, record(SIZE, A, 0.5e6, **fields)]
+
+
+CHOSEN = {
+    "the fastest that is shown to be faster": (
+        [[LIBRARY, record(SIZE, A, 0.9e6), record(SIZE, B, 0.8e6)]], B, {A, B}),
+    "a tie is cuBLAS'": ([[LIBRARY, record(SIZE, A, 0.9999e6)]], CUBLAS, {A}),
+    "nothing else was measured": ([[LIBRARY]], CUBLAS, set()),
+    "warned": ([unproved(verdict=WARNED)], CUBLAS, set()),
+    "not verified": ([unproved(verdict=UNVERIFIED)], CUBLAS, set()),
+    "verified at level quick": ([unproved(verdict=QUICK)], CUBLAS, set()),
+    "with a declared exception": (
+        [unproved(facts=BuildFacts(declared=(Trait.NONDETERMINISTIC,)))], CUBLAS, set()),
+    "wrong": ([unproved(outcome=Outcome.WRONG, measurement=None, verdict=WRONG, reason="wrong")],
+              CUBLAS, set()),
+    "verified by another experiment": (
+        [unproved(verdict=QUICK), [record(SIZE, A, None)]], A, {A}),
+    "the last experiment counts": (
+        [[record(SIZE, CUBLAS, 2e6), record(SIZE, A, 1e6)], [LIBRARY, record(SIZE, A, 1e6)]],
+        CUBLAS, {A}),
+    "it does not exist any more": ([[LIBRARY, record(SIZE, "blocked:gone", 0.5e6)]], CUBLAS, set()),
+}  # fmt: skip
+NOTES = {
+    "the last experiment counts": "1 shape measured several times",
+    "it does not exist any more": "no configuration gone",
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_and_certified(name):
+    experiments, choice, certified = CHOSEN[name]
+    found = build_table([experiment(*one) for one in experiments], providers)
+    (entry,) = found.table.entries
+    assert entry.choice == choice
+    assert (entry.verdict == "faster") == (choice != CUBLAS)
+    assert {one.candidate for one in found.table.certificates} == certified
+    assert found.table.versions == {"torch": "2.13.0", "driver": "580.1"}
+    assert NOTES.get(name, "") in " ".join(found.notes)
+    if choice == B:
+        assert entry.ratio == pytest.approx(0.8, abs=0.01)
 
 
 def test_without_the_check_of_tails_only_the_verified_class_is_certified():
@@ -122,12 +124,6 @@ def test_the_best_of_several_is_the_configuration_that_was_chosen():
     # A provider may describe what it did without choosing among configurations.
     described = BuildFacts(default_configuration="a")
     assert candidate_name(record("64x64x64", "blocked:b", 1.0, facts=described)) == "blocked:b"
-
-
-def test_candidates_that_no_longer_exist_are_left_out_with_a_note():
-    found = build_table([experiment(record("64x64x64", "blocked:gone", 1.0))], providers)
-    assert found.table.certificates == ()
-    assert any("no configuration gone" in note for note in found.notes)
 
 
 def test_an_experiment_without_cublas_adds_times_in_proportion_and_decides_nothing():
@@ -174,16 +170,6 @@ def test_a_source_that_changed_since_is_not_certified(tmp_path):
     found = build_table([dataclasses.replace(results, path=str(tmp_path))], providers)
     assert found.table.certificates == ()
     assert "changed since tuning ran" in found.notes[0]
-
-
-def test_the_last_of_several_experiments_counts():
-    first, last = (
-        experiment(record("64x64x64", CUBLAS, ns), record("64x64x64", "blocked:a", 1e6))
-        for ns in (2e6, 1e6)
-    )
-    found = build_table([first, last], providers)
-    assert [one.choice for one in found.table.entries] == [CUBLAS]
-    assert any("1 shape measured several times" in note for note in found.notes)
 
 
 def test_experiments_that_do_not_fit_together_are_refused():

@@ -228,19 +228,19 @@ def show(options: Show) -> None:
 
     A single dispatch is shown with a plot and with each of its changes and their causes.
     """
-    from gemmetry.domain.rows import table
+    from gemmetry.domain.rows import Rows
     from gemmetry.history.rows import SeriesRow, history_document, series_row
     from gemmetry.history.show import print_history
-    from gemmetry.results.emit import write_tables
+    from gemmetry.results.emit import Result
 
     options.check()
     found = options.history()
-    check, chosen = found, found.chosen(options.pattern)
-    rows = [series_row(check, *one) for one in chosen]
+    chosen = found.chosen(options.pattern)
+    rows = [series_row(found, *one) for one in chosen]
     options.deliver(
-        lambda: history_document(check, chosen),
-        lambda console: print_history(check, chosen, console),
-        lambda path: write_tables([table("series", SeriesRow, rows)], path),
+        lambda: history_document(found, chosen),
+        lambda console: print_history(found, chosen, console),
+        Result(rows={"series": Rows(SeriesRow, rows)}).write,
     )
 
 
