@@ -31,15 +31,9 @@ from gemmetry.statistics.change_points import (
     find_changes,
     step_power,
 )
-from gemmetry.statistics.comparison import (
-    EXACT_UP_TO,
-    GROSS,
-    Difference,
-    RunNoise,
-    stratified_shift,
-    verdict_of,
-)
-from gemmetry.statistics.intervals import Interval
+from gemmetry.statistics.comparison import GROSS, Difference, verdict_of
+from gemmetry.statistics.intervals import EXACT_UP_TO, Interval, stratified_shift
+from gemmetry.statistics.runs import RunNoise
 
 Values = npt.NDArray[np.float64]
 SeriesKey = tuple[str, str, str, str, str]
