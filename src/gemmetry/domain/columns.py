@@ -17,6 +17,7 @@ from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.names import split_dispatch_name
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record
+from gemmetry.domain.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Direction
 
 

@@ -42,7 +42,7 @@ from gemmetry.engine.protocol import (
 )
 from gemmetry.verification.checks.contents import contents_sizes
 from gemmetry.verification.checks.shapes import long_sizes
-from gemmetry.verification.context import (
+from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
     covering_operations,

@@ -1,3 +1,0 @@
-"""TraceLens' sheets."""
-
-from __future__ import annotations

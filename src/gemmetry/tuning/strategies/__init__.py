@@ -1,3 +1,0 @@
-"""Strategies of the search, one module each."""
-
-from __future__ import annotations

@@ -1,3 +1,0 @@
-"""References of the checks."""
-
-from __future__ import annotations
