@@ -156,6 +156,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "hardware/detect.py", "domain/specs/fields.py", "domain/specs/planning.py",  # kinds of device
     "sweeps/workload/ranks.py",
     "__init__.py", "tuning/dispatcher/building.py",  # libraries
+    "judge/clocks.py", "judge/yardstick.py",
 }  # fmt: skip
 
 
