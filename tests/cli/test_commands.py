@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from gemmetry.cli.console import Source
 from gemmetry.cli.main import every_command, group_app, load_command, read_examples
 from gemmetry.cli.options import COMPLETERS, argument, build_command, option, request, split_names
-from gemmetry.cli.run import Source
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form
 from gemmetry.domain.specs.keys import KEYS, RETIRED

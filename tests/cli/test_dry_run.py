@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from gemmetry.cli.results import print_plan
+from gemmetry.cli.console import print_plan
 from gemmetry.dispatches.profile import prepare
 from gemmetry.domain.specs.model import ProfileSpec
 

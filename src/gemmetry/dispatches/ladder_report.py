@@ -7,9 +7,9 @@ The ladder on a terminal of 80 columns.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -30,10 +30,9 @@ from gemmetry.domain.errors import RequestError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.domain.units import format_bytes, format_percent
-from gemmetry.results.palette import COLOURS
+from gemmetry.results import emit
+from gemmetry.results.palette import COLOURS, picture
 from gemmetry.results.tables import require
-
-SUFFIXES = (".png", ".svg")
 
 
 def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
@@ -50,21 +49,10 @@ def ladder_picture(ladder: Ladder, format_name: str) -> bytes:
             "there is nothing to draw: no rung was measured",
             hint="Without -o, the command prints what became of each.",
         )
-    matplotlib = require("matplotlib", extra="plot")
-    figure_module = require("matplotlib.figure", extra="plot")
-    settings = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "gemmetry"}
-    with matplotlib.rc_context(settings):
-        figure = figure_module.Figure(figsize=(9, 5.5), layout="constrained")
-        axes = figure.subplots()
-        ticker = require("matplotlib.ticker", extra="plot")
-        _draw(axes, ladder, ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        buffer = io.BytesIO()
-        metadata = {"Date": None} if format_name == "svg" else None
-        figure.savefig(buffer, format=format_name, dpi=120, metadata=metadata)
-    return buffer.getvalue()
+    return picture([(5.5, partial(_draw, ladder=ladder))], format_name)
 
 
-def _draw(axes: Any, ladder: Ladder, plain_numbers: Any) -> None:
+def _draw(axes: Any, ladder: Ladder) -> None:
     names: dict[int, str] = {}
     problems = groupby(ladder.rungs, key=lambda one: one.record.operation)
     for place, (operation, found) in enumerate(problems):
@@ -98,7 +86,8 @@ def _draw(axes: Any, ladder: Ladder, plain_numbers: Any) -> None:
                     linestyle=style, linewidth=1, label=f"{library_label(library)}, {title}",
                 )  # fmt: skip
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(plain_numbers)
+    ticker = require("matplotlib.ticker", extra="plot")
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_ylabel("TFLOP/s")
     ordered = sorted(names)
     axes.set_xticks(ordered)
@@ -168,11 +157,18 @@ _PHASES = (
 )
 
 
-def ladder_tables(ladder: Ladder) -> tuple[Table, Table]:
-    """The rungs and the phases."""
-    return (
-        Table("ladder", _RUNGS, [_rung(one) for one in ladder.rungs]),
-        Table("phases", _PHASES, [_phase(one) for one in ladder.phases]),
+def ladder_files(ladder: Ladder) -> emit.Result:
+    """The rungs and the phases, as tables and as a picture."""
+    return emit.Result(
+        rows={
+            "ladder": lambda: Table("ladder", _RUNGS, [_rung(one) for one in ladder.rungs]),
+            "phases": lambda: Table("phases", _PHASES, [_phase(one) for one in ladder.phases]),
+        },
+        forms={
+            suffix: partial(ladder_picture, ladder, suffix.removeprefix("."))
+            for suffix in emit.PICTURES
+        },
+        main="ladder",
     )
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gemmetry.dispatches import records
-from gemmetry.dispatches.records import PRESETS, record_table, select_columns, to_json_document
+from gemmetry.dispatches import results
+from gemmetry.dispatches.results import PRESETS, record_table, select_columns, to_json_document
 from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import BuildFacts, ResultSet
@@ -53,7 +53,7 @@ def test_a_tag_called_like_a_column_keeps_both(make_record):
 def test_a_column_is_one_declaration(make_record, monkeypatch):
     """The promise of docs/map.md: the schema and every format follow."""
     volume = RecordColumn("volume", ColumnType.INTEGER, value=lambda r, o: o.matmul_shape.m**3)
-    for module in (records, schema):
+    for module in (results, schema):
         monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, volume))
     table = record_table([make_record(NAME)])
     assert table.values("volume") == [512]
