@@ -30,7 +30,7 @@ from gemmetry.cli.console import (
     stderr_console,
     stdout_console,
 )
-from gemmetry.cli.main import app, group_app, pages
+from gemmetry.cli.main import COMMANDS, app, group_app, pages
 from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
@@ -251,8 +251,8 @@ class Schema:
 
 def schema(options: Schema) -> None:
     """Print the JSON schema of spec files, which lets editors complete and check them."""
+    from gemmetry.domain.columns import result_schema, spec_schema
     from gemmetry.domain.errors import UnknownNameError
-    from gemmetry.domain.specs.schema import result_schema, spec_schema
     from gemmetry.results.emit import write_atomically
 
     if options.kind not in _KINDS:
@@ -264,9 +264,15 @@ def schema(options: Schema) -> None:
         write_atomically(options.output, text.encode())
 
 
+def _topics(incomplete: str) -> list[str]:
+    return [name for name in dict.fromkeys((*pages(), *COMMANDS)) if name.startswith(incomplete)]
+
+
 @dataclass(kw_only=True)
 class Help(Printed):
-    topic: str = argument("A page, or a command. Default: all pages.", "[TOPIC]", default="")
+    topic: str = argument(
+        "A page, or a command. Default: all pages.", "[TOPIC]", default="", complete=_topics
+    )
 
 
 def help_(options: Help) -> None:
@@ -455,7 +461,7 @@ def ladder(options: LadderOptions) -> int:
     """
     from gemmetry.dispatches.ladder import SIZES, ladder_of, parse_rungs, prepare_ladder
     from gemmetry.dispatches.ladder_report import ladder_files, print_ladder
-    from gemmetry.domain.specs.ranges import parse_sizes
+    from gemmetry.domain.specs.shapes import parse_sizes
     from gemmetry.engine.store.experiment import Experiment
     from gemmetry.results.emit import FORMATS, PICTURES
 

@@ -38,8 +38,7 @@ from gemmetry.cli.console import Found, Source, check_outputs, deliver, emit, no
 from gemmetry.cli.main import PARSER_ERROR, PlainHelp
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form, Key
-from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired
-from gemmetry.domain.specs.ranges import split_files
+from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired, split_files
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from gemmetry.domain.errors import UnknownNameError
+from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.record import Measurement, Record, ResultSet
 from gemmetry.measurement.marks import WIDE
 from gemmetry.providers.base import baseline_names
@@ -340,12 +340,20 @@ def check_baseline(records: Iterable[Record], baseline: str) -> None:
 
     Raises:
         UnknownNameError: no record is of that provider or configuration.
+        RequestError: its provider has a name with a colon.
     """
     records = list(records)
     if any(is_of_baseline(record, baseline) for record in records):
         return
     provider, colon, configuration = baseline.partition(":")
     providers = {record.provider for record in records}
+    for name in providers:
+        if ":" in name and (baseline == name or baseline.startswith(f"{name}:")):
+            raise RequestError(
+                f"the provider {name!r} cannot be a baseline: a colon in its name looks like "
+                "the one before a configuration",
+                hint="Rename it where its results were made, and measure or import them again.",
+            )
     if not colon or provider not in providers:
         raise UnknownNameError("baseline provider", provider, providers)
     known = {record.configuration for record in records if record.provider == provider}

@@ -6,11 +6,10 @@ import pytest
 
 from gemmetry.dispatches import results
 from gemmetry.dispatches.results import PRESETS, record_table, select_columns, to_json_document
-from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn
+from gemmetry.domain import columns as schema
+from gemmetry.domain.columns import COLUMNS, SCHEMA_VERSION, RecordColumn, result_schema
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.domain.record import BuildFacts, ResultSet
-from gemmetry.domain.specs import schema
-from gemmetry.domain.specs.schema import result_schema
 from gemmetry.domain.tables import ColumnType
 from gemmetry.results.json_text import json_file
 from gemmetry.results.tables import csv_text, frame

@@ -22,9 +22,14 @@ from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.operation import EpilogueStep, OperationKind, parse_dtype, parse_scaling
 from gemmetry.domain.settings import Key, RunSettings
 from gemmetry.domain.specs.keys import SETTINGS
-from gemmetry.domain.specs.ranges import parse_sizes, parse_sizes_in_order, split_list
 from gemmetry.domain.specs.selection import parse_pattern, split_patterns
-from gemmetry.domain.specs.shapes import names_file, parse_shape
+from gemmetry.domain.specs.shapes import (
+    names_file,
+    parse_shape,
+    parse_sizes,
+    parse_sizes_in_order,
+    split_list,
+)
 
 _RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _CUDA_ARCHITECTURE = r"sm_[0-9]+a?"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,3 +80,13 @@ def canonical_key(key: str) -> str:
     """``Batch-Size`` -> ``dispatch_repeat_count``: hyphens, capitals and aliases removed."""
     name = key.strip().lower().replace("-", "_")
     return ALIASES.get(name, name)
+
+
+_SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def split_files(text: str) -> list[str]:
+    """``a.csv,b.json`` -> both. A comma separates files only where every part ends in a suffix, so
+    that a name may contain commas."""
+    parts = [part.strip() for part in text.split(",")]
+    return parts if all(map(_SUFFIX.search, parts)) else [text]
