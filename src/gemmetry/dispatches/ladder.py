@@ -161,15 +161,6 @@ class Ladder:
     phases: tuple[PhaseResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """Two measured dispatches that are compared."""
-
-    before: Record
-    after: Record
-    over: str
-
-
 def build_ladder(
     result_set: ResultSet,
     steps: Sequence[LadderStep],
@@ -188,38 +179,36 @@ def build_ladder(
         problem: dict(_best_of(group, steps))
         for problem, group in group_by_problem(result_set.records).items()
     }
-    baselines = [
-        _baselines(result_set.records, name) for name in (library, best_of_library) if name
-    ]
-    libraries, bests = (*baselines, {})[:2]
-    gains = _Gains(result_set, list(_pairs(best, baselines, phases)))
+    baselines = [_baselines(result_set.records, name) if name else {}
+                 for name in (library, best_of_library)]  # fmt: skip
     rungs = []
+    gains = _Gains(result_set)
     for problem, found in best.items():
         for step in sorted(found, key=lambda one: one.number):
             record = found[step]
-            below, base, stricter = (
-                _below(found, step), libraries.get(problem), bests.get(problem),
-            )  # fmt: skip
-            rungs.append(
-                Rung(
-                    step,
-                    record,
-                    gains.of(found[below], record) if below else None,
-                    gains.of(base, record) if base else None,
-                    gains.of(stricter, record) if stricter else None,
-                )
-            )
-    measured_phases = (
-        PhaseResult(phase, problem[2], gain)
+            below = _below(found, step)
+            wanted = [(found[below], below.name) if below else None]
+            wanted += [(base, library_label(base)) if (base := of.get(problem)) else None
+                       for of in baselines]  # fmt: skip
+            keys = [gains.add(record, *one) if one and _is_measured(record) else None
+                    for one in wanted]  # fmt: skip
+            rungs.append((step, record, keys))
+    measured = [
+        (phase, problem[2], gains.add(found[last], found[first], first.name))
         for phase in phases
         for problem, found in best.items()
-        if (ends := _ends(found, phase)) and (gain := gains.of(*ends))
-    )
-    shown, shown_bests = (
-        {problem[2]: record for problem, record in found.items() if best.get(problem)}
-        for found in (libraries, bests)
-    )
-    return Ladder(tuple(rungs), shown, shown_bests, tuple(measured_phases))
+        if (ends := _ends(found, phase)) and (first := ends[0]) and (last := ends[1])
+    ]
+    judged = gains.judged()
+    libraries, bests = ({problem[2]: record for problem, record in of.items() if best.get(problem)}
+                        for of in baselines)  # fmt: skip
+    return Ladder(
+        tuple(Rung(step, record, *(judged.get(key) if key else None for key in keys))
+              for step, record, keys in rungs),
+        libraries,
+        bests,
+        tuple(PhaseResult(phase, operation, judged[key]) for phase, operation, key in measured),
+    )  # fmt: skip
 
 
 def library_label(record: Record) -> str:
@@ -258,60 +247,48 @@ def _below(found: _Best, step: LadderStep) -> LadderStep | None:
     return max(lower, key=lambda one: one.number, default=None)
 
 
-def _ends(found: _Best, phase: LadderPhase) -> tuple[Record, Record] | None:
+def _ends(found: _Best, phase: LadderPhase) -> tuple[LadderStep, LadderStep] | None:
     """The measured rungs that a phase leads from and to; None where one is missing."""
-    measured = {one.number: record for one, record in found.items() if _is_measured(record)}
+    measured = {one.number: one for one, record in found.items() if _is_measured(record)}
     if phase.first in measured and phase.last in measured:
         return measured[phase.first], measured[phase.last]
     return None
 
 
-def _pairs(
-    best: dict[Problem, _Best],
-    baselines: Sequence[dict[Problem, Record]],
-    phases: Sequence[LadderPhase],
-) -> Iterator[_Compared]:
-    for problem, found in best.items():
-        for step, record in found.items():
-            if not _is_measured(record):
-                continue
-            below = _below(found, step)
-            if below is not None:
-                yield _Compared(found[below], record, below.name)
-            for bases in baselines:
-                if base := bases.get(problem):
-                    yield _Compared(base, record, library_label(base))
-        for phase in phases:
-            if ends := _ends(found, phase):
-                name = next(one.name for one in found if one.number == phase.first)
-                yield _Compared(*ends, name)
+_Pair = tuple[tuple[str, str, str], tuple[str, str, str]]
 
 
 class _Gains:
-    """All comparisons, judged together."""
+    """Comparisons that are judged together once all of them are known."""
 
-    def __init__(self, result_set: ResultSet, pairs: Sequence[_Compared]) -> None:
-        unique = {(pair.before.key, pair.after.key): pair for pair in pairs}
+    def __init__(self, result_set: ResultSet) -> None:
+        self._results = result_set
+        self._pairs: dict[_Pair, tuple[Record, Record, str]] = {}
+
+    def add(self, after: Record, before: Record, over: str) -> _Pair:
+        """Note a comparison of two measured dispatches; the key of its gain."""
+        self._pairs[before.key, after.key] = (before, after, over)
+        return before.key, after.key
+
+    def judged(self) -> dict[_Pair, Gain]:
+        """The gains by their keys."""
         evidence = {
-            key: evidence_of(result_set, pair.before, result_set, pair.after)
-            for key, pair in unique.items()
+            key: evidence_of(self._results, before, self._results, after)
+            for key, (before, after, _) in self._pairs.items()
         }
         known = {key: one for key, one in evidence.items() if one is not None}
-        judged = dict(zip(known, judge_pairs(list(known.values())), strict=True))
-        self._gains = {key: _gain(pair, judged.get(key)) for key, pair in unique.items()}
-
-    def of(self, before: Record, after: Record) -> Gain | None:
-        return self._gains.get((before.key, after.key))
+        found = dict(zip(known, judge_pairs(list(known.values())), strict=True))
+        return {key: _gain(*pair, found.get(key)) for key, pair in self._pairs.items()}
 
 
-def _gain(pair: _Compared, comparison: Comparison | None) -> Gain:
+def _gain(before: Record, after: Record, over: str, comparison: Comparison | None) -> Gain:
     if comparison is None:
-        assert pair.before.measurement is not None and pair.after.measurement is not None
-        ratio = pair.before.measurement.median_ns / pair.after.measurement.median_ns
-        return Gain(pair.over, ratio, None, Difference.UNDECIDED)
+        assert before.measurement is not None and after.measurement is not None
+        ratio = before.measurement.median_ns / after.measurement.median_ns
+        return Gain(over, ratio, None, Difference.UNDECIDED)
     interval = comparison.interval
     inverse = None if interval is None else (1 / interval[1], 1 / interval[0])
-    return Gain(pair.over, 1 / comparison.ratio, inverse, comparison.verdict)
+    return Gain(over, 1 / comparison.ratio, inverse, comparison.verdict)
 
 
 SIZES = (256, 2048, 4096, 8192)

@@ -320,8 +320,8 @@ def measure(version: str, pickled: bytes) -> NodeResults:
         DeviceLostError: the device was lost; another node may do better.
     """
     if version != own_version():
-        found = f"a node of the Ray cluster has gemmetry {own_version()}, and the run {version}"
-        return NodeResults(refusal=found, hint="Install the same version on all nodes.")
+        refusal = f"a node of the Ray cluster has gemmetry {own_version()}, and the run {version}"
+        return NodeResults(refusal=refusal, hint="Install the same version on all nodes.")
     _end_with_raylet()
     os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the processors of the task.
     from gemmetry.engine.session import run
