@@ -9,11 +9,10 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from gemmetry.domain.specs.operations import Defaults
     from gemmetry.domain.tables import Table
 
+
+_R = TypeVar("_R")
 
 _INDENT = 4
 """Columns by which the continuation of a line that exceeds the terminal's width is indented."""
@@ -441,28 +442,43 @@ def default_html(experiment: Path) -> Path | None:
     return experiment / "report.html"
 
 
+class HasExperiment(Protocol):
+    """What was prepared to run."""
+
+    @property
+    def experiment(self) -> Path:
+        """The folder of its results."""
+
+
 def print_failure(failure: str) -> None:
     """Print why a run ended early, in the form of all errors."""
     note(f"error: {failure}")
     note("hint: The same command continues where this one stopped.")
 
 
-@contextmanager
-def reporting_what_is_kept(*folders: Path, fresh: bool) -> Iterator[None]:
-    """Around a run into `folders`: an interrupt becomes an error that names what is stored in the
-    first of them that has something.
+def watched(
+    run: Callable[..., _R],
+    prepared: HasExperiment,
+    *folders: Path,
+    fresh: bool,
+    verbose: bool = False,
+) -> _R:
+    """`run` of what was prepared, with its progress on stderr; an interrupt becomes an error that
+    names what is stored in the first of its experiment and `folders` that has something.
 
-    `fresh`: the run began anew, so that the same command would do so again.
+    `fresh`: the run begins anew, so that the same command would do so again.
 
     Raises:
         InterruptedRunError: the run was interrupted.
     """
+    from gemmetry.dispatches.progress import ProgressListener
     from gemmetry.domain.errors import InterruptedRunError
 
     try:
-        yield
+        with ProgressListener(stderr_console(), verbose=verbose) as listener:
+            return run(prepared, listener=listener, fresh=fresh, command=command_line())
     except KeyboardInterrupt:
-        message, hint = _kept(folders, fresh)
+        message, hint = _kept((prepared.experiment, *folders), fresh)
         raise InterruptedRunError(message, hint=hint) from None
 
 
@@ -522,7 +538,6 @@ def _show_code(experiment: Path, dispatch: str, files: Sequence[str]) -> None:
 def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool) -> int:
     """Run a plan, render its results, and return the exit status."""
     from gemmetry.dispatches.profile import run_prepared
-    from gemmetry.dispatches.progress import ProgressListener
     from gemmetry.engine.store.experiment import Experiment
 
     rendering = rendering_of(prepared.spec, json=json)
@@ -532,9 +547,7 @@ def run_and_report(prepared: Prepared, *, fresh: bool, json: bool, verbose: bool
     if rendering.html is None and not records_traces:  # Without times it would be empty.
         # The user did not request it, so a missing library or folder is not a reason to stop.
         rendering = dataclasses.replace(rendering, html=default_html(prepared.experiment))
-    progress = ProgressListener(stderr_console(), verbose=verbose)
-    with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
-        summary = run_prepared(prepared, listener=listener, fresh=fresh, command=command_line())
+    summary = watched(run_prepared, prepared, fresh=fresh, verbose=verbose)
     warn_of_idle_patterns(prepared)
     with Experiment.open(prepared.experiment) as experiment:
         results = experiment.result_set()

@@ -24,10 +24,10 @@ from gemmetry.cli.console import (
     print_plan,
     read_request,
     render,
-    reporting_what_is_kept,
     say,
     stderr_console,
     stdout_console,
+    watched,
 )
 from gemmetry.cli.main import group_app
 from gemmetry.cli.options import (
@@ -245,21 +245,17 @@ def self_test(options: SelfTestOptions) -> int:
     without looking at the checks, are scored separately; their score does not change the exit
     status.
     """
-    from gemmetry.dispatches.progress import ProgressListener
     from gemmetry.selftest.kill_matrix import kill_matrix_files, print_kill_matrix
     from gemmetry.selftest.run import matrix_of, prepare_self_test, run_self_test
 
     options.check()
-    fresh = options.fresh
     prepared = prepare_self_test(
         level=options.level,
         vehicles=tuple(options.vehicle),
         mutants=tuple(options.mutants),
         experiment=options.experiment,
     )
-    progress = ProgressListener(stderr_console())
-    with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
-        summary = run_self_test(prepared, listener=listener, fresh=fresh, command=command_line())
+    summary = watched(run_self_test, prepared, fresh=options.fresh)
     matrix = matrix_of(prepared)
     files = kill_matrix_files(matrix, _facts(prepared, options.level))
     options.deliver(files, lambda console: print_kill_matrix(matrix, console))

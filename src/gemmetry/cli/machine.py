@@ -17,7 +17,6 @@ import typer
 
 from gemmetry.cli.console import (
     Source,
-    command_line,
     emit,
     note,
     plan_request,
@@ -25,10 +24,10 @@ from gemmetry.cli.console import (
     print_failure,
     print_json,
     read_request,
-    reporting_what_is_kept,
     say,
     stderr_console,
     stdout_console,
+    watched,
 )
 from gemmetry.cli.main import COMMANDS, app, group_app, pages
 from gemmetry.cli.options import Printed, Restartable, Written, argument, option, request
@@ -36,7 +35,6 @@ from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
 
 if TYPE_CHECKING:
-    from gemmetry.dispatches.ladder import LadderRun
     from gemmetry.domain.dispatch import Plan
 
 
@@ -459,7 +457,13 @@ def ladder(options: LadderOptions) -> int:
     The gains that were planned for each phase are shown next to what was measured. Files: tables
     (csv, json, parquet, xlsx, md, html) or a picture (png, svg).
     """
-    from gemmetry.dispatches.ladder import SIZES, ladder_of, parse_rungs, prepare_ladder
+    from gemmetry.dispatches.ladder import (
+        SIZES,
+        ladder_of,
+        parse_rungs,
+        prepare_ladder,
+        run_ladder,
+    )
     from gemmetry.dispatches.ladder_report import ladder_files, print_ladder
     from gemmetry.domain.specs.shapes import parse_sizes
     from gemmetry.engine.store.experiment import Experiment
@@ -477,25 +481,15 @@ def ladder(options: LadderOptions) -> int:
             regime=options.regime,
             experiment=options.experiment,
         )
-        folder, status = prepared.experiment, _run_ladder(prepared, fresh=options.fresh)
+        summary = watched(run_ladder, prepared, fresh=options.fresh)
+        folder, status = prepared.experiment, summary.exit_status
+        note(f"experiment: {folder}")
+        if summary.failure:
+            print_failure(summary.failure)
     with Experiment.open(folder) as stored:
         found = ladder_of(stored.result_set())
         options.deliver(ladder_files(found), lambda console: print_ladder(found, console))
     return status
-
-
-def _run_ladder(prepared: LadderRun, *, fresh: bool) -> int:
-    """Run the ladder; the exit status."""
-    from gemmetry.dispatches.ladder import run_ladder
-    from gemmetry.dispatches.progress import ProgressListener
-
-    progress = ProgressListener(stderr_console())
-    with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
-        summary = run_ladder(prepared, listener=listener, fresh=fresh, command=command_line())
-    note(f"experiment: {prepared.experiment}")
-    if summary.failure:
-        print_failure(summary.failure)
-    return summary.exit_status
 
 
 def list_(options: Written) -> None:

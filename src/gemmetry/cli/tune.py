@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, ClassVar
 from gemmetry.cli.console import (
     Source,
     check_outputs,
-    command_line,
     emit,
     note,
     print_facts,
     print_failure,
     print_json,
     read_request,
-    reporting_what_is_kept,
     say,
-    stderr_console,
     stdout_console,
+    watched,
     write_outputs,
 )
 from gemmetry.cli.main import group_app
@@ -143,13 +141,16 @@ def tune(options: Tune) -> int:
         return 0
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.tuning.exporting import check_exports, export
+    from gemmetry.tuning.run import run_tuning
+    from gemmetry.tuning.search import EFFORTS
 
     prepared = _prepare(options)
     check_exports(options.output, options.format, prepared.provider)
     if options.dry_run:
         _print_spaces(prepared, as_json=options.json)
         return 0
-    done = _run(prepared, fresh=options.fresh)
+    searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
+    done = watched(run_tuning, prepared, *searches, fresh=options.fresh)
     if options.json:
         from gemmetry.tuning.documents import tuning_document
 
@@ -188,18 +189,6 @@ def _prepare(options: Tune) -> PreparedTuning:
     for text in prepared.notes:
         note(text)
     return prepared
-
-
-def _run(prepared: PreparedTuning, *, fresh: bool) -> TuningRun:
-    from gemmetry.dispatches.progress import ProgressListener
-    from gemmetry.tuning.run import run_tuning
-    from gemmetry.tuning.search import EFFORTS
-
-    progress = ProgressListener(stderr_console())
-    searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
-    kept = reporting_what_is_kept(prepared.experiment, *searches, fresh=fresh)
-    with kept, progress as listener:
-        return run_tuning(prepared, listener=listener, fresh=fresh, command=command_line())
 
 
 def _print(done: TuningRun) -> None:

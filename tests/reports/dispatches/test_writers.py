@@ -71,11 +71,6 @@ def test_no_file_shows_an_interval_that_there_is_none_of(make_record, tmp_path):
     assert "±" not in render_notebook_table(results)
 
 
-def test_unknown_suffix_lists_the_known(result_set, tmp_path):
-    with pytest.raises(RequestError, match=r"\.parquet"):
-        write(result_set, tmp_path / "out.txt")
-
-
 def test_append_is_for_csv(small_result_set, tmp_path):
     path = tmp_path / "out.csv"
     write(small_result_set, path, append=True)
