@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.dispatches.records import PRESETS
+from gemmetry.dispatches.results import PRESETS
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.specs.keys import ALIASES, KEYS, RETIRED
 from gemmetry.traces.files import OUR_SHEETS

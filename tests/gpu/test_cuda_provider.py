@@ -134,7 +134,7 @@ def test_unaligned_buffers_are_refused_where_they_are_not_supported(
 
 def test_the_ladder_gains_where_it_must(tmp_path: Path, hopper: Target) -> None:
     """Three rungs on two sizes, verified and measured next to cuBLAS."""
-    from gemmetry.dispatches.ladder_run import ladder_of, prepare_ladder, run_ladder
+    from gemmetry.dispatches.ladder import ladder_of, prepare_ladder, run_ladder
     from gemmetry.dispatches.results import load
 
     prepared = prepare_ladder(

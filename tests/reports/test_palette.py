@@ -6,6 +6,7 @@ from importlib import resources
 
 import pytest
 
+from gemmetry.dispatches.figures import provider_places
 from gemmetry.providers.base import builtin_names
 from gemmetry.results import palette
 from gemmetry.results.palette import (
@@ -15,7 +16,6 @@ from gemmetry.results.palette import (
     colour_at,
     contrast,
     ink_on,
-    provider_places,
 )
 
 READABLE = 4.5

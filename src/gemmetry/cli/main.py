@@ -213,16 +213,16 @@ def group_app(
 
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "profile": ("profile:profile", "Generate, compile, verify, measure and report dispatches."),
-    "generate": ("profile:generate", "Write the sources of dispatches without compiling them."),
-    "compile": ("profile:compile_", "Compile dispatches without running them."),
-    "verify": ("profile:verify_app", "Verify dispatches without timing them."),
+    "profile": ("experiments:profile", "Generate, compile, verify, measure and report dispatches."),
+    "generate": ("experiments:generate", "Write the sources of dispatches without compiling them."),
+    "compile": ("experiments:compile_", "Compile dispatches without running them."),
+    "verify": ("experiments:verify_app", "Verify dispatches without timing them."),
     "tune": ("tune:tune", "Search for the fastest configurations of a provider."),
     "trace": ("trace:app", "Record and read traces."),
     "sweep": ("sweep:app", "Run, analyse and compare sweeps of training runs."),
     "counters": ("counters:app", "Collect, read and diagnose hardware counters."),
-    "dispatcher": ("dispatcher:app", "Build, show and evaluate tables of fast kernels."),
-    "kernels": ("kernels:app", "List, check and measure this project's own CUDA kernels."),
+    "dispatcher": ("tune:dispatcher_app", "Build, show and evaluate tables of fast kernels."),
+    "kernels": ("machine:kernels_app", "List, check and measure this project's own CUDA kernels."),
     "list": ("machine:list_app", "List providers, configurations, operations, dtypes, columns."),
     "report": ("experiments:report", "Print or write the reports of an experiment."),
     "show": ("experiments:show", "Show everything about one dispatch of an experiment."),

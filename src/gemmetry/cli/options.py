@@ -15,7 +15,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Optional,
     TypeAlias,
     get_args,
@@ -33,13 +34,11 @@ from typing import (
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from gemmetry.cli.console import check_outputs, emit, note, print_json, stdout_console
+from gemmetry.cli.console import Found, Source, check_outputs, deliver, emit, note
 from gemmetry.cli.main import PARSER_ERROR, PlainHelp
-from gemmetry.cli.run import Source
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.settings import Form, Key
-from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired
-from gemmetry.domain.specs.ranges import split_files
+from gemmetry.domain.specs.keys import KEYS, PANELS, RETIRED, SETTINGS, Retired, split_files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,8 +119,6 @@ COMPLETERS: dict[str, Completer] = {
 """Key of a spec -> its completion."""
 
 
-SPEC_PANEL = "Spec files"
-
 LEGACY_DEFAULTS = {
     "operation_kind": "matmul, matmul_splitk, batch_matmul",
     "shapes": "those of the dispatch profiler",
@@ -192,26 +189,29 @@ class Declared:
 
 def option(
     help: str,
-    *flags: str,
+    names: str = "",
+    *,
     default: Any = _USUAL,
     parse: Callable[[Any, str], Any] | None = None,
-    panel: str | None = None,
     complete: Completer | tuple[str, ...] = (),
     **more: Any,
 ) -> Any:
-    """A field of an options struct that is an option of its command.
+    """A field of an options struct that is an option of its command. Its heading in help is the
+    attribute ``PANEL`` of the struct that declares it.
 
     Args:
         help: what it does.
-        flags: its names, where the field's does not suffice: all of them, or short ones in
-            addition.
+        names: its flags where the field's name does not suffice, all of them or short ones in
+            addition, and the placeholder of its value in help: ``-o FILE``, ``NAME``.
         default: its value where it is not given, unless that is None, False or an empty list.
         parse: reads what is given; gets it, and the name of the option.
-        panel: the heading in help under which it stands.
         complete: the names that it takes, or what completes its value.
         more: other arguments of ``typer.Option``.
     """
-    more |= {"help": help, "rich_help_panel": panel, "autocompletion": _completer(complete)}
+    words = names.split()
+    flags = tuple(word for word in words if word.startswith("-"))
+    metavar = " ".join(word for word in words if not word.startswith("-")) or None
+    more |= {"help": help, "metavar": metavar, "autocompletion": _completer(complete)}
     return field(metadata={_DECLARED: Declared(flags, default, parse, more=more)})
 
 
@@ -250,18 +250,15 @@ def request(defaults: Mapping[str, Any] = MappingProxyType({}), *, saves: bool =
 class SpecFiles:
     """The options of spec files."""
 
+    PANEL: ClassVar = "Spec files"
+
     spec: Path | None = option(
-        "Read a YAML spec (-: standard input); options override its keys.",
-        metavar="FILE",
-        panel=SPEC_PANEL,
+        "Read a YAML spec (-: standard input); options override its keys.", "FILE"
     )
-    save_spec: Path | None = option(
-        "Write this request as a YAML spec.", metavar="FILE", panel=SPEC_PANEL
-    )
+    save_spec: Path | None = option("Write this request as a YAML spec.", "FILE")
     set: list[str] = option(
         "Set any key of the spec to a YAML value, as in --set deadlines.compile=60.",
-        metavar="KEY=VALUE",
-        panel=SPEC_PANEL,
+        "KEY=VALUE",
     )
 
 
@@ -335,8 +332,16 @@ def _fields(struct: Any) -> dict[str, tuple[Any, Any]]:
     """Name -> declaration and type of each field, those of the struct itself before inherited."""
     kinds = get_type_hints(struct)
     declared = {one.name: one.metadata[_DECLARED] for one in fields(struct)}
-    order = [name for owner in struct.__mro__ for name in inspect.get_annotations(owner)]
-    return {name: (declared[name], kinds[name]) for name in order if name in declared}
+    found: dict[str, tuple[Any, Any]] = {}
+    for owner in struct.__mro__:
+        panel = vars(owner).get("PANEL")
+        for name in inspect.get_annotations(owner):
+            if name in declared and name not in found:
+                one = declared[name]
+                if panel is not None:
+                    one = replace(one, more={"rich_help_panel": panel, **one.more})
+                found[name] = (one, kinds[name])
+    return found
 
 
 def values(options: Any, struct: Any) -> dict[str, Any]:
@@ -410,7 +415,7 @@ def outputs(*more: str) -> Any:
 
 def output_files(help: str, **more: Any) -> Any:
     """The option ``--output`` of files, several of which may be separated by commas."""
-    return option(help, "-o", metavar="FILE", parse=split_outputs, **more)
+    return option(help, "-o FILE", parse=split_outputs, **more)
 
 
 @dataclass(kw_only=True)
@@ -434,20 +439,9 @@ class Written(Printed):
         """Print and write `table`; see :func:`gemmetry.cli.console.emit`."""
         emit(table, as_json=self.json, outputs=self.output, show=show)
 
-    def deliver(
-        self,
-        document: Callable[[], Any],
-        show: Callable[[Console], None],
-        write: Callable[[Path], object],
-    ) -> None:
+    def deliver(self, found: Found, show: Callable[[Console], None]) -> None:
         """Print what was found, as a document or for a reader, and write it to each file."""
-        if self.json:
-            print_json(document())
-        else:
-            show(stdout_console())
-        for path in self.output:
-            write(path)
-            note(f"wrote {path}")
+        deliver(found, as_json=self.json, outputs=self.output, show=show)
 
 
 @dataclass(kw_only=True)
@@ -468,9 +462,7 @@ class Drawn(Written):
 class WithBaseline:
     """The option of a command that compares dispatches with a baseline."""
 
-    baseline: str | None = option(
-        KEYS["baseline"].help(), metavar="NAME", complete=COMPLETERS["baseline"]
-    )
+    baseline: str | None = option(KEYS["baseline"].help(), "NAME", complete=COMPLETERS["baseline"])
 
 
 @dataclass(kw_only=True)
@@ -491,7 +483,7 @@ class DryRun:
 class Verbose:
     """The option of a command that reports what it does."""
 
-    verbose: bool = option("Also report stages, choices and commands.", "--verbose", "-v")
+    verbose: bool = option("Also report stages, choices and commands.", "--verbose -v")
 
 
 @dataclass(kw_only=True)
@@ -502,8 +494,7 @@ class Planned(DryRun, Restartable, Printed, Verbose):
 
     def run(self, prepared: Prepared) -> int:
         """Run a plan, or show it with ``--dry-run``; the exit status."""
-        from gemmetry.cli.results import print_plan
-        from gemmetry.cli.run import run_and_report
+        from gemmetry.cli.console import print_plan, run_and_report
 
         if self.dry_run:
             print_plan(prepared, as_json=self.json)

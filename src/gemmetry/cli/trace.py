@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gemmetry.cli.console import (
+    Source,
     check_outputs,
     command_line,
     note,
+    plan_request,
     print_facts,
     print_json,
+    read_request,
     stdout_console,
     write_outputs,
 )
 from gemmetry.cli.main import group_app, print_error
 from gemmetry.cli.options import Planned, Printed, Written, argument, option, output_files, request
-from gemmetry.cli.run import Source, plan_request, read_request
 from gemmetry.domain.settings import TraceSchedule
 
 if TYPE_CHECKING:
@@ -111,10 +113,11 @@ def summary(options: Summary) -> int:
         else:
             _print_summaries(found)
         if options.output:
+            from gemmetry.results.emit import of_table
             from gemmetry.traces.rows import step_table, summary_table
 
             table = step_table(found.steps) if steps else summary_table(found.files)
-            write_outputs(table, options.output)
+            write_outputs(of_table(table), options.output)
     print_notes(traces.without_gpu_note(), found.no_steps_note() if steps else "")
     return finish(traces, options.timings)
 
@@ -147,6 +150,7 @@ def gemms(options: Gemms) -> int:
     options.check()
     traces = options.traces()
     rows = traces.gemm_rows()
+    from gemmetry.results.emit import of_table
     from gemmetry.traces.rows import gemms_table
 
     table = gemms_table(rows)
@@ -156,7 +160,7 @@ def gemms(options: Gemms) -> int:
         from gemmetry.traces.text import print_gemms
 
         print_gemms(rows, stdout_console(), top=options.top)
-    write_outputs(table, options.output)
+    write_outputs(of_table(table), options.output)
     print_notes(traces.convolutions_note(), traces.without_gpu_note())
     return finish(traces, options.timings)
 
@@ -182,6 +186,7 @@ def shapes(options: Shapes) -> int:
         check_writable(path)
     traces = options.traces()
     rows = traces.gemm_rows(or_products=True)
+    from gemmetry.results.emit import of_table, write_atomically
     from gemmetry.traces.gemms import no_shape, workload
     from gemmetry.traces.rows import shapes_table
 
@@ -200,14 +205,11 @@ def shapes(options: Shapes) -> int:
         from gemmetry.traces.text import print_workload
 
         print_workload(load, stdout_console(), top=options.top)
-    if specs and text:
-        from gemmetry.results.emit import write_atomically
-
-        for path in specs:
-            write_atomically(path, text.encode())
-            note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
+    for path in specs if text else ():
+        write_atomically(path, text.encode())
+        note(f"wrote {path}; run it with: gemmetry profile --spec {path}")
     if load.gemms:
-        write_outputs(shapes_table(load), tables)
+        write_outputs(of_table(shapes_table(load)), tables)
     status = finish(traces, options.timings)
     if failure:
         raise failure
@@ -275,22 +277,16 @@ def collectives(options: Collectives) -> int:
     options.check()
     traces = options.traces()
     jobs = traces.collectives()
-    from gemmetry.results.emit import write_atomically, write_tables
-    from gemmetry.results.json_text import json_file
+    from gemmetry.results.emit import Result
     from gemmetry.traces import rows
     from gemmetry.traces.collective_text import print_jobs
 
-    def document() -> dict[str, Any]:
-        return rows.collectives_document(jobs, traces.failures)
-
-    def write(path: Path) -> None:
-        if path.suffix.lower() == ".json":
-            write_atomically(path, json_file(document()))
-        else:
-            write_tables([getattr(rows, f"{options.rows}_table")(jobs)], path)
-
+    found = Result(
+        rows={"collectives": lambda: getattr(rows, f"{options.rows}_table")(jobs)},
+        whole=lambda: rows.collectives_document(jobs, traces.failures),
+    )
     with traces.stage("output"):
-        options.deliver(document, lambda console: print_jobs(jobs, console), write)
+        options.deliver(found, lambda console: print_jobs(jobs, console))
     return finish(traces, options.timings)
 
 
@@ -364,10 +360,11 @@ def report(options: Report) -> int:
     a job are combined. Exit status 1 if some of the files cannot be read.
     """
     traces = options.traces()
+    from gemmetry.results.emit import HTML
     from gemmetry.traces.files import check_reports, write_report
 
     check_reports(options.output)
-    with_lanes = any(path.suffix.lower() == ".html" for path in options.output)
+    with_lanes = any(path.suffix.lower() == HTML for path in options.output)
     found = traces.report(short_kernel_us=options.short_kernel_us, with_lanes=with_lanes)
     with traces.stage("write"):
         for path in options.output:

@@ -19,8 +19,9 @@ from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import format_bytes, format_gflops
+from gemmetry.results.emit import PICTURES
 from gemmetry.results.palette import COLOURS, SETTINGS, drawn, set_log_scales
-from gemmetry.results.tables import PICTURES, require
+from gemmetry.results.tables import require
 from gemmetry.results.texts import cut, elide, printable
 from gemmetry.sweeps.figures import Figure, text_of
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmetry import __version__
 from gemmetry.domain.dispatch import NamedDispatch, Plan, Target
 from gemmetry.domain.errors import (
     DeviceLostError,
@@ -41,6 +40,7 @@ from gemmetry.engine.opaque import LocalJobExecutor, OpaqueJob
 from gemmetry.engine.serving import CHUNK, chunked
 from gemmetry.engine.store.experiment import Experiment
 from gemmetry.engine.store.rows import StoredRound
+from gemmetry.hardware.detect import own_version
 
 RETRIES = 3
 """How often a task is run again whose worker, raylet, node or device was lost."""
@@ -235,7 +235,7 @@ def work_on_ray(plan: Plan, journal: Journal, candidates: Iterator[Candidate]) -
     try:
         while True:
             while len(running) < MOST_IN_FLIGHT and (group := next(waiting, None)):
-                running[task.remote(__version__, pickle.dumps(_part(plan, group)))] = group
+                running[task.remote(own_version(), pickle.dumps(_part(plan, group)))] = group
             if not running:
                 return "; ".join(failures)
             done, _ = ray.wait(list(running), timeout=_POLL_S)
@@ -319,11 +319,9 @@ def measure(version: str, pickled: bytes) -> NodeResults:
     Raises:
         DeviceLostError: the device was lost; another node may do better.
     """
-    if version != __version__:
-        return NodeResults(
-            refusal=f"a node of the Ray cluster has gemmetry {__version__}, and the run {version}",
-            hint="Install the same version on all nodes.",
-        )
+    if version != own_version():
+        refusal = f"a node of the Ray cluster has gemmetry {own_version()}, and the run {version}"
+        return NodeResults(refusal=refusal, hint="Install the same version on all nodes.")
     _end_with_raylet()
     os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the processors of the task.
     from gemmetry.engine.session import run
@@ -419,7 +417,7 @@ class RayJobExecutor:
 
         task = ray.remote(run_command).options(**self._needs.options(), name="gemmetry")
         plain = dataclasses.replace(job, lacks=str)  # What is lacking, the driver finds.
-        return RayJob(task.remote(__version__, plain))
+        return RayJob(task.remote(own_version(), plain))
 
 
 class RayJob:
@@ -470,8 +468,8 @@ class RayJob:
 def run_command(version: str, job: OpaqueJob) -> tuple[int, Sequence[str], bool, str]:
     """Run a job's command on this node; the body of a task. Returns its exit status, what it left
     running, whether the system killed processes for lack of memory, and why the node refuses it."""
-    if version != __version__:
-        return 0, (), False, f"a node has gemmetry {__version__}, and the sweep {version}"
+    if version != own_version():
+        return 0, (), False, f"a node has gemmetry {own_version()}, and the sweep {version}"
     _end_with_raylet()
     with contextlib.suppress(KeyError):
         del os.environ["OMP_NUM_THREADS"]

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree
 
-from gemmetry.dispatches.writers import set_counts, xml_document, xml_text
 from gemmetry.domain.errors import listed
 from gemmetry.domain.rows import SCHEMA_VERSION, Row, Rows, fact
 from gemmetry.domain.units import counted, format_ns, format_percent
 from gemmetry.history.changes import CAUSES, ENOUGH_RUNS, ChangeCause, HistoryChanges
 from gemmetry.history.checking import ChangeEvent, HistoryCheck
 from gemmetry.history.folder import HistoryRun
-from gemmetry.results.emit import Result
+from gemmetry.results.emit import JSON, JUNIT, MARKDOWN, Result
 from gemmetry.results.json_text import json_file
+from gemmetry.results.junit import Case, junit
 from gemmetry.results.tables import escape_markdown as escape
 from gemmetry.results.tables import table_lines
 from gemmetry.statistics.comparison import Difference
@@ -401,9 +400,9 @@ def check_result(check: HistoryCheck) -> Result:
     return Result(
         rows={"changes": Rows(ChangeRow, change_rows(check))},
         forms={
-            ".xml": lambda: check_junit(check),
-            ".md": lambda: check_markdown(check),
-            ".json": lambda: json_file(check_document(check)),
+            JUNIT: lambda: check_junit(check),
+            MARKDOWN: lambda: check_markdown(check),
+            JSON: lambda: json_file(check_document(check)),
         },
     )
 
@@ -412,25 +411,21 @@ def check_junit(check: HistoryCheck) -> bytes:
     """A suite for each device class, with a case for each of its series. Alarms are failures; other
     new changes count as skipped, with the cause as their message. What is undecided is a failure
     where the check fails on it, else skipped."""
-    root = ElementTree.Element("testsuites", name="gemmetry history")
-    every: list[str] = []
+    suites = []
     for found in check.devices:
         history = found.history
-        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(history.device))
         new: dict[int, list[ChangeEvent]] = {}
         for one in (*check.changes, *check.lost):
             if one.found is found and one.is_new and not one.is_noise:
                 new.setdefault(one.series, []).append(one)
         fails = check.fails_on(found)
-        counters = [
-            _add_case(suite, history.keys[series], history.short_names[series],
-                      new.get(series, []), undecided_text(found, series), fails)
+        cases = [
+            _case(history.keys[series], history.short_names[series], new.get(series, []),
+                  undecided_text(found, series), fails)
             for series in range(len(history.keys))
         ]  # fmt: skip
-        set_counts(suite, counters)
-        every += counters
-    set_counts(root, every)
-    return xml_document(root)
+        suites.append((history.device, cases))
+    return junit("gemmetry history", suites)
 
 
 def check_markdown(check: HistoryCheck) -> str:
@@ -483,38 +478,27 @@ def _markdown_row(row: EventGroup) -> list[str]:
     ]
 
 
-def _add_case(
-    suite: ElementTree.Element,
+def _case(
     key: tuple[str, ...],
     name: str,
     new: Sequence[ChangeEvent],
     undecided: str,
     undecided_fails: bool,
-) -> str:
-    """Add the case of a series; return the counter to which it belongs, "" if it passed."""
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=xml_text(f"{key[2]}.{key[0]}"), name=xml_text(name)
-    )
-    if not new and undecided:
-        ElementTree.SubElement(
-            case, "failure" if undecided_fails else "skipped", message=xml_text(undecided)
-        )
-        return "failures" if undecided_fails else "skipped"
+) -> Case:
+    group = f"{key[2]}.{key[0]}"
     if not new:
-        return ""
+        kind = "failure" if undecided_fails else "skipped"
+        return Case(group=group, name=name, kind=kind if undecided else "", message=undecided)
     rows = sorted((EventGroup((one,)) for one in new), key=lambda row: not row.is_alarm)
     fails = rows[0].is_alarm
-    element = ElementTree.SubElement(
-        case,
-        "failure" if fails else "skipped",
-        message=xml_text(f"{rows[0].cause}: {rows[0].text}"),
-    )
-    if fails:
-        element.set("type", rows[0].cause)
-    element.text = xml_text(
-        "\n".join(
+    return Case(
+        group=group,
+        name=name,
+        kind="failure" if fails else "skipped",
+        message=f"{rows[0].cause}: {rows[0].text}",
+        type=rows[0].cause if fails else "",
+        text="\n".join(
             f"run {row.run.id} of {row.run.time}: {row.cause}: {row.text}: {'; '.join(row.reasons)}"
             for row in rows
-        )
+        ),
     )
-    return "failures" if fails else "skipped"

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.dispatches import ladder_run as api
+from gemmetry.dispatches import ladder as api
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.hardware.cuda_plans import LaunchPlan
 from gemmetry.providers.cuda_provider.launching import catalogue

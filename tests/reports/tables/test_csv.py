@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from gemmetry.dispatches.records import record_table
+from gemmetry.dispatches.results import record_table
 from gemmetry.domain.columns import COLUMNS
 from gemmetry.domain.errors import Outcome, RequestError, StorageError
 from gemmetry.results.tables import append_csv, csv_text

@@ -25,8 +25,7 @@ from pydantic import (
 
 from gemmetry.domain.specs import fields as f
 from gemmetry.domain.specs.fields import run_fields
-from gemmetry.domain.specs.keys import KEYS
-from gemmetry.domain.specs.ranges import split_files
+from gemmetry.domain.specs.keys import KEYS, split_files
 
 
 def _key(name: str, **limits: Any) -> Any:
