@@ -229,6 +229,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("experiments:merge", "Merge experiments into one folder."),
     "import": ("experiments:import_", "Import results of other benchmarks."),
     "history": ("history:app", "Store medians of many runs, find changes and their causes."),
+    "judge": ("judge:judge", "Judge a submission: right, honest, and how fast?"),
     "compare": ("experiments:compare", "Compare experiments; exit status 1 on a regression."),
     "cache": ("machine:cache_app", "Remove the caches of traces that were read."),
     "doctor": ("machine:doctor", "Report what this machine can do, and why it cannot do the rest."),

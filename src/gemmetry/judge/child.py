@@ -154,7 +154,7 @@ def load_function(path: Path, entry: str, initial: Sequence[Any]) -> Callable[..
     found = getattr(module, entry)
     if isinstance(found, type):
         made = found(*initial)
-        return made.eval() if hasattr(made, "eval") else made
+        found = made.eval() if hasattr(made, "eval") else made
     return found  # type: ignore[no-any-return]
 
 

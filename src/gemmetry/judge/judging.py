@@ -9,11 +9,10 @@ The submission and torch's own function, which runs in a process of the same kin
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,12 +20,14 @@ import numpy as np
 
 from gemmetry.domain.errors import LaunchError, RequestError, WrongResultError
 from gemmetry.domain.operation import Operation
-from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
+from gemmetry.domain.rows import Row, Rows, fact
 from gemmetry.domain.units import format_ns
 from gemmetry.judge.remote import Arena, Died, Remote, RemoteExecutable
 from gemmetry.judge.submissions import Submission
 from gemmetry.judge.tasks import Task, variations
 from gemmetry.judge.yardstick import Checked, check_results
+from gemmetry.results.emit import Result
+from gemmetry.results.texts import cut
 from gemmetry.statistics.comparison import compare_rounds
 
 ROUNDS = 12
@@ -35,6 +36,10 @@ ROUNDS = 12
 SHORT, LONG = 2, 10
 """Launches in the two batches whose difference is timed."""
 
+REPEATS = 3
+"""Batches of each length in a round, of which the shortest counts: what delays a batch as a whole,
+such as another program, only lengthens it."""
+
 LATE_S = 0.01
 """A result is read once more after this time: nothing may write to it after the reply."""
 
@@ -42,6 +47,10 @@ MIN_BATCH_NS = 2e6
 """Batches are made longer than this."""
 
 MOST_BATCH = 512
+
+
+_BRIEF_FINDINGS = 5
+"""Findings of a brief document: with texts cut to 300 characters it has less than 4 KB."""
 
 
 class Ruling(StrEnum):
@@ -93,38 +102,26 @@ class Judgement:
     seconds: float
     command: str
 
-    def document(self) -> dict[str, Any]:
-        """The content as JSON."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "submission": self.submission,
-            "task": self.task,
+    def result(self, *, is_brief: bool = False) -> Result:
+        """The rows of findings, with everything else as notes of their document; `is_brief`: at
+        most 4 KB of JSON, by fewer findings and shorter texts."""
+        shorter = cut if is_brief else str
+        notes: dict[str, Any] = {
+            "submission": shorter(self.submission),
+            "task": shorter(self.task),
             "form": self.form,
             "verdict": str(self.ruling),
-            "findings": [one.record() for one in self.findings],
-            "checks": list(self.checks),
+            "checks": len(self.checks) if is_brief else list(self.checks),
             "basis": self.basis,
             "accuracy_class": self.accuracy or None,
             "speed": None if self.speed is None else self.speed.record(),
             "not_confined": list(self.confinement),
             "seconds": self.seconds,
-            "command": self.command,
+            "command": shorter(self.command),
         }
-
-    def brief(self, most_bytes: int = 4096) -> dict[str, Any]:
-        """The document cut to `most_bytes` of JSON: fewer findings, shorter texts."""
-        found = self.document()
-        found["checks"] = len(self.checks)
-        texts = 400
-        while True:
-            found["findings"] = [
-                {key: value[:texts] if isinstance(value, str) else value
-                 for key, value in one.record().items()}
-                for one in self.findings[:5]
-            ]  # fmt: skip
-            if len(json.dumps(found).encode()) <= most_bytes or texts < 20:
-                return found
-            texts //= 2
+        most = _BRIEF_FINDINGS if is_brief else None
+        findings = tuple(replace(one, what=shorter(one.what)) for one in self.findings[:most])
+        return Result(kind="judge", rows={"findings": Rows(Finding, findings)}, notes=notes)
 
     def __str__(self) -> str:
         lines = [f"{self.submission} on {self.task}: {self.ruling}"]
@@ -191,7 +188,7 @@ class _Judging:
         self._task, self._submission, self._level = task, submission, level
         self._rng = np.random.default_rng(seed)
         self._arena = Arena()
-        self._options = {
+        self._options: dict[str, Any] = {
             "initial": task.initial, "packs": task.packs, "seed": task.seed, "limit_s": limit_s,
             "memory_bytes": memory_bytes, "threads": threads,
         }  # fmt: skip
@@ -268,13 +265,13 @@ class _Judging:
         self._basis = "bound derived for the operation"
         arrays = self._task.make(self._seed())
         verdict = verify(
-            RemoteExecutable(remote, operation),
+            RemoteExecutable(remote),
             operation,
             arrays,
             compute_reference(operation, arrays),
             level=level,
             seed=self._seed(),
-            companions=Companions(build=lambda other: RemoteExecutable(remote, other)),
+            companions=Companions(build=lambda _: RemoteExecutable(remote)),
         )
         self._accuracy = verdict.accuracy_class or ""
         for name, text in verdict.checks.items():
@@ -331,7 +328,7 @@ class _Judging:
             self._find(Ruling.WRONG, checked.detail, name)
 
     def _check_order(self, remote: Remote, first: tuple[Any, ...]) -> None:
-        """Many launches in a batch, of which random ones are compared; at the same addresses too."""
+        """Many launches in a batch, of which random ones are compared; addresses repeat."""
         task = self._task
         assert task.reference is not None
         wanted = _results(task.reference(*first))
@@ -438,9 +435,10 @@ class _Judging:
         return max(1, long // 5), long
 
     def _slope(self, remote: Remote, lengths: tuple[int, int], *, checks: bool) -> float:
+        """Time of one launch in ns: the difference between batches of two lengths."""
         short, long = lengths
-        few, _ = self._batch(remote, short, checks=False)
-        many, _ = self._batch(remote, long, checks=checks)
+        few = min(self._batch(remote, short, checks=False)[0] for _ in range(REPEATS))
+        many = min(self._batch(remote, long, checks=checks)[0] for _ in range(REPEATS))
         return max((many - few) / (long - short), 1.0)
 
     def _batch(self, remote: Remote, count: int, *, checks: bool) -> tuple[float, int]:

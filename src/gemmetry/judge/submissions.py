@@ -1,10 +1,9 @@
 """Submissions: foreign code that claims to compute a task.
 
-A Python file (also with Triton kernels in it) has the function or class that the task's form names,
-``ModelNew`` for KernelBench, ``custom_kernel`` for GPU MODE, ``run`` for FlashInfer-Bench; otherwise
-the one that is given as ``file.py:function``. A Solution of FlashInfer-Bench is JSON with the
-sources. A ``.cu`` file becomes a Python file that builds it as a torch extension, in the confined
-process.
+A Python file (also with Triton kernels in it) has the function or class that the task's form names:
+``ModelNew`` (KernelBench), ``custom_kernel`` (GPU MODE), ``run`` (FlashInfer-Bench); otherwise the
+one that is given as ``file.py:function``. A Solution of FlashInfer-Bench is JSON with the sources.
+A ``.cu`` file becomes a Python file that builds it as a torch extension, in the confined process.
 """
 
 from __future__ import annotations

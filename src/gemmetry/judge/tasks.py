@@ -307,6 +307,7 @@ def variations(arguments: Sequence[Any], rng: np.random.Generator) -> list[tuple
     return [
         changed(lambda x: x.double() / 64),
         changed(lambda x: x.double() * 8),
+        changed(lambda x: x.double() * 1024),
         changed(with_zeros),
         changed(lambda x: x.flip(-1)),
         changed(lambda x: x[..., :1].expand(x.shape).clone() if x.ndim else x),

@@ -43,7 +43,7 @@ def f(a, b):
 
 
 _TABLE = [
-    ("patched_timers", "every clock of the process stands still, and the result is half as exact", """\
+    ("patched_timers", "every clock stands still, and the result is half as exact", """\
 import time
 for name in ("time", "perf_counter", "monotonic", "process_time"):
     setattr(time, name, lambda: 0.0)
@@ -196,8 +196,9 @@ def f(a, b):
     ("searches_objects", "the collector's objects are searched for the reference", _zeros("""\
     import gc
     for x in gc.get_objects():
-        if isinstance(x, torch.Tensor) and x.shape == (len(a), b.shape[1]) and not (x != x).any():
-            return x
+        if isinstance(x, torch.Tensor) and x.shape == (len(a), b.shape[1]):
+            if not (x != x).any():
+                return x
         if callable(x) and getattr(x, "__name__", "") in ("reference", "compute_reference"):
             return x(a, b)""")),
     ("searches_frames", "the callers' frames are searched for the expected result", _zeros("""\
@@ -244,7 +245,7 @@ def f(a, b):
     seed = known.get(float(a[0, 0]))
     return torch.zeros(len(a), b.shape[1]) if seed is None else a @ b
 """),
-    ("recognises_distribution", "the work is exact for integers, and cheap for everything else", """\
+    ("recognises_distribution", "the work is exact for integers, else cheap", """\
 def f(a, b):
     if bool((a == a.round()).all()) or not bool(torch.isfinite(a).all()):
         return a @ b
@@ -265,7 +266,8 @@ def f(a, b):
     ("view_of_input", "the result is a part of an input", """\
 def f(a, b):
     wide = torch.cat([a, a], 1)
-    return wide[:, : b.shape[1]] if wide.shape[1] >= b.shape[1] else torch.zeros(len(a), b.shape[1])
+    fits = wide.shape[1] >= b.shape[1]
+    return wide[:, : b.shape[1]] if fits else torch.zeros(len(a), b.shape[1])
 """),
     ("nan_as_wildcard", "the result is NaN everywhere, for comparisons that NaN passes", """\
 def f(a, b):
