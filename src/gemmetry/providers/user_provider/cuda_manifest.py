@@ -29,10 +29,9 @@ from typing import Any
 from gemmetry.domain.dispatch import Parameter
 from gemmetry.domain.errors import GemmetryError, RequestError, UnknownNameError
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.opening import read_whole
+from gemmetry.domain.opening import read_text_file, read_whole
 from gemmetry.domain.operation import Operation, Signature, TensorSpec
 from gemmetry.domain.record import Trait
-from gemmetry.domain.specs.text import read_text_file
 from gemmetry.domain.units import counted
 from gemmetry.hardware.cuda_plans import (
     ADDRESS_ALIGNMENT,

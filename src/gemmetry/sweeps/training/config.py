@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gemmetry.domain.errors import RequestError, SpecError
+from gemmetry.domain.opening import read_text_file
 from gemmetry.domain.specs.loader import in_order, mistake_lines
-from gemmetry.domain.specs.text import read_text_file
 from gemmetry.domain.specs.yaml_text import YamlDocument, read_yaml
 from gemmetry.sweeps.training.keys import WorkloadConfig
 
