@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
 from gemmetry.domain.units import counted, format_ns
 from gemmetry.hardware.detect import own_version
@@ -20,7 +19,7 @@ from gemmetry.history.changes import CAUSES, HistoryChanges
 from gemmetry.history.checking import ChangeEvent, HistoryCheck
 from gemmetry.history.rows import EventGroup, again_text, event_groups, undecided_text
 from gemmetry.results.emit import write_atomically, written_together
-from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.pages import embed_json, render_page
 from gemmetry.results.texts import printable
 
 _A_FILE = 50
@@ -37,8 +36,6 @@ _MOST_ROWS = 300
 
 _USUAL = 20
 """Runs of a level from which its range is shown."""
-
-_STYLES = ("report.css", "history.css")
 
 
 @written_together()
@@ -60,7 +57,6 @@ def write_site(check: HistoryCheck, folder: Path, title: str) -> None:
 
 def site_page(check: HistoryCheck, title: str) -> str:
     """The page, with everything but the points of the series."""
-    templates = page_templates()
     changes = _changes_by_series(check)
     rows = [row for row in event_groups([*check.lost, *check.changes]) if not row.is_noise]
     data = {
@@ -73,12 +69,13 @@ def site_page(check: HistoryCheck, title: str) -> str:
         "perFile": _A_FILE,
         "causes": {str(cause): text for cause, text in CAUSES.items()},
     }
-    return templates.get_template("history.html.j2").render(
+    return render_page(
+        "history.html.j2",
+        styles=("report.css", "history.css"),
+        scripts=("history.js",),
+        data=data,
         title=title,
         version=own_version(),
-        styles=Markup("\n").join(Markup(template_text(templates, name)) for name in _STYLES),
-        script=Markup(template_text(templates, "history.js")),
-        data=Markup(embed_json(data)),
         health=[_health(check, found) for found in check.devices],
         problems=check.problems,
         latest=check.latest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from jinja2 import Environment as TemplateEnvironment
@@ -11,6 +12,7 @@ from markupsafe import Markup, escape
 
 from gemmetry.domain.units import counted, format_memory
 from gemmetry.results.json_text import encoded
+from gemmetry.results.tables import require
 from gemmetry.results.texts import CONTROL, printable
 
 MEMORY = "_bytes"
@@ -28,6 +30,37 @@ def embed_json(value: Any) -> str:
     start another; control and bidirectional characters are escaped."""
     text = encoded(value).decode()
     return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def render_page(
+    template: str,
+    *,
+    styles: Iterable[str] = ("report.css",),
+    scripts: Iterable[str],
+    data: Any,
+    draws: bool = False,
+    **values: Any,
+) -> str:
+    """``page.html.j2``, whose blocks `template` fills with `values`: a document that loads nothing
+    from the network.
+
+    Args:
+        styles: files of the templates' folder, as are `scripts`.
+        data: what the scripts show.
+        draws: whether they draw with plotly, which the page then contains.
+
+    Raises:
+        RequestError: plotly is not installed.
+    """
+    library = [require("plotly.offline", extra="plot").get_plotlyjs()] if draws else []
+    templates = page_templates()
+    texts = [template_text(templates, name) for name in scripts]
+    return templates.get_template(template).render(
+        style=Markup("\n".join(template_text(templates, name) for name in styles)),
+        scripts=[Markup(text) for text in (*library, *texts)],
+        data=Markup(embed_json(data)),
+        **values,
+    )
 
 
 def page_templates() -> TemplateEnvironment:

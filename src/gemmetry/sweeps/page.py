@@ -11,16 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Table
 from gemmetry.domain.units import counted
 from gemmetry.hardware.detect import own_version
 from gemmetry.results.emit import files_in
-from gemmetry.results.pages import embed_json, page_templates, template_text
+from gemmetry.results.pages import render_page
 from gemmetry.results.palette import COLOURS, DARK_COLOURS
-from gemmetry.results.tables import require
 from gemmetry.results.texts import cut
 from gemmetry.sweeps import page_tables as tables
 from gemmetry.sweeps.comparison import (
@@ -45,8 +42,6 @@ PLOTS = "plots"
 
 _MOST_FACTS = 6
 """Differences between environments on the first screen."""
-
-_STYLES = ("report.css", "sweep.css")
 
 _ABOUT = {
     "step": "The step of the slowest rank, divided into its parts. Slowed compute is what GEMMs "
@@ -285,21 +280,20 @@ def rendered_page(
     Raises:
         RequestError: plotly is not installed.
     """
-    plotly = require("plotly.offline", extra="plot")
-    templates = page_templates()
     shown = [one for one in sections if one["figures"] or one["tables"] or one["images"]]
     figures = [figure for one in shown for figure in one["figures"]]
     for number, figure in enumerate(figures):
         figure["number"] = number
     data = {"figures": figures, "palette": {"light": COLOURS, "dark": DARK_COLOURS}}
-    return templates.get_template("sweep.html.j2").render(
+    return render_page(
+        "sweep.html.j2",
+        styles=("report.css", "sweep.css"),
+        scripts=("sweep.js",),
+        data=data,
+        draws=True,
         title=cut(title),
         identity=identity,
         answer_groups=groups,
         problems=[cut(one) for one in problems],
         sections=shown,
-        style=Markup("\n".join(template_text(templates, name) for name in _STYLES)),
-        script=Markup(template_text(templates, "sweep.js")),
-        plotly=Markup(plotly.get_plotlyjs()),
-        data=Markup(embed_json(data)),
     )
