@@ -300,12 +300,12 @@ def check_rendering(rendering: Rendering, *, tags: Iterable[str] | None = None) 
         StorageError: a file cannot be written.
     """
     from gemmetry.dispatches.results import select_columns
-    from gemmetry.results.emit import CSV, EVERY_FORM
+    from gemmetry.results.emit import CSV, every_form
     from gemmetry.results.tables import check_append
 
     select_columns(rendering.columns)
     paths = (*rendering.outputs, *((rendering.html,) if rendering.html else ()))
-    check_outputs(paths, EVERY_FORM, draws=True)
+    check_outputs(paths, every_form(), draws=True)
     if not rendering.append or tags is None:
         return
     for path in paths:
@@ -321,7 +321,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         StorageError: a file cannot be written.
     """
     from gemmetry.dispatches.results import to_json_document, write
-    from gemmetry.results.emit import CSV, WITH_COLUMNS
+    from gemmetry.results.emit import CSV, with_columns
 
     if rendering.json:
         print_json({**to_json_document(result_set), "command": result_set.command})
@@ -336,7 +336,7 @@ def render(result_set: ResultSet, rendering: Rendering) -> None:
         write(
             result_set,
             path,
-            columns=rendering.columns or None if suffix in WITH_COLUMNS else None,
+            columns=rendering.columns or None if suffix in with_columns() else None,
             append=rendering.append and suffix == CSV,
             baseline=rendering.baseline,
         )
