@@ -52,6 +52,7 @@ from gemmetry.domain.specs.keys import KEYS
 
 if TYPE_CHECKING:
     from gemmetry.dispatches.profile import Prepared
+    from gemmetry.engine.session import RunSummary
     from gemmetry.selftest.run import SelfTest
 
 
@@ -245,8 +246,9 @@ def self_test(options: SelfTestOptions) -> int:
     without looking at the checks, are scored separately; their score does not change the exit
     status.
     """
+    from gemmetry.engine import run
     from gemmetry.selftest.kill_matrix import kill_matrix_files, print_kill_matrix
-    from gemmetry.selftest.run import matrix_of, prepare_self_test, run_self_test
+    from gemmetry.selftest.run import matrix_of, prepare_self_test
 
     options.check()
     prepared = prepare_self_test(
@@ -255,7 +257,11 @@ def self_test(options: SelfTestOptions) -> int:
         mutants=tuple(options.mutants),
         experiment=options.experiment,
     )
-    summary = watched(run_self_test, prepared, fresh=options.fresh)
+
+    def run_plan(one: SelfTest, **how: Any) -> RunSummary:
+        return run(one.plan, one.experiment, **how)
+
+    summary = watched(run_plan, prepared, fresh=options.fresh)
     matrix = matrix_of(prepared)
     files = kill_matrix_files(matrix, _facts(prepared, options.level))
     options.deliver(files, lambda console: print_kill_matrix(matrix, console))
