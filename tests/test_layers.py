@@ -147,7 +147,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "hardware/cuda_plans.py", "engine/sanitizing.py", "engine/recording.py",
     "verification/cache.py",
     "domain/dispatch.py", "domain/specs/model.py", "domain/columns.py",
-    "domain/specs/yaml_text.py", "domain/rows.py",  # null
+    "domain/specs/yaml_text.py", "domain/specs/keys.py", "domain/rows.py",  # null
     "traces/names/nvidia.py", "traces/names/other.py",  # families of kernels
     "traces/names/words.py",
     "traces/operators/gemms.py", "traces/links.py",
