@@ -529,7 +529,7 @@ class _KinetoBuilder:
 
     def _gpu_times(self, events: list[Event]) -> tuple[Int64, Int64]:
         """Start and duration in ns; both are 0 for work without a usable time, which
-        :mod:`gemmetry.traces.missing` leaves out and counts."""
+        :mod:`gemmetry.traces.model` leaves out and counts."""
         start, no_start = nanoseconds([event.ts for event in events])
         duration, no_duration = nanoseconds([event.dur for event in events])
         bad = duration < 0

@@ -258,7 +258,7 @@ class RowsBuilder:
 
 def usable_times(start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """Start and duration in ns of work on GPUs; both are 0 where a time is not usable, which
-    :mod:`gemmetry.traces.missing` leaves out and counts, as for every format."""
+    :mod:`gemmetry.traces.model` leaves out and counts, as for every format."""
     good = (start >= 0) & (end >= start) & (end < LATEST_NS)
     return np.where(good, start, 0), np.where(good, end - start, 0)
 
