@@ -151,10 +151,9 @@ NAMES_OF_SOMETHING_ELSE = {
     "traces/names/nvidia.py", "traces/names/other.py",  # families of kernels
     "traces/names/words.py",
     "traces/operators/gemms.py", "traces/links.py",
-    "sweeps/training/manifest.py", "sweeps/workload/__main__.py",  # libraries
-    "sweeps/workload/run.py", "tuning/strategies/optuna_sampler.py",
+    "sweeps/run.py", "sweeps/workload.py", "sweeps/trainer.py",  # libraries
+    "tuning/strategies/optuna_sampler.py",
     "hardware/detect.py", "domain/specs/fields.py", "domain/specs/planning.py",  # kinds of device
-    "sweeps/workload/ranks.py",
     "__init__.py", "tuning/dispatcher/building.py",  # libraries
 }  # fmt: skip
 

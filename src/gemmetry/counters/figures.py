@@ -19,10 +19,10 @@ from gemmetry.counters.roofline import LaunchRoofline
 from gemmetry.counters.text import DiagnosedLaunch
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import format_bytes, format_gflops
+from gemmetry.results.pages import Figure, text_of
 from gemmetry.results.palette import COLOURS, SETTINGS, drawn, set_log_scales
 from gemmetry.results.tables import PICTURES, require
 from gemmetry.results.texts import cut, elide, printable
-from gemmetry.sweeps.figures import Figure, text_of
 
 _SAME_ROOF = 0.05
 """Roofs that differ by less share a line: those of caches follow the clock of a launch, and on a

@@ -25,9 +25,8 @@ from gemmetry.counters.text import (
 )
 from gemmetry.domain.tables import Column, Table
 from gemmetry.hardware.detect import own_version
+from gemmetry.results.pages import Figure, page_section, rendered_page, text_of
 from gemmetry.results.texts import cut
-from gemmetry.sweeps.figures import Figure, text_of
-from gemmetry.sweeps.page import page_section, rendered_page
 
 _FILE = "the JSON document"
 _ABOUT = (

@@ -124,13 +124,6 @@ def test_bad_requests(cli, folders, arguments, message):
     assert message in ended.stderr
 
 
-def test_sweeps_without_a_common_point(cli, folders, sweeps):
-    sweeps.write_sweep(folders / "other", [sweeps.MadePoint(channels=32, layers=2, steps=2)])
-    ended = cli("sweep", "compare", "a", "other")
-    assert "A and B have no point in common (A: 256 threads, 8 channels; B: " in ended.stdout
-    assert "The best point takes" in ended.stdout
-
-
 @pytest.fixture(scope="module")
 def left(tmp_path_factory, sweeps):
     """Two sweeps, ``a`` and ``slow``, and their workbooks without traces: ``left-a`` ..."""

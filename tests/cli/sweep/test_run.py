@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from gemmetry.cli import sweep as group
-from gemmetry.sweeps.progress import JobProgress
+from gemmetry.sweeps.run import JobProgress
 
 TRACE = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}]}'
 PATIENCE_S = 60.0
@@ -144,7 +144,7 @@ def test_an_interrupt_names_what_is_there_and_how_to_continue(cli, monkeypatch):
             if getattr(event, "end", None) is not None and event.number == 2:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("gemmetry.sweeps.progress.JobProgress", Interrupted)
+    monkeypatch.setattr("gemmetry.sweeps.run.JobProgress", Interrupted)
     ended = cli("sweep", "run", *OPTIONS, "--command", GOOD)
     assert ended.status == 130
     assert "interrupted: 2 of 4 points have their traces in sweep" in ended.stderr

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from gemmetry.sweeps.comparison import LabelledSweep, compare_sweeps
-from gemmetry.sweeps.sentences import change_answers, change_sentences
-from gemmetry.sweeps.text import print_sweep_comparison
+from gemmetry.sweeps.report import change_answers, change_sentences, print_sweep_comparison
 
 
 def made(*points):

@@ -7,16 +7,15 @@ import io
 import pytest
 from rich.console import Console
 
-from gemmetry.sweeps.analysis import analyse_sweep
-from gemmetry.sweeps.rows import sweep_document
-from gemmetry.sweeps.sentences import sentences
-from gemmetry.sweeps.text import print_sweep
+from gemmetry.sweeps.points import analyse_sweep
+from gemmetry.sweeps.report import print_sweep, sentences
+from gemmetry.sweeps.rows import sweep_result
 
 
 @pytest.fixture
 def analysis_of(tmp_path, sweeps):
     def make(*points):
-        return sweep_document(analyse_sweep(sweeps.write_sweep(tmp_path, points)))
+        return sweep_result(analyse_sweep(sweeps.write_sweep(tmp_path, points))).document()
 
     return make
 

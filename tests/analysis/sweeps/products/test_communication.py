@@ -10,7 +10,7 @@ from gemmetry.documents.sweep_files import (
     operation_size,
 )
 from gemmetry.domain.tables import Table
-from gemmetry.sweeps.model import SweepConfiguration
+from gemmetry.sweeps.rows import SweepConfiguration
 from gemmetry.traces.tracelens.sheets import BY_NAME
 
 # The columns of process_comms.py of ROCm/aorta 7eeb04e.

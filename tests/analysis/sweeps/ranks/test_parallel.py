@@ -6,11 +6,17 @@ import sys
 
 import pytest
 
-from gemmetry.sweeps import parallel
+from gemmetry.sweeps import workers
 from gemmetry.sweeps.folder import read_sweep
-from gemmetry.sweeps.parallel import analyse_ranks, read_rocprofs
-from gemmetry.sweeps.rank_worker import RankAnalysis, RankFailure, RankTask, RocprofTask
 from gemmetry.sweeps.rocprof import PointRocprof
+from gemmetry.sweeps.workers import (
+    RankAnalysis,
+    RankFailure,
+    RankTask,
+    RocprofTask,
+    analyse_ranks,
+    read_rocprofs,
+)
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
     program = tmp_path / "worker.py"
     program.write_text(
         "import os, sys\n"
-        "from gemmetry.sweeps import rank_worker as worker\n"
+        "from gemmetry.sweeps import workers as worker\n"
         "analyse = worker.analyse_rank\n"
         "def deadly(task, hook):\n"
         "    if task.rank == 2:\n"
@@ -58,7 +64,7 @@ def test_a_worker_that_dies_costs_its_trace_alone(tasks, monkeypatch, tmp_path):
         "worker.analyse_rank = deadly\n"
         "worker.main()\n"
     )
-    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
+    monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
     found = analyse_ranks(tasks, processes=2)
     assert [type(one) for one in found] == [RankAnalysis, RankFailure, RankFailure]
     assert found[2].reason.endswith("its worker ended with status 7: out of luck")
@@ -122,14 +128,14 @@ def test_a_worker_that_dies_costs_the_counters_of_its_point_alone(counted, monke
     program = tmp_path / "worker.py"
     program.write_text(
         "import os\n"
-        "from gemmetry.sweeps import rank_worker as worker\n"
+        "from gemmetry.sweeps import workers as worker\n"
         "read = worker.read_rocprof\n"
         "worker.read_rocprof = lambda task: "
         "os._exit(7) if 'point1' in str(task.folders) else read(task)\n"
         "worker.main()\n"
     )
     expected = read_rocprofs(counted, processes=1)
-    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(program)])
+    monkeypatch.setattr(workers, "WORKER", [sys.executable, str(program)])
     failed = "gemmetry failed while it read this: its worker ended with status 7"
     lost = PointRocprof(problems=(f"rocprofv3's files: {failed}",))
     assert read_rocprofs(counted, processes=2) == [expected[0], lost, expected[2]]
