@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.domain.errors import RequestError
 from gemmetry.engine.opaque import JobFinished
 from gemmetry.sweeps.api import run_sweep
 from gemmetry.sweeps.run import plan
@@ -54,10 +53,3 @@ def test_a_plan_writes_nothing(command):
     json.dumps(planned.document())
     assert repr(planned) == "<SweepPlan sweep: 2 points>"
     assert not planned.folder.exists()
-
-
-def test_a_wrong_request_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RequestError, match="--channels: 0 is not a positive whole number"):
-        run_sweep("sweep", command=["true"], channels=[0])
-    assert list(tmp_path.iterdir()) == []

@@ -74,34 +74,22 @@ def configuration_entry(one: SweepConfiguration) -> dict[str, Any]:
     return {"threads": one.threads, "channels": one.channels, "axes": dict(one.axes)}
 
 
-def _count(text: str, page: str = "", **more: Any) -> Any:
-    return fact(text, page=page, show="{:,}".format if page else None, **more)
+def _shown(show: Callable[[Any], str], unit: str = "") -> Callable[..., Any]:
+    """Declares facts that pages with a heading for them show in one way."""
+    return lambda text, page="", **more: fact(
+        text, unit, page=page, show=show if page else None, **more
+    )
 
 
-def _us(text: str, page: str = "", digits: int = 1, **more: Any) -> Any:
-    return fact(text, "µs", page=page, show=f"{{:,.{digits}f}}".format if page else None, **more)
-
-
-def _ms(text: str, page: str = "", digits: int = 2, **more: Any) -> Any:
-    return fact(text, "ms", page=page, show=f"{{:,.{digits}f}}".format if page else None, **more)
-
-
-def _change(text: str, page: str = "", **more: Any) -> Any:
-    return fact(text, page=page, show=format_change if page else None, **more)
+_count, _change = _shown("{:,}".format), _shown(format_change)
+_us, _whole_us = _shown("{:,.1f}".format, "µs"), _shown("{:,.0f}".format, "µs")
+_ms, _ms_of_step = _shown("{:,.2f}".format, "ms"), _shown("{:,.3f}".format, "ms")
+_bytes, _size, _gbps = _shown(format_memory, "B"), _shown(format_memory), _shown("{:,.1f}".format)
 
 
 def _end(which: str, key: str, show: Callable[[Any], str] | None = None, unit: str = "") -> Any:
     page = {"lower": "low", "upper": "high"}[which] if show else ""
     return fact(f"{which} end of its interval", unit, key=key, page=page, show=show)
-
-
-def _size(text: str, unit: str = "", page: str = "size", **more: Any) -> Any:
-    return fact(text, unit, page=page, show=format_memory, **more)
-
-
-def _busbw(text: str, page: str = "") -> Any:
-    return fact(f"{text}, in 10⁹ bytes per second", page=page,
-                show="{:,.1f}".format if page else None)  # fmt: skip
 
 
 class _Row(Row, digits=6):
@@ -215,8 +203,8 @@ class _Effect(_Row):
         "slower, faster, no difference shown, undecided, no control group or not overlapped",
         page="verdict",
     )
-    cost_ms_per_step: float | None = _ms(
-        "time that overlapped instances took longer, per step", "ms/step", 3
+    cost_ms_per_step: float | None = _ms_of_step(
+        "time that overlapped instances took longer, per step", "ms/step"
     )
     dose: DoseResponse | None = inline()
     note: str | None = fact("why there is no verdict", page="note")
@@ -328,7 +316,7 @@ class PointStraggler(_Row):
     last_share: float = fact(
         "share of them that the rank entered last", page="came last", show=format_percent
     )
-    waited_us: float = _us("how long it waited for others, over all collectives", "waited µs", 0)
+    waited_us: float = _whole_us("how long it waited for others, over all collectives", "waited µs")
     delayed_us: float = _us(
         "how long all others waited for this rank alone, in the median step", default=0.0
     )
@@ -340,8 +328,8 @@ class PointStraggler(_Row):
     )  # fmt: skip
     """Or :data:`~gemmetry.sweeps.collectives.IDLE`,
     :data:`~gemmetry.sweeps.collectives.EVERYWHERE`; None if nothing is shown."""
-    lost_us: float | None = _us(
-        "time lost there, in the median step", "lost µs/step", 0, default=None
+    lost_us: float | None = _whole_us(
+        "time lost there, in the median step", "lost µs/step", default=None
     )
     since_step: int | None = _count(
         "step from which on it delays the others", "since step", default=None
@@ -357,7 +345,7 @@ class RecordedCollective(_Row):
     recorded them over the whole run, and as the traces show those of the profiled steps."""
 
     operation: str = fact("operation", key="op", page="operation")
-    bytes: int = _size("of the whole message", "B")
+    bytes: int = _bytes("of the whole message", "size")
     ranks: int = _count("ranks", "ranks", key="group_size")
     nodes: int | None = fact("nodes")
     channels: int | None = _count("channels", "channels")
@@ -370,12 +358,14 @@ class RecordedCollective(_Row):
     latency_us: float = _us("median, as NCCL Inspector recorded it", "latency µs")
     low: float | None = _end("lower", "latency_ci_low_us", unit="µs")
     high: float | None = _end("upper", "latency_ci_high_us", unit="µs")
-    busbw_gbps: float | None = _busbw("bus bandwidth at the median latency", "bus GB/s")
+    busbw_gbps: float | None = _gbps(
+        "bus bandwidth at the median latency, in 10⁹ bytes per second", "bus GB/s"
+    )
     traced_count: int = fact("the same collectives in the traces")
     traced_latency_us: float | None = _us(
         "median of the same collectives in the traces", "latency in traces µs"
     )
-    traced_busbw_gbps: float | None = _busbw("their bus bandwidth")
+    traced_busbw_gbps: float | None = _gbps("their bus bandwidth, in 10⁹ bytes per second")
 
     @property
     def key(self) -> tuple[str | None, int | None, int | None]:
@@ -388,13 +378,13 @@ class PointCollective(_Row):
 
     op: str | None = fact("operation", page="operation")
     dtype: str | None = fact("type", page="type")
-    bytes: int | None = _size("of the whole message", "B")
+    bytes: int | None = _bytes("of the whole message", "size")
     group_size: int | None = _count("ranks", "ranks")
     count: int = _count("collectives", "count")
     latency_us: float | None = _us(
         "median, from the last rank's start to the last end", "latency µs"
     )
-    busbw_gbps: float | None = _busbw("median bus bandwidth", "bus GB/s")
+    busbw_gbps: float | None = _gbps("median bus bandwidth, in 10⁹ bytes per second", "bus GB/s")
     duration_us: float = _us("median of the kernels, waits included", "duration µs")
     is_complete: bool = fact("whether every rank of the groups has a trace")
     """Otherwise latencies are upper bounds and bandwidths lower bounds."""
@@ -446,7 +436,7 @@ class RocprofKernel(_Row):
     vgprs: int | None = _count("vector registers of a work-item", "VGPR")
     accum_vgprs: int | None = _count("its accumulation registers", "AGPR")
     sgprs: int | None = _count("scalar registers of a wave", "SGPR")
-    lds_bytes: int | None = _size("LDS of a workgroup", page="LDS")
+    lds_bytes: int | None = _size("LDS of a workgroup", "LDS")
     scratch_bytes: int | None = fact("scratch memory of a work-item")
     counters: dict[str, float] = fact("medians of all counters, each a sum over its instances")
 

@@ -75,17 +75,6 @@ def test_the_old_scripts_arguments(cli, folder, arguments):
     assert (folder / "tracelens_analysis" / "analysis.json").is_file()
 
 
-def test_a_part_that_cannot_be_read_is_status_1_and_the_rest_is_there(cli, folder):
-    broken = next(folder.rglob("nccl_8channels/torch_profiler/rank1/*.gz"))
-    broken.write_bytes(b"\x1f\x8b damaged")
-    ended = cli("sweep", "analyze", "sweep")
-    assert ended.status == 1
-    assert "3 in all" in ended.stdout
-    assert "warning: 256 threads, 8 channels: rank 1 of 2 has no trace" in ended.stderr
-    written = json.loads((folder / "analysis" / "analysis.json").read_text())
-    assert any("rank 1 of 2" in problem for problem in written["problems"])
-
-
 def test_a_point_that_did_not_run_is_shown_as_missing(cli, tmp_path, sweeps):
     grid = [(256, 4), (256, 8), (512, 4)]
     points = [sweeps.MadePoint(threads=t, channels=c, steps=1, layers=1) for t, c in grid]

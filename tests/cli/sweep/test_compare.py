@@ -156,12 +156,6 @@ def test_sweeps_of_which_workbooks_are_left(cli, left, first):
     assert "whole trace" in Path("c.html").read_text()
 
 
-def test_workbooks_against_themselves(cli, left):
-    ended = cli("sweep", "compare", *(str(left / "left-a"),) * 2)
-    assert ended.status == 0, ended.stderr
-    assert "B holds the same runs as A: nothing can differ." in ended.stdout
-
-
 def test_workbooks_and_an_analysis_without_traces_cannot_be_compared(cli, left, tmp_path):
     alone = tmp_path / "analysis.json"
     alone.write_text(json.dumps(analyze(left / "a").document()))
