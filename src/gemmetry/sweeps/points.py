@@ -171,6 +171,13 @@ class Ranked:
     comparison: Comparison | None
     """Its time compared with that of the best one; None of the best one itself."""
 
+    @property
+    def verdict_of_best(self) -> str:
+        """How the best compares with it: ``faster``, ``no difference shown``, ``undecided``."""
+        assert self.comparison is not None  # the best itself is not compared
+        found = self.comparison.verdict
+        return Difference.FASTER if found is Difference.SLOWER else found
+
 
 @dataclass(frozen=True, slots=True)
 class Best:
@@ -192,11 +199,7 @@ class Best:
     def verdict(self) -> str:
         """How the best compares with the next: ``faster``, ``no difference shown``, ``undecided``;
         ``the only one``."""
-        if self.second is None:
-            return "the only one"
-        assert self.second.comparison is not None
-        found = self.second.comparison.verdict
-        return Difference.FASTER if found is Difference.SLOWER else found
+        return self.second.verdict_of_best if self.second else "the only one"
 
     @property
     def as_good(self) -> tuple[Ranked, ...]:

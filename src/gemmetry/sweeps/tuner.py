@@ -18,7 +18,6 @@ from gemmetry.domain.units import counted, format_memory
 from gemmetry.formats.nccl import ANY, COLLECTIVES, TunerEntry, TunerLine, tuner_config
 from gemmetry.results.lines import print_line
 from gemmetry.results.texts import printable
-from gemmetry.statistics.comparison import Difference
 from gemmetry.sweeps.collectives import CollectiveKey
 from gemmetry.sweeps.nccl_settings import collective_kinds, executions, run_of_point
 from gemmetry.sweeps.points import PointAnalysis, Ranked, SweepAnalysis, find_best
@@ -67,10 +66,7 @@ class TunedCollective:
     def verdict(self) -> str:
         """How the best compares with its rival: ``faster``, ``no difference shown``,
         ``undecided``; ``the only one``."""
-        if self.rival is None or self.rival.comparison is None:
-            return "the only one"
-        found = self.rival.comparison.verdict
-        return "faster" if found is Difference.SLOWER else str(found)
+        return self.rival.verdict_of_best if self.rival else "the only one"
 
     @property
     def obstacle(self) -> str:
