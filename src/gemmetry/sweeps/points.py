@@ -38,7 +38,7 @@ from gemmetry.sweeps.folder import Point, Sweep, read_sweep
 from gemmetry.sweeps.gemms import RELEVANT, RankGemms, excess_ns, members_of, pooled_gemms
 from gemmetry.sweeps.nccl_settings import setting_verdicts, sweep_verdicts
 from gemmetry.sweeps.ranks import RankFacts
-from gemmetry.sweeps.rocprof import PointRocprof
+from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
 from gemmetry.sweeps.rows import (
     CONFIDENCE,
     GemmKind,
@@ -657,7 +657,7 @@ def _rocprof(
         RocprofTask(
             tuple(map(str, point.rocprof)),
             tuple(
-                (one.process, one.host or "", one.rank)
+                TraceProcess(pid=one.process, host=one.host or "", rank=one.rank)
                 for one in (rank.facts for rank in found)
                 if one.process is not None and one.rank is not None
             ),

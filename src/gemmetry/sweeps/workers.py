@@ -83,8 +83,7 @@ class RocprofTask(msgspec.Struct, frozen=True, tag=True):
     """The folders of rocprofv3's files of one point, and the processes whose ranks are known."""
 
     folders: tuple[str, ...]
-    traces: tuple[tuple[int, str, int], ...] = ()
-    """The fields of each :class:`~gemmetry.sweeps.rocprof.TraceProcess`."""
+    traces: tuple[TraceProcess, ...] = ()
 
 
 class RankAnalysis(msgspec.Struct, frozen=True):
@@ -173,8 +172,7 @@ def _with_more(facts: RankFacts, task: RankTask) -> tuple[RankFacts, tuple[str, 
 
 def read_rocprof(task: RocprofTask) -> PointRocprof:
     """What the files of rocprofv3 show."""
-    traces = [TraceProcess(pid=pid, host=host, rank=rank) for pid, host, rank in task.traces]
-    return read_point_rocprof(map(Path, task.folders), traces)
+    return read_point_rocprof(map(Path, task.folders), task.traces)
 
 
 def answer(task: RankTask | RocprofTask, hook: Hook | None = None) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 
 from gemmetry.sweeps import workers
 from gemmetry.sweeps.folder import read_sweep
-from gemmetry.sweeps.rocprof import PointRocprof
+from gemmetry.sweeps.rocprof import PointRocprof, TraceProcess
 from gemmetry.sweeps.workers import (
     RankAnalysis,
     RankFailure,
@@ -112,7 +112,7 @@ def counted(tmp_path, rocprofv3):
     """Tasks of three points: two with counters of a process each, and one without a folder."""
     for point in (0, 1):
         rocprofv3.write_csv(tmp_path / f"point{point}", "12", 12, list(rocprofv3.VALUES))
-    traces = ((12, "", 3),)
+    traces = (TraceProcess(pid=12, host="", rank=3),)
     folders = [(str(tmp_path / f"point{point}"),) for point in (0, 1)]
     return [RocprofTask(one, traces) for one in (*folders, ())]
 
