@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -365,14 +366,14 @@ def analyse_ranks(
     sizes = [_bytes_of(Path(task.path)) for task in tasks]
     if processes is None:
         processes = 1 if sum(sizes) < SMALL_BYTES else usable_cores()
-    found = _answers(tasks, sizes, hook, min(processes, len(tasks)))
-    for done, (index, message) in enumerate(found, 1):
-        if isinstance(message, str):
-            results[index] = RankFailure(message, is_internal=True)
-        else:
-            results[index] = unpacked(message, known)
-        if progress is not None:
-            progress(done, len(tasks), tasks[index].path)
+    with closing(_answers(tasks, sizes, hook, min(processes, len(tasks)))) as found:
+        for done, (index, message) in enumerate(found, 1):
+            if isinstance(message, str):
+                results[index] = RankFailure(message, is_internal=True)
+            else:
+                results[index] = unpacked(message, known)
+            if progress is not None:
+                progress(done, len(tasks), tasks[index].path)
     return results
 
 
@@ -402,8 +403,9 @@ def _bytes_of(path: Path) -> int:
 
 def _answers(
     tasks: Sequence[RankTask | RocprofTask], sizes: Sequence[int], hook: str, processes: int
-) -> Iterator[tuple[int, bytes | str]]:
-    """The index of each task with its message, or why there is none, as they come."""
+) -> Generator[tuple[int, bytes | str], None, None]:
+    """The index of each task with its message, or why there is none, as they come. Closing it ends
+    the workers."""
     if processes <= 1:
         function = hook_of(hook)
         # Packed like those of workers, so that repeated groups are one object.

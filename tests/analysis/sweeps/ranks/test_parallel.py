@@ -40,6 +40,25 @@ def test_workers_return_the_same_as_this_process(tasks):
     assert analyse_ranks(tasks, processes=2) == analyse_ranks(tasks, processes=1)
 
 
+def test_what_stops_the_reader_stops_the_workers(tasks, monkeypatch):
+    """An error in this process, such as an interrupt, leaves no worker behind."""
+    made = []
+    start = workers._Worker.__init__
+
+    def note(self, hook):
+        start(self, hook)
+        made.append(self)
+
+    def stop(*counts):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers._Worker, "__init__", note)
+    with pytest.raises(KeyboardInterrupt):
+        analyse_ranks(tasks, processes=2, progress=stop)
+    assert len(made) == 2
+    assert all(one._process is None or one._process.returncode is not None for one in made)
+
+
 def test_equal_groups_are_one_object(tasks):
     found = analyse_ranks(tasks, processes=1)
     groups = [one.collective.group for rank in (found[0], found[2])
