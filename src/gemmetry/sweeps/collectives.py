@@ -23,8 +23,8 @@ from gemmetry.formats.nccl import (
     inspector_records,
     is_inspector_file,
 )
-from gemmetry.statistics.comparison import student_quantile
 from gemmetry.statistics.intervals import median, median_interval
+from gemmetry.statistics.runs import student_quantile
 from gemmetry.sweeps.folder import Point
 from gemmetry.sweeps.gemms import Floats
 from gemmetry.sweeps.ranks import RankFacts
