@@ -6,7 +6,7 @@ Their arguments may be written as the scripts of the sweep analysis document wri
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +27,7 @@ from gemmetry.cli.options import (
 )
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.units import counted
+from gemmetry.sweeps.options import parse_counts, parts_of
 
 if TYPE_CHECKING:
     from gemmetry.documents.sweep_products import WrittenProducts
@@ -69,45 +70,6 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return parse_counts([text], option)
 
 
-def parse_counts(texts: list[str], option: str) -> tuple[int, ...]:
-    """Numbers, separated by commas or given one by one.
-
-    Raises:
-        RequestError: one of them is not a whole number, or there is none.
-    """
-    parts = list(_parts(texts))
-    if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise RequestError(
-            f"{option} takes whole numbers separated by commas, not {','.join(texts)!r}",
-            hint=f"Write {option} 28,42,56,70.",
-        )
-    return tuple(map(int, parts))
-
-
-def parse_axes(texts: list[str], option: str) -> dict[str, tuple[str, ...]]:
-    """Axes of the form ``NAME=VALUE,VALUE``.
-
-    Raises:
-        RequestError: one is not of that form, or occurs twice.
-    """
-    from gemmetry.sweeps.training.axes import AXIS_FORM
-
-    axes: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        name, parts = name.strip(), tuple(_parts([values]))
-        if not equals or not name or not parts:
-            raise RequestError(f"--axis {text}: not of the form NAME=VALUE,VALUE", hint=AXIS_FORM)
-        if name in axes:
-            raise RequestError(f"--axis: {name} is given twice", hint="Give each value once.")
-        axes[name] = parts
-    return axes
-
-
-def _parts(texts: Iterable[str]) -> Iterator[str]:
-    return (part.strip() for text in texts for part in text.split(",") if part.strip())
-
-
 def parse_steps(text: str, option: str) -> tuple[str, ...]:
     """``variance,plots``.
 
@@ -116,7 +78,7 @@ def parse_steps(text: str, option: str) -> tuple[str, ...]:
     """
     from gemmetry.documents.sweep_products import check_steps
 
-    steps = tuple(part.strip() for part in text.split(",") if part.strip())
+    steps = parts_of([text])
     check_steps(steps or (text,))
     return steps
 
@@ -250,7 +212,7 @@ def analyze(options: Analyze) -> int:
     if options.json:
         print_json(found.document())
     elif not steps:
-        from gemmetry.sweeps.text import print_rocprof, print_sweep
+        from gemmetry.sweeps.report import print_rocprof, print_sweep
 
         print_sweep(found.document(), stdout_console(), top=options.top_k)
         print_rocprof(found.analysis, stdout_console(), top=options.top_k)
@@ -324,7 +286,7 @@ def compare(options: Compare) -> int:
     """
     from gemmetry.dispatches.progress import CountProgress
     from gemmetry.sweeps import api
-    from gemmetry.sweeps.text import print_sweep_comparison
+    from gemmetry.sweeps.report import print_sweep_comparison
 
     options.check(draws=True)
     first, second, labels = options.label1, options.label2, options.label
@@ -381,7 +343,7 @@ def tuner_config(options: TunerConfig) -> int:
 
 
 _PRESETS = ("trace", "utilization", "gemm")
-"""Keys of :data:`~gemmetry.sweeps.training.rocprof.PRESETS`, without its import."""
+"""Keys of :data:`~gemmetry.sweeps.rocprof_input.PRESETS`, without its import."""
 
 
 @dataclass(kw_only=True)
@@ -425,7 +387,7 @@ def rocprof_input(options: RocprofInput) -> None:
     """
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.hardware.amd_counters import check_chip
-    from gemmetry.sweeps.training.rocprof import (
+    from gemmetry.sweeps.rocprof_input import (
         PRESETS,
         kernel_names,
         make_rocprof_input,

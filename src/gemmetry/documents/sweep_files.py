@@ -41,13 +41,13 @@ from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.analysis import PointAnalysis, SweepAnalysis
-from gemmetry.sweeps.cause import Floats
 from gemmetry.sweeps.comparison import WORKBOOKS
-from gemmetry.sweeps.model import Point, RankFacts, SweepConfiguration
-from gemmetry.sweeps.rank_worker import RankAnalysis
-from gemmetry.sweeps.ranks import gemm_rows, members_of
-from gemmetry.sweeps.rows import GemmKind, GemmStatistics, configuration_entry
+from gemmetry.sweeps.folder import Point
+from gemmetry.sweeps.gemms import Floats, members_of
+from gemmetry.sweeps.points import PointAnalysis, SweepAnalysis
+from gemmetry.sweeps.ranks import RankFacts
+from gemmetry.sweeps.rows import GemmKind, GemmStatistics, SweepConfiguration, configuration_entry
+from gemmetry.sweeps.workers import RankAnalysis, gemm_rows
 from gemmetry.traces.collectives.summary import operation_name
 
 Timeline = Mapping[str, tuple[float, float]]
@@ -92,7 +92,7 @@ class ProductPoint:
     repeat: int | None
     """Number of the repeat; None in a sweep without repeats."""
     outcome: str = "ok"
-    """Like :attr:`~gemmetry.sweeps.model.Point.outcome`."""
+    """Like :attr:`~gemmetry.sweeps.folder.Point.outcome`."""
     reason: str = ""
     gemms: tuple[RankGemm, ...] = ()
     timelines: Mapping[int | None, Timeline] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from gemmetry.domain.units import counted
 from gemmetry.results.palette import COLOURS
 from gemmetry.results.tables import require
 from gemmetry.statistics.intervals import median
-from gemmetry.sweeps.cause import Floats
+from gemmetry.sweeps.gemms import Floats
 
 DPI = 120
 MOST_BOXES = 40

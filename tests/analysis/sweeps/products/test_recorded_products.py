@@ -16,7 +16,7 @@ from gemmetry.documents.sweep_files import (
     timeline_tables,
     varying_gemms,
 )
-from gemmetry.sweeps.analysis import PointSelection, analyse_sweep
+from gemmetry.sweeps.points import PointSelection, analyse_sweep
 
 ROOT = Path(__file__).parents[4]
 FOLDER = Path(os.environ.get("GEMMETRY_TRACES", "") or ROOT.parent / "shared" / "data")

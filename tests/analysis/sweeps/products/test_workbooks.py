@@ -18,8 +18,8 @@ from gemmetry.documents.sweep_workbooks import find_workbooks, workbook_sweep
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.tables import Column, Table
 from gemmetry.results.tables import workbook
-from gemmetry.sweeps.analysis import PointSelection
 from gemmetry.sweeps.api import analyze
+from gemmetry.sweeps.points import PointSelection
 
 ALL = PointSelection()
 WORKBOOKS = Path(__file__).parents[3] / "data" / "tracelens_workbooks"

@@ -1,4 +1,5 @@
-"""``torchrun … -m gemmetry.sweeps.workload``: the command line, and the run of one rank."""
+"""The training workload: ``torchrun --nproc-per-node 2 -m gemmetry.sweeps.workload --config FILE
+--output DIR`` trains a small transformer."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gemmetry.domain.errors import GemmetryError
-from gemmetry.sweeps.training.axes import PATHS
-from gemmetry.sweeps.training.config import DOCUMENT, PRESETS, load_config
-from gemmetry.sweeps.training.keys import WorkloadConfig
+from gemmetry.domain.options import DECLARED
+from gemmetry.sweeps.keys import WorkloadConfig, load_config
+from gemmetry.sweeps.options import DOCUMENT, PATHS, SweepOptions
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     as torchrun ends the others as soon as one has failed."""
     options = _parser().parse_args(arguments)
     try:
-        config = load_config(options.config, options.override)
+        config = load_config(options.config, options.overrides)
         _run(config, options)
     except GemmetryError as error:
         rank = os.environ.get("RANK", 0)
@@ -30,34 +31,24 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Its options that ``gemmetry sweep run`` has as well are declared there."""
     parser = argparse.ArgumentParser(
         prog="gemmetry.sweeps.workload",
         usage="torchrun … -m gemmetry.sweeps.workload --output DIR [options]",
         description="Trains a transformer whose GEMMs run under communication, and traces it.",
     )
-    parser.add_argument(
-        "--config",
-        default=DOCUMENT,
-        metavar="FILE",
-        help=f"YAML file, or a preset: {', '.join(PRESETS)}. Default: {DOCUMENT}.",
-    )
+    for name, more in (
+        ("config", {"default": DOCUMENT}),
+        ("overrides", {"default": [], "action": "extend", "nargs": "+"}),
+        ("path", {"default": PATHS[0], "choices": PATHS}),
+    ):
+        declared = SweepOptions.__dataclass_fields__[name].metadata[DECLARED]
+        parser.add_argument(
+            declared.names(name)[0], dest=name, metavar=declared.more["metavar"],
+            help=declared.more["help"], **more,
+        )  # fmt: skip
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="Folder to write into."
-    )
-    parser.add_argument(
-        "--override",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="Keys with their sections, such as training.batch_size=8, that replace those of the "
-        "configuration.",
-    )
-    parser.add_argument(
-        "--path",
-        choices=PATHS,
-        default=PATHS[0],
-        help=f"How the bytes of all-gathers move. Default: {PATHS[0]}.",
     )
     parser.add_argument(
         "--straggle", metavar="RANK:MS", help="A rank that waits so long in each step."
@@ -71,8 +62,7 @@ def _run(config: WorkloadConfig, options: argparse.Namespace) -> None:
     # Imports torch, after mistakes of the configuration have been found.
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    from gemmetry.sweeps.workload.failures import Straggle
-    from gemmetry.sweeps.workload.run import run
+    from gemmetry.sweeps.trainer import Straggle, run
 
     straggle = Straggle.parse(options.straggle) if options.straggle else None
     # torchrun's summary of a failure quotes the error that `record` writes.

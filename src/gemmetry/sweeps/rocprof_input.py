@@ -1,13 +1,10 @@
 """Input files of rocprofv3: which kernels are recorded, and which counters in which pass.
 
 An input file has a list of ``jobs``; rocprofv3 runs the application once for each and writes into
-``pass_1/``, ``pass_2/`` ...
-
-Checks input files of rocprofv3 before a run.
-
-rocprofv3 ignores keys that it does not know, and fails or collects nothing where a job has more
-counters than the GPU has registers. Keys are those of ``rocprofv3_input_schema.json`` and of the
-options of ``rocprofv3.py`` (ROCm/rocm-systems, commit 1b1610fc).
+``pass_1/``, ``pass_2/`` ... It ignores keys that it does not know, and fails or collects nothing
+where a job has more counters than the GPU has registers, so that files are checked before a run.
+Keys are those of ``rocprofv3_input_schema.json`` and of the options of ``rocprofv3.py``
+(ROCm/rocm-systems, commit 1b1610fc).
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from gemmetry.domain.errors import (
 )
 from gemmetry.domain.opening import MOST_TEXT_BYTES, open_text, parsed_json, read_whole
 from gemmetry.domain.specs.yaml_text import safe_yaml
-from gemmetry.domain.units import counted
+from gemmetry.domain.units import counted, noun_for
 from gemmetry.hardware.amd_counters import GUI_ACTIVE, NEED_TIME, REGISTERS, overfull, passes_of
 
 OUTPUT_FILE = "%hostname%/rank%env{RANK}%_%pid%"
@@ -162,7 +159,8 @@ def exact_regex(names: Iterable[str]) -> str:
     shortened: list[str] = []
     for name in dict.fromkeys(names):
         found = _SHORTENED.fullmatch(name)
-        (shortened if found else full).append(_escaped(found[1] if found else name))
+        escaped = _SPECIAL.sub(r"\\\g<0>", found[1] if found else name)
+        (shortened if found else full).append(escaped)
     choices = [*([f"(?:{'|'.join(full)})$"] if full else []), *shortened]
     return f"^{choices[0]}" if len(choices) == 1 else f"^(?:{'|'.join(choices)})"
 
@@ -220,10 +218,6 @@ def write_rocprof_input(
     path.write_text(f"{_HEADER}{made.text}", encoding="utf-8")
     names.write_text("".join(f"{kernel}\n" for kernel in kernels), encoding="utf-8")
     return path, names
-
-
-def _escaped(name: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", name)
 
 
 _ALTERNATIVES = re.compile(r"(?<!\\)\|")
@@ -308,18 +302,13 @@ def jobs_without_counters(path: Path, folder: Path) -> list[int]:
         number
         for number, job in enumerate(jobs, 1)
         if (job.get("pmc") or job.get("pmc_groups"))
-        and not _has_counters(folder, f"pass_{number}" if len(jobs) > 1 else "")
+        and not any(
+            ("counter_collection" in one.name or "_results." in one.name)
+            and (len(jobs) == 1 or f"pass_{number}" in one.parts)
+            for one in folder.rglob("*")
+            if one.is_file()
+        )
     ]
-
-
-def _has_counters(folder: Path, inside: str) -> bool:
-    """Whether a file below `folder`, in a folder called `inside`, has counters or may have them."""
-    return any(
-        ("counter_collection" in one.name or "_results." in one.name)
-        and (not inside or inside in one.parts)
-        for one in folder.rglob("*")
-        if one.is_file()
-    )
 
 
 def _jobs(path: Path) -> list[Any]:
@@ -352,25 +341,16 @@ def _key_mistakes(where: str, key: str, value: object, notes: list[str]) -> list
     kind, described = _TYPES[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         return [f"{where}: {key} has to be {described}, not {value!r}"]
-    if key in ("kernel_include_regex", "kernel_exclude_regex"):
-        return _regex_mistakes(where, key, str(value))
-    return _format_mistakes(where, value) if key == "output_format" else []
-
-
-def _regex_mistakes(where: str, key: str, text: str) -> list[str]:
-    try:
-        with warnings.catch_warnings():
-            # Of classes such as [[:alpha:]], which ECMAScript has and Python has not.
-            warnings.simplefilter("ignore", FutureWarning)
-            re.compile(text)
-    except re.error as error:
-        return [f"{where}: {key} is not a regular expression: {error}"]
-    return []
-
-
-def _format_mistakes(where: str, formats: Any) -> list[str]:
     found = []
-    for one in formats:
+    if key in ("kernel_include_regex", "kernel_exclude_regex"):
+        try:
+            with warnings.catch_warnings():
+                # Of classes such as [[:alpha:]], which ECMAScript has and Python has not.
+                warnings.simplefilter("ignore", FutureWarning)
+                re.compile(str(value))
+        except re.error as error:
+            found.append(f"{where}: {key} is not a regular expression: {error}")
+    for one in value if isinstance(value, list) and key == "output_format" else ():
         if one not in FORMATS:
             near = ["pftrace"] if str(one) in ("perfetto", "chrome") else nearest(str(one), FORMATS)
             hint = did_you_mean(near) or f"It writes {alternatives(FORMATS)}."
@@ -389,7 +369,13 @@ def _counter_mistakes(
         if isinstance(group, list):
             names = [name for name in map(str, group) if _is_known(where, name, chip, notes, found)]
             found += _too_many(where, names, chip)
-            _note_missing_time(where, names, notes)
+            lacking = [name for name in names if name in NEED_TIME]
+            if lacking and GUI_ACTIVE not in names:
+                gives = noun_for(len(lacking), "gives", "give")
+                notes.append(
+                    f"{where} lacks {GUI_ACTIVE}: without it, {', '.join(lacking)} {gives} no "
+                    "percentages"
+                )
         else:
             found.append(f"{where}: each of pmc_groups has to be a list of counters, not {group!r}")
     return found
@@ -424,12 +410,3 @@ def _too_many(where: str, names: Sequence[str], chip: str | None) -> list[str]:
         f"{where} has more counters than the GPU collects in one run: {described}. Make it "
         f"{counted(len(passes), 'job')}, with pmc {lists}"
     ]
-
-
-def _note_missing_time(where: str, names: Sequence[str], notes: list[str]) -> None:
-    lacking = [name for name in names if name in NEED_TIME]
-    if lacking and GUI_ACTIVE not in names:
-        notes.append(
-            f"{where} lacks {GUI_ACTIVE}: without it, {', '.join(lacking)} "
-            f"{'gives' if len(lacking) == 1 else 'give'} no percentages"
-        )

@@ -1,7 +1,8 @@
-"""Sweeps from a request to the files of every point, with a training command of milliseconds."""
+"""Sweeps from options to the files of every point, with a training command of milliseconds."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -11,15 +12,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmetry.domain.errors import PlanMismatchError, RequestError, StorageError
+from gemmetry.domain.errors import (
+    JournalDamagedError,
+    PlanMismatchError,
+    RequestError,
+    StorageError,
+)
+from gemmetry.domain.options import struct_of
+from gemmetry.domain.record import Environment
 from gemmetry.engine import opaque as running
 from gemmetry.engine.opaque import JobFinished, JobsPlanned, JobWarning
 from gemmetry.engine.store.creation import FolderLock
+from gemmetry.sweeps import run as sweep_module
 from gemmetry.sweeps.folder import read_sweep
-from gemmetry.sweeps.training import run as sweep_module
-from gemmetry.sweeps.training.launching import PointLaunch
-from gemmetry.sweeps.training.planning import make_request, plan_sweep
-from gemmetry.sweeps.training.run import ended_points, run_sweep, succeeded
+from gemmetry.sweeps.options import SweepOptions
+from gemmetry.sweeps.plan import read_sweep_manifest
+from gemmetry.sweeps.run import (
+    environment_changes,
+    installed_versions,
+    plan,
+    succeeded,
+    workload_facts,
+)
 
 FOLDER = Path("sweep")
 SMALL = {"threads": [256, 512], "channels": [8], "library": "nccl", "order": "given"}
@@ -29,67 +43,43 @@ SMALL = {"threads": [256, 512], "channels": [8], "library": "nccl", "order": "gi
 def run(training):
     """Runs a sweep; what its listener received, and the outcome of each point."""
 
-    def go(fresh=False, **options):
-        request = make_request(**{"command": training, **SMALL, **options})
-        sweep = plan_sweep(request, FOLDER, fresh=fresh)
+    def go(**options):
+        sweep = plan(FOLDER, **{"command": training, **SMALL, **options})
         events = []
-        ends = run_sweep(sweep, listener=events.append, fresh=fresh, command="the command line")
+        ends = sweep.run(listener=events.append, command="the command line").ends
         return events, {name: str(end.outcome) for name, end in ends.items()}
 
     return go
-
-
-def runs():
-    return [Path(line).relative_to(FOLDER.absolute()) for line in Path("runs").read_text().split()]
 
 
 def point(folder="256thread/nccl_8channels"):
     return json.loads((FOLDER / folder / "point.json").read_text())
 
 
-def test_every_point_is_described_in_its_folder(run):
+def test_sweep_and_points_are_described(run):
     _, outcomes = run(axes={"NCCL_ALGO": ["Ring"]}, repeats=2)
     folder = "256thread/nccl_8channels/NCCL_ALGO=Ring/repeat_02"
     assert len(outcomes) == 4
     assert set(outcomes.values()) == {"ok"}
     document = point(folder)
-    assert {key: document[key] for key in
-            ("schema_version", "threads", "channels", "axes", "repeat", "outcome", "reason",
-             "exit_status", "world_size", "losses", "path", "library", "log_tail")} == {
+    expected = {
         "schema_version": 1, "threads": 256, "channels": 8, "axes": {"NCCL_ALGO": "Ring"},
         "repeat": 2, "outcome": "ok", "reason": "", "exit_status": 0, "world_size": None,
         "losses": None, "path": "kernel", "library": "nccl", "log_tail": "",
     }  # fmt: skip
+    assert {key: document[key] for key in expected} == expected
     assert document["seconds"] > 0
     assert [one["name"] for one in document["requested"]] == ["channels", "threads", "NCCL_ALGO"]
     assert document["requested"][1]["environment"] == {"NCCL_NTHREADS": "256"}
     assert document["environment"]["NCCL_MAX_CTAS"] == "8"
     assert (FOLDER / folder / "run_output.log").read_text() == "256/8/2 256 \n"
-
-
-def test_the_analysis_reads_the_sweep(run):
-    Path("fail-512-8").touch()
-    run(repeats=2)
-    sweep = read_sweep(FOLDER)
-    assert [(p.configuration.threads, p.repeat, p.outcome) for p in sweep.points] == [
-        (256, 1, "ok"), (256, 2, "ok"), (512, 1, "failed"), (512, 2, "failed")
-    ]  # fmt: skip
-    assert [file.rank for file in sweep.points[0].traces] == [0, 1]
-    assert "RuntimeError: it fails" in sweep.points[2].reason
-    assert sweep.problems == ()
-
-
-def test_the_manifest(run):
-    run()
     manifest = json.loads((FOLDER / "sweep.json").read_text())
-    assert manifest["schema_version"] == 1
-    assert [point["folder"] for point in manifest["points"]] == [
-        "256thread/nccl_8channels", "512thread/nccl_8channels"
-    ]  # fmt: skip
+    assert {folder, folder.replace("256", "512")} < {one["folder"] for one in manifest["points"]}
     assert (manifest["threads"], manifest["order"], manifest["seed"]) == ([256, 512], "given", 0)
     assert manifest["environment"]["python"] == sys.version.partition(" ")[0]
-    assert manifest["environments"].keys() == {point()["environment_id"]}
+    assert manifest["environments"].keys() == {document["environment_id"]}
     assert [session["command"] for session in manifest["sessions"]] == ["the command line"]
+    assert read_sweep_manifest(FOLDER) == manifest
 
 
 def test_only_points_without_success_run_again(run):
@@ -98,11 +88,15 @@ def test_only_points_without_success_run_again(run):
     assert list(outcomes.values()) == ["failed", "ok"]
     assert point()["reason"] == "exit status 1: RuntimeError: it fails"
     assert "RuntimeError: it fails" in point()["log_tail"]
+    failed, good = read_sweep(FOLDER).points
+    assert (failed.outcome, good.outcome) == ("failed", "ok")
+    assert [file.rank for file in good.traces] == [0, 1]
     Path("fail-256-8").unlink()
     Path("runs").unlink()
     events, outcomes = run()
     assert events[0] == JobsPlanned(total=2, kept=1)
-    assert runs() == [Path("256thread/nccl_8channels")]
+    folder = FOLDER.absolute() / "256thread/nccl_8channels"
+    assert Path("runs").read_text().split() == [str(folder)]
     assert set(outcomes.values()) == {"ok"}
     assert len(json.loads((FOLDER / "sweep.json").read_text())["sessions"]) == 2
 
@@ -121,8 +115,7 @@ def test_a_sweep_grows(run):
     run()
     events, outcomes = run(channels=[8, 16], repeats=2)
     assert events[0] == JobsPlanned(total=8, kept=2)
-    assert "256thread/nccl_8channels" in outcomes
-    assert "256thread/nccl_8channels/repeat_02" in outcomes
+    assert {"256thread/nccl_8channels", "256thread/nccl_8channels/repeat_02"} < {*outcomes}
     assert len(read_sweep(FOLDER).points) == 8
     events, outcomes = run()
     assert events == [JobsPlanned(total=2, kept=2)]
@@ -130,15 +123,13 @@ def test_a_sweep_grows(run):
 
 
 def test_how_bytes_move_as_an_axis(run):
-    _, outcomes = run(axes={"path": ["kernel", "copy_engine"]}, threads=[256])
-    assert set(outcomes.values()) == {"ok"}
+    run(axes={"path": ["kernel", "copy_engine"]}, threads=[256])
     kernel = point("256thread/nccl_8channels/path=kernel")
     copies = point("256thread/nccl_8channels/path=copy_engine")
     assert (kernel["path"], copies["path"]) == ("kernel", "copy_engine")
     assert "NCCL_CTA_POLICY" not in kernel["environment"]
     assert copies["environment"]["NCCL_CTA_POLICY"] == "2"
     assert copies["environment"]["GEMMETRY_PATH"] == "copy_engine"
-    assert [one["name"] for one in copies["requested"]] == ["channels", "threads", "path"]
 
 
 def test_a_changed_environment_is_reported(run, monkeypatch):
@@ -147,20 +138,20 @@ def test_a_changed_environment_is_reported(run, monkeypatch):
     events, _ = run()
     (warning,) = (event for event in events if isinstance(event, JobWarning))
     assert warning.text.endswith("variables.NCCL_DEBUG: none vs INFO")
+    assert environment_changes(None, Environment()) == ""
+    assert environment_changes({"environment": "?"}, Environment()) == ""
 
 
-def test_a_command_that_writes_no_trace(run):
-    Path("silent").touch()
-    _, outcomes = run()
-    assert set(outcomes.values()) == {"failed"}
-    assert point()["reason"].startswith("it ended without a trace in torch_profiler/")
-
-
-def test_a_point_that_hangs_is_ended(run, monkeypatch):
+def test_points_without_traces_and_points_that_hang(run, monkeypatch):
     def monotonic():
         """An hour passes when the point hangs."""
         return time.monotonic() + 3600 * Path("hanging").exists()
 
+    Path("silent").touch()
+    _, outcomes = run()
+    assert set(outcomes.values()) == {"failed"}
+    assert point()["reason"].startswith("it ended without a trace in torch_profiler/")
+    Path("silent").unlink()
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
     Path("hang-256-8").touch()
     _, outcomes = run(timeout_s=1800)
@@ -181,25 +172,25 @@ def test_another_sweep_is_refused_and_fresh_moves_it_aside(run, training):
     assert (FOLDER / "notes.txt").is_file(), "what is not the sweep's stays"
 
 
-def test_points_of_another_origin_are_not_overwritten(run):
-    (FOLDER / "256thread/nccl_8channels/torch_profiler").mkdir(parents=True)
-    with pytest.raises(RequestError, match=r"no sweep\.json"):
+def test_folders_that_cannot_be_used(run):
+    FOLDER.write_text("a file")
+    with pytest.raises(StorageError, match="cannot write the output folder"):
         run()
-
-
-def test_a_folder_in_use(run):
+    FOLDER.unlink()
     FOLDER.mkdir()
     lock = FolderLock(FOLDER)
     with pytest.raises(RequestError, match=r"the output .*sweep is in use") as error:
         run()
     assert "--output" in error.value.hint
     lock.release()
-
-
-def test_a_folder_that_cannot_be_written(run):
-    FOLDER.write_text("a file")
-    with pytest.raises(StorageError, match="cannot write the output folder"):
+    (FOLDER / "256thread/nccl_8channels/torch_profiler").mkdir(parents=True)
+    with pytest.raises(RequestError, match=r"no sweep\.json"):
         run()
+    for text in ("{", "[]", "\x00"):
+        (FOLDER / "sweep.json").write_text(text)
+        with pytest.raises(JournalDamagedError, match=r"sweep\.json") as error:
+            run()
+        assert "--fresh" in error.value.hint
 
 
 def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
@@ -221,33 +212,25 @@ def test_a_full_disk_keeps_what_has_succeeded(run, training, monkeypatch):
     assert set(outcomes.values()) == {"ok"}
 
 
-def test_a_rank_without_a_trace_of_the_workload(tmp_path):
-    launch = PointLaunch(nproc=3, config="tiny")
+def test_what_a_point_lacks(tmp_path):
+    def lacks(**options):
+        return sweep_module._lacks(struct_of(SweepOptions, options), tmp_path)
+
     for rank in (0, 2):
         folder = tmp_path / "torch_profiler" / f"rank{rank}"
         folder.mkdir(parents=True)
         (folder / "t.json").write_text('{"traceEvents": [{"ph": "X", "name": "k", "ts": 1}]}')
-    assert sweep_module._lacks(launch, tmp_path) == "no trace of rank 1 in torch_profiler/"
-    assert sweep_module._lacks(PointLaunch(nproc=1, config="tiny"), tmp_path) == ""
-    assert "rank 1" not in sweep_module._lacks(PointLaunch(command=("x",)), tmp_path)
-
-
-def test_profilers_must_have_written_something(tmp_path):
-    from gemmetry.sweeps.training.launching import RocprofLaunch
-
-    assert "rocprofv3 wrote nothing" in sweep_module._lacks(
-        PointLaunch(command=("x",), rocprof=RocprofLaunch()), tmp_path
-    )
-    with_ncu = PointLaunch(command=("x",), ncu=())
-    assert "ncu wrote no report" in sweep_module._lacks(with_ncu, tmp_path)
+    assert lacks(nproc=3, config="tiny") == "no trace of rank 1 in torch_profiler/"
+    assert lacks(nproc=1, config="tiny") == lacks(command=("x",)) == ""
+    assert "rocprofv3 wrote nothing" in lacks(command=("x",), rocprof=True)
+    assert "ncu wrote no report" in lacks(command=("x",), ncu=())
     (tmp_path / "ncu").mkdir()
     (tmp_path / "ncu" / "rank0.ncu-rep").touch()
-    assert sweep_module._lacks(with_ncu, tmp_path) == ""
+    assert lacks(command=("x",), ncu=()) == ""
 
 
 def test_nothing_has_ended_before_a_start(training):
-    sweep = plan_sweep(make_request(command=training, **SMALL), FOLDER)
-    assert ended_points(sweep) == {}
+    assert plan(FOLDER, command=training, **SMALL).ends() == {}
     assert not FOLDER.exists()
     assert not succeeded(None)
 
@@ -255,12 +238,28 @@ def test_nothing_has_ended_before_a_start(training):
 def test_the_configuration_is_kept_with_the_sweep(tmp_path):
     source = tmp_path / "mine.yaml"
     source.write_text("distributed:\n  backend: gloo\n")
-    launch = sweep_module._with_copied_config(PointLaunch(config=str(source)), tmp_path)
-    assert launch.config == str(tmp_path / "config.yaml")
+    planned = plan(tmp_path, config=str(source)).plan
+    copied = sweep_module._with_copied_config(planned, tmp_path)
+    assert copied.options.config == str(tmp_path / "config.yaml")
     source.write_text("changed")
     assert "gloo" in (tmp_path / "config.yaml").read_text()
-    preset = PointLaunch(config="tiny")
+    preset = plan(tmp_path, config="tiny").plan
     assert sweep_module._with_copied_config(preset, tmp_path) is preset
+
+
+def test_what_the_workload_recorded(tmp_path):
+    nothing = dict.fromkeys(("world_size", "backend", "packages", "losses"))
+    (tmp_path / "losses.json").write_text("[")
+    (tmp_path / "facts_rank0.json").write_text("[]")
+    assert workload_facts(tmp_path) == nothing
+    (tmp_path / "losses.json").write_text('{"losses": [2.0, 1.5]}')
+    (tmp_path / "facts_rank0.json").write_text(
+        '{"world_size": 4, "backend": "nccl", "environment": {"packages": {"nccl": "2.28.9"}}}'
+    )
+    assert workload_facts(tmp_path) == {
+        "world_size": 4, "backend": "nccl", "packages": {"nccl": "2.28.9"}, "losses": [2.0, 1.5]
+    }  # fmt: skip
+    assert installed_versions()["numpy"] == importlib.metadata.version("numpy")
 
 
 ROCPROF = """#!/bin/sh
