@@ -251,11 +251,9 @@ def write_atomically(path: Path, data: bytes) -> Path:
     Raises:
         StorageError: the folder cannot be written.
     """
-    try:
+    with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
-    except OSError as error:
-        raise unwritable(path, error) from error
     return path
 
 
@@ -266,20 +264,23 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         StorageError: the folder cannot be written.
     """
-    try:
+    with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def unwritable(path: Path, error: OSError) -> StorageError:
-    """The error of a folder of generated files that cannot be written."""
-    return StorageError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="Free some space or choose another folder with --generated-dir; the same command "
-        "continues from there.",
-    )
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn errors of the file system, and of damaged files read there, into StorageError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) else None
+        raise StorageError(
+            f"cannot write {path}: {what or error}",
+            hint="Free some space or choose another folder with --generated-dir; the same command "
+            "continues from there.",
+        ) from error

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import iree.runtime
 import pytest
 
-from gemmetry.domain.dispatch import Target, TargetKind
+from gemmetry.domain.dispatch import Target, TargetKind, parse_target
 from gemmetry.domain.names import parse_operation
+from gemmetry.providers.iree_provider import support
 from gemmetry.providers.iree_provider.support import unsupported_reason
 
 CPU = Target(TargetKind.CPU)
@@ -57,3 +59,94 @@ def test_refusals_give_their_reason(operands, target, part):
 def test_what_was_seen_to_compile_is_supported(operands, targets):
     operation = parse_operation(f"matmul_64x64x64_{operands}")
     assert [unsupported_reason(operation, target) for target in targets] == [None] * len(targets)
+
+
+HALF = parse_operation("matmul_64x64x64_f16t_f16t_f16t")
+FP8 = parse_operation("matmul_64x64x64_e4m3t_e4m3t_bf16t")
+
+
+@pytest.mark.parametrize(
+    ("target", "operation", "architecture"),
+    [
+        ("cpu", HALF, "host"),
+        ("cuda-sm_80", HALF, "sm_80"),
+        ("cuda-sm_86", HALF, "sm_86"),
+        ("cuda-sm_89", FP8, "sm_89"),
+        ("cuda-sm_90", HALF, "sm_80"),
+        ("cuda-sm_90a", FP8, "sm_89"),
+        ("cuda-sm_100", FP8, "sm_89"),
+        ("cuda", HALF, "sm_80"),
+        ("hip-gfx942", HALF, "gfx942"),
+    ],
+)
+def test_newer_gpus_get_the_newest_code_that_iree_can_make(target, operation, architecture):
+    assert support.compile_architecture(parse_target(target), operation) == architecture
+
+
+def test_flags_name_the_target_keep_f64_and_end_with_the_users(monkeypatch):
+    monkeypatch.delenv(support.TARGET_CPU_VARIABLE, raising=False)
+    flags = support.target_flags(parse_target("cpu"), HALF, {"compile_flags": ["--mine"]})
+    assert "--iree-hal-local-target-device-backends=llvm-cpu" in flags
+    assert "--iree-llvmcpu-target-cpu=host" in flags
+    assert "--iree-input-demote-f64-to-f32=false" in flags
+    assert flags[-1] == "--mine"
+    cuda = support.target_flags(parse_target("cuda-sm_90"), HALF, {})
+    assert cuda[:2] == ["--iree-hal-target-device=cuda", "--iree-cuda-target=sm_80"]
+    assert "--iree-execution-model=async-external" in cuda
+    hip = support.target_flags(parse_target("hip-gfx950"), HALF, {})
+    assert "--iree-rocm-target=gfx950" in hip
+
+
+def test_code_for_a_cpu_is_for_the_one_that_is_named(monkeypatch):
+    def named(options) -> list[str]:
+        flags = support.target_flags(parse_target("cpu"), HALF, options)
+        return [flag for flag in flags if flag.startswith("--iree-llvmcpu-target-cpu=")]
+
+    monkeypatch.setenv(support.TARGET_CPU_VARIABLE, "haswell")
+    assert named({}) == ["--iree-llvmcpu-target-cpu=haswell"]
+    assert named({"target_cpu": "znver2"}) == ["--iree-llvmcpu-target-cpu=znver2"]
+    monkeypatch.delenv(support.TARGET_CPU_VARIABLE)
+    assert named({}) == ["--iree-llvmcpu-target-cpu=host"]
+
+
+def test_devices_are_addressed_by_number():
+    assert support.device_uri(Target(TargetKind.CPU)) == "local-task"
+    assert support.device_uri(parse_target("cuda:1")) == "cuda://1"
+
+
+def test_a_driver_that_cannot_be_opened_is_not_a_device(monkeypatch):
+    def refuse(name: str) -> None:
+        raise RuntimeError(f"UNAVAILABLE; {name} driver library not found")
+
+    monkeypatch.setattr(iree.runtime, "get_driver", refuse)
+    assert list(support.attached_targets()) == []
+
+
+def test_devices_that_the_driver_lists_become_targets(monkeypatch):
+    class Driver:
+        def query_available_devices(self) -> list[dict[str, str]]:
+            return [{"name": "One"}, {"name": "Two"}]
+
+    monkeypatch.setattr(iree.runtime, "query_available_drivers", lambda: ["cuda", "local-task"])
+    monkeypatch.setattr(iree.runtime, "get_driver", lambda name: Driver())
+    monkeypatch.setattr(
+        support, "_cuda_attribute", lambda index, attribute: 9 - (attribute - 75) * 9
+    )
+    found = support.attached_targets()
+    assert [target.device for target in found] == ["cuda:0", "cuda:1"]
+    assert [target.architecture for target in found] == ["sm_90", "sm_90"]
+    assert found[1].product == "Two"
+
+
+def test_without_libcuda_nothing_is_known(monkeypatch):
+    monkeypatch.setattr(support, "_libcuda", lambda: None)
+    assert support.cuda_l2_bytes(0) is None
+    assert support.cuda_free_bytes(0) is None
+
+
+@pytest.mark.parametrize(
+    ("product", "architecture"),
+    [("AMD Instinct MI300X OAM", "gfx942"), ("AMD Instinct MI355X", "gfx950"), ("Radeon", "")],
+)
+def test_amd_products_have_an_architecture(product, architecture):
+    assert support.hip_architecture(product) == architecture

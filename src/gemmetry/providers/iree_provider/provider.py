@@ -14,13 +14,15 @@ from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.base import BaseProvider
-from gemmetry.providers.iree_provider import batches, tiles
-from gemmetry.providers.iree_provider import batches as sources
-from gemmetry.providers.iree_provider import support as targets
-from gemmetry.providers.iree_provider import tiles as vectors
+from gemmetry.providers.iree_provider import support
+from gemmetry.providers.iree_provider.batches import BatchCompiler, write_source
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
-from gemmetry.providers.iree_provider.support import unsupported_reason
-from gemmetry.providers.iree_provider.tiling import parse_tile, search_tiles, tiles_for
+from gemmetry.providers.iree_provider.tiles import (
+    parse_tile,
+    search_tiles,
+    tiles_for,
+    vector_limit_bytes,
+)
 from gemmetry.providers.iree_provider.tuning_spec import write_tuning_specs
 
 if TYPE_CHECKING:
@@ -60,36 +62,36 @@ class IreeProvider(BaseProvider):
         """What ``gemmetry doctor`` should report in addition to ``available``."""
         if self._compiler_path() is None:
             return ("iree-compile is missing: only binaries compiled elsewhere can run.",)
-        return (targets.SM90_NOTE,)
+        return (support.SM90_NOTE,)
 
     def supports(self, operation: Operation, target: Target) -> str | None:
-        return unsupported_reason(operation, target)
+        return support.unsupported_reason(operation, target)
 
     def configurations(self, operation: Operation, target: Target) -> Iterator[Configuration]:
         found = tiles_for(operation, target, self._vector_limit(operation, target))
-        return (tiles.configuration(tile) for tile in found)
+        return (tile.configuration for tile in found)
 
     def search_space(self, operation: Operation, target: Target) -> Iterator[Configuration]:
         found = search_tiles(operation, target, self._vector_limit(operation, target))
-        return (tiles.configuration(tile) for tile in found)
+        return (tile.configuration for tile in found)
 
     def _vector_limit(self, operation: Operation, target: Target) -> int | None:
         """Bytes of a vector that the compiler rejects on a CPU; None: not known."""
         program = self._compiler_path() if target.kind is TargetKind.CPU else None
         if program is None:
             return None
-        flags = targets.target_flags(target, operation, self.options)
-        return vectors.vector_limit_bytes(program, flags)
+        flags = support.target_flags(target, operation, self.options)
+        return vector_limit_bytes(program, flags)
 
     def parse_configuration(
         self, name: str, operation: Operation, target: Target
     ) -> Configuration | None:
         tile = parse_tile(name, target)
-        return None if tile is None else tiles.configuration(tile)
+        return None if tile is None else tile.configuration
 
     def targets(self) -> Sequence[Target]:
-        attached = targets.attached_targets() if self.available() is None else ()
-        return (Target(TargetKind.CPU), *attached, *targets.COMPILE_ONLY)
+        attached = support.attached_targets() if self.available() is None else ()
+        return (Target(TargetKind.CPU), *attached, *support.COMPILE_ONLY)
 
     def compiles_ahead(self, target: Target) -> bool:
         return True
@@ -99,7 +101,7 @@ class IreeProvider(BaseProvider):
         for dispatch in dispatches:
             if self._refusal(dispatch) is None:
                 operations.setdefault(dispatch.operation, []).append(dispatch)
-        paths = [sources.write_source(workspace.generated, of) for of in operations.values()]
+        paths = [write_source(workspace.generated, of) for of in operations.values()]
         if self.options.get("tuning_specs"):
             for of in operations.values():
                 paths += write_tuning_specs(of, workspace.generated)
@@ -115,7 +117,7 @@ class IreeProvider(BaseProvider):
                 yield Compiled(dispatch=dispatch, error=refusal)
         if good:
             self.generate(good, workspace)
-            yield from self._batches().compile(good, workspace)
+            yield from self._batches(workspace).compile(good)
 
     def build(self, dispatch: Dispatch, workspace: Workspace) -> Executable:
         from gemmetry.providers.iree_provider.device import IreeExecutable, LoadedModule
@@ -131,7 +133,7 @@ class IreeProvider(BaseProvider):
         if compiled.error is not None:
             raise compiled.error
         device = self._device(dispatch.target)
-        path = self._batches().binary_path(dispatch, workspace)
+        path = self._batches(workspace).binary_path(dispatch)
         key = (dispatch.target.device, str(path))
         module = self._modules.get(key)
         if module is None:
@@ -158,7 +160,7 @@ class IreeProvider(BaseProvider):
             return None
         return UnsupportedError(f"{dispatch.name}: {reason}")
 
-    def _batches(self) -> batches.BatchCompiler:
+    def _batches(self, workspace: Workspace) -> BatchCompiler:
         program = self._compiler_path()
         compiler = None
         version = self.versions().get("iree-base-compiler", "")
@@ -168,7 +170,7 @@ class IreeProvider(BaseProvider):
             if self.options.get("iree_bin_dir"):
                 # A compiler of the user's own has no package version; a rebuild changes its time.
                 version = f"{program} {program.stat().st_mtime_ns}"
-        return batches.BatchCompiler(compiler, version, self.options)
+        return BatchCompiler(compiler, version, self.options, workspace)
 
     def _compiler_path(self) -> Path | None:
         packaged = None

@@ -13,13 +13,13 @@ from gemmetry.domain.dispatch import Dispatch, TargetKind
 from gemmetry.domain.errors import RequestError, UnsupportedError
 from gemmetry.domain.operation import OperationKind
 from gemmetry.providers.base import write_atomically
-from gemmetry.providers.iree_provider.batches import lowering_of, operation_folder
+from gemmetry.providers.iree_provider.batches import operation_folder
 from gemmetry.providers.iree_provider.linalg import (
     MLIR_TYPES,
     contraction_indexing_maps,
     contraction_types,
 )
-from gemmetry.providers.iree_provider.tiles import loop_sizes
+from gemmetry.providers.iree_provider.tiles import loop_sizes, lowering_of
 
 _LIBRARY = """\
 // Tuning spec: {name}
