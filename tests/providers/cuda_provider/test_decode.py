@@ -11,7 +11,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Pointer, Tiles
 from gemmetry.providers.cuda_provider.decode import KERNELS, parse_variant
-from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider import catalogue
 
 (DECODE,) = KERNELS
 RING, DIRECT = "decode_ring_64x4x4x1_c1", "decode_direct_32x8x2_c2"

@@ -8,7 +8,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Pointer
 from gemmetry.providers.cuda_provider.fp8 import KERNELS
-from gemmetry.providers.cuda_provider.launching.kernel import SHARED_BYTES
+from gemmetry.providers.cuda_provider.kernel import SHARED_BYTES
 
 (FP8,) = KERNELS
 

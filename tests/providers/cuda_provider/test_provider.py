@@ -72,7 +72,7 @@ def test_dispatches_are_compiled_without_a_gpu(workspace: Workspace) -> None:
 def test_a_failure_is_that_dispatchs_alone(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gemmetry.providers.cuda_provider.launching import executable as compiling
+    from gemmetry.providers.cuda_provider import executable as compiling
 
     kept = compiling.compile_kept
 

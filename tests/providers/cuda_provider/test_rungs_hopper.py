@@ -12,7 +12,7 @@ from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Tiles
 from gemmetry.providers.cuda_provider.hopper import KERNELS
-from gemmetry.providers.cuda_provider.launching.kernel import SHARED_BYTES, CudaKernel, parse_tiling
+from gemmetry.providers.cuda_provider.kernel import SHARED_BYTES, CudaKernel, parse_tiling
 
 RUNGS = {kernel.rung: kernel for kernel in KERNELS}
 BEST = RUNGS[11]

@@ -10,7 +10,7 @@ import pytest
 from gemmetry.domain.dispatch import Configuration
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Pointer
-from gemmetry.providers.cuda_provider.launching import catalogue
+from gemmetry.providers.cuda_provider import catalogue
 
 RUNGS = [catalogue.kernel_of(key) for key in ("r00", "r01", "r02", "r03", "r04")]
 assert None not in RUNGS

@@ -13,7 +13,7 @@ from gemmetry.domain.contracts import Compiled, Executable, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
-from gemmetry.providers.base import BaseProvider
+from gemmetry.providers.base import BaseProvider, Requirement, is_installed
 from gemmetry.providers.iree_provider import support
 from gemmetry.providers.iree_provider.batches import BatchCompiler, write_source
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
@@ -44,6 +44,7 @@ class IreeProvider(BaseProvider):
     name: ClassVar[str] = "iree"
     description: ClassVar[str] = "IREE: linalg compiled for CPU, CUDA, ROCm and Vulkan"
     rebuilds_quickly: bool = False
+    requires: ClassVar[Sequence[Requirement]] = (("iree.runtime", "iree-base-runtime", "iree"),)
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
@@ -51,8 +52,8 @@ class IreeProvider(BaseProvider):
         self._modules: WeakValueDictionary[tuple[str, str], LoadedModule] = WeakValueDictionary()
 
     def available(self) -> str | None:
-        if not _is_installed("iree.runtime"):
-            return "iree-base-runtime is not installed; pip install 'gemmetry[iree]'"
+        if reason := self.missing():
+            return reason
         bin_dir = self.options.get("iree_bin_dir")
         if bin_dir and self._compiler_path() is None:
             return f"there is no iree-compile in {bin_dir}"
@@ -145,7 +146,7 @@ class IreeProvider(BaseProvider):
         return {
             package: importlib.metadata.version(package)
             for module, package in _PACKAGES.items()
-            if _is_installed(module)
+            if is_installed(module)
         }
 
     def _refusal(self, dispatch: Dispatch) -> DispatchError | None:
@@ -174,7 +175,7 @@ class IreeProvider(BaseProvider):
 
     def _compiler_path(self) -> Path | None:
         packaged = None
-        spec = importlib.util.find_spec("iree.compiler") if _is_installed("iree.compiler") else None
+        spec = importlib.util.find_spec("iree.compiler") if is_installed("iree.compiler") else None
         if spec is not None and spec.submodule_search_locations:
             packaged = Path(spec.submodule_search_locations[0]) / "_mlir_libs" / "iree-compile"
         return find_program("iree-compile", self.options.get("iree_bin_dir"), packaged)
@@ -187,13 +188,6 @@ class IreeProvider(BaseProvider):
             device = open_device(target, int(self.options.get("threads", 0)))
             self._devices[target.device] = device
         return device
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 PROVIDER = IreeProvider

@@ -114,27 +114,32 @@ def parse_expression(text: str | int) -> Expression:
     return Expression(str(text), tree)
 
 
-def _check(node: ast.expr, text: str) -> None:
+def _operands(node: Any) -> list[Any] | None:
+    """The nodes that an expression is computed from; None where the grammar does not have it."""
     match node:
         case ast.Constant(value=value) if type(value) is int:
-            return
+            return []
         case ast.Name():
-            return
+            return []
         case ast.BinOp(op=op) if type(op) in _OPERATORS:
-            inner = [node.left, node.right]
+            return [node.left, node.right]
         case ast.UnaryOp(op=op) if type(op) in _OPERATORS:
-            inner = [node.operand]
+            return [node.operand]
         case ast.Compare(ops=ops) if all(type(op) in _OPERATORS for op in ops):
-            inner = [node.left, *node.comparators]
+            return [node.left, *node.comparators]
         case ast.BoolOp():
-            inner = node.values
+            return list(node.values)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTIONS:
-            inner = node.args
-        case _:
-            part = ast.unparse(node)
-            hint = "; // divides" if isinstance(node, ast.BinOp) else ""
-            raise ValueError(f"{part!r} in {text!r} is not made of {_GRAMMAR}{hint}")
-    for one in inner:
+            return list(node.args)
+    return None
+
+
+def _check(node: ast.expr, text: str) -> None:
+    operands = _operands(node)
+    if operands is None:
+        hint = "; // divides" if isinstance(node, ast.BinOp) else ""
+        raise ValueError(f"{ast.unparse(node)!r} in {text!r} is not made of {_GRAMMAR}{hint}")
+    for one in operands:
         _check(one, text)
 
 
@@ -145,20 +150,17 @@ def _value(node: Any, names: Mapping[str, int]) -> int:
             return int(node.value)  # type: ignore[arg-type]
         case ast.Name(id=name):
             return names[name]
-        case ast.BinOp():
-            left, right = _value(node.left, names), _value(node.right, names)
-            return _OPERATORS[type(node.op)](left, right)
-        case ast.UnaryOp():
-            return _OPERATORS[type(node.op)](_value(node.operand, names))
-        case ast.Compare():
-            values = [_value(part, names) for part in (node.left, *node.comparators)]
-            pairs = zip(node.ops, values[:-1], values[1:], strict=True)
-            return all(_OPERATORS[type(op)](left, right) for op, left, right in pairs)
         case ast.BoolOp():
             wanted = all if isinstance(node.op, ast.And) else any
             return wanted(_value(part, names) for part in node.values)
-        case _:
-            return FUNCTIONS[node.func.id](*(_value(part, names) for part in node.args))
+    values = [_value(part, names) for part in _operands(node) or ()]
+    match node:
+        case ast.Compare():
+            pairs = zip(node.ops, values[:-1], values[1:], strict=True)
+            return all(_OPERATORS[type(op)](left, right) for op, left, right in pairs)
+        case ast.Call(func=ast.Name(id=name)):
+            return FUNCTIONS[name](*values)
+    return _OPERATORS[type(node.op)](*values)
 
 
 TENSORS = {
@@ -215,9 +217,9 @@ class MapArgument:
             promotion_bytes=self.promotion_bytes,
         )  # fmt: skip
         if len(box) < len(spec.storage_shape):
-            raise ValueError(f"the box of {self.tensor} lacks an axis: {_times(box)}")
+            raise ValueError(f"the box of {self.tensor} lacks an axis: {times(box)}")
         if any(not 1 <= size <= LARGEST_BOX for size in box):
-            raise ValueError(f"the box of {self.tensor} is {_times(box)}; 1 to 256 are possible")
+            raise ValueError(f"the box of {self.tensor} is {times(box)}; 1 to 256 are possible")
         row = box[0] * ELEMENT_BYTES[element]
         if self.swizzle_bytes and row > self.swizzle_bytes:
             raise ValueError(
@@ -304,8 +306,9 @@ def _tensor(operation: Operation, role: str) -> TensorSpec | None:
     return next((spec for spec in tensors if spec.role == role), None)
 
 
-def _times(box: tuple[int, ...]) -> str:
-    return " × ".join(map(str, box))
+def times(sizes: Iterable[int]) -> str:
+    """``16 × 8 × 1``."""
+    return " × ".join(map(str, sizes))
 
 
 SIZES = ("M", "N", "K", "BATCH", "SLICES")

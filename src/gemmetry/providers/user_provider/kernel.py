@@ -47,7 +47,7 @@ _LONGEST_NAME = 80
 _ANY_OPERATION = "matmul_1x1x1_f32t_f32t_f32t"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class KernelFacts:
     """Information on a function of a file, without the function itself."""
 
@@ -129,7 +129,7 @@ class KernelFacts:
                 ) from None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class UserKernel(KernelFacts):
     """A function of a file: ``function(a, b, **configuration)`` returns C, or fills ``out=``."""
 

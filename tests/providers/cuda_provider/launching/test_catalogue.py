@@ -10,8 +10,8 @@ import pytest
 from gemmetry.domain.dispatch import parse_target
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.cuda_plans import Pointer, Tiles
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
 from gemmetry.providers.kernels import __path__ as sources
 
 HOPPER = parse_target("cuda-sm_90")

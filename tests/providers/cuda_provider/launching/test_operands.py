@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.providers.cuda_provider.launching.kernel import StoredProduct, problem_of
+from gemmetry.providers.cuda_provider.kernel import StoredProduct, problem_of
 
 
 def problem(name: str) -> StoredProduct:

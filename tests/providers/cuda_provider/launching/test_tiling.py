@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmetry.providers.cuda_provider.launching.kernel import (
+from gemmetry.providers.cuda_provider.kernel import (
     SHARED_BYTES,
     Tiling,
     parse_tiling,
