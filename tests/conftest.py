@@ -18,7 +18,7 @@ import pytest
 from gemmetry.domain.contracts import StressDevice
 from gemmetry.engine.workers import local
 from gemmetry.hardware.host_device import set_blas_threads
-from gemmetry.providers.user_provider import probe as _user_probe
+from gemmetry.providers.user_provider import kernel as _user_probe
 
 # The suite's products are small. OpenBLAS wakes all its threads for most of them, and each thread
 # then spins for 2²⁶ cycles (driver/others/blas_server.c), which is most of what a test of

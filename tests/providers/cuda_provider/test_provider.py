@@ -37,11 +37,11 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
             importlib.util, "find_spec", lambda name: None if name in names else found(name)
         )
 
-    without("cuda")
-    assert PROVIDER().available() == ("cuda-bindings not installed; pip install 'gemmetry[cuda]'")
+    without("cuda.bindings")
+    assert PROVIDER().available() == ("cuda-bindings is not installed; pip install 'gemmetry[cuda]'")
     assert PROVIDER().targets() == [CROSS] and PROVIDER().versions() == {}
     assert PROVIDER().doctor_notes() == ()
-    without("cuda", "torch")
+    without("cuda.bindings", "torch")
     assert "cuda-bindings and torch" in (PROVIDER().available() or "")
 
 

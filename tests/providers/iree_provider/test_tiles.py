@@ -174,38 +174,10 @@ def test_tiles_far_larger_than_the_matrix_are_not_listed():
     assert not any(name.startswith("tile_config_128x128") for name in names)
 
 
-def test_cpu_levels_of_a_batch_have_a_leading_one():
-    batch = parse_operation("batch_matmul_4x64x64x64_f32t_f32t_f32t")
-    info = CachedCpuTile(64, 64, 8, 32, 4, 64, 64, 32).lowering(batch).compilation_info
-    assert info == (
-        "#iree_codegen.compilation_info<lowering_config = #iree_cpu.lowering_config<"
-        "distribution = [1, 64, 64, 0], cache_parallel = [1, 64, 64, 0], "
-        "cache_reduction = [0, 0, 0, 32], vector_common_parallel = [1, 8, 32, 0], "
-        "vector_reduction = [0, 0, 0, 4]>, translation_info = #iree_codegen.translation_info<"
-        "pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>>"
-    )
-
-
 def test_data_tiling_is_a_flag():
     lowering = DATA_TILING.lowering(F32)
     assert lowering.flags == ("--iree-opt-data-tiling",)
     assert lowering.compilation_info is None
-
-
-def test_a_tile_beyond_every_limit_is_not_refused():
-    tile = CpuTile(64, 128, 64, 128, 1)
-    assert tile.lowering(F32).vector_bytes == 64 * 128 * 4
-    assert tile.problem(F32) is None
-
-
-def test_tensor_core_tiles_count_instructions_and_pad_what_is_left_over():
-    tile = MmaTile(64, 64, 64, 2, 2)
-    even = tile.lowering(F16).compilation_info
-    assert "subgroup = [2, 4, 0]" in even
-    assert "reduction = [0, 0, 4]" in even
-    assert "NV_MMA_SYNC_F32_16x8x16_F16" in even
-    assert "padding" not in even
-    assert "padding = [64, 64, 64]" in tile.lowering(ODD).compilation_info
 
 
 @pytest.mark.parametrize(
@@ -273,26 +245,6 @@ def test_the_old_filter_counts_all_stages_of_both_operands():
     assert "131072 bytes" in tile.old_problem(operation, "sm_86")
     assert "does not divide n=512 by 192" in LegacyTile(128, 192, 32, 3).old_problem(operation)
     assert len(list(legacy_tiles(operation, "sm_86"))) < len(list(legacy_tiles(operation)))
-
-
-def test_the_translation_says_what_no_longer_exists():
-    half = parse_operation("matmul_256x512x128_f16t_f16t_f16t")
-    single = parse_operation("matmul_256x512x128_f32t_f32t_f32t")
-    tile = LegacyTile(128, 128, 32, 5)
-    lowered = tile.lowering(half)
-    assert "workgroup = [128, 128, 0]" in lowered.compilation_info
-    assert "subgroup = [4, 8, 0]" in lowered.compilation_info
-    assert lowered.notes == ("the pipeline depth 5 of the old configuration no longer exists",)
-    plain = tile.lowering(single)
-    assert "thread = [16, 8, 0]" in plain.compilation_info
-    assert "workgroup_size = [128, 1, 1]" in plain.compilation_info
-    assert "no tensor-core instruction for f32" in plain.notes[1]
-
-
-def test_the_wide_tiles_keep_their_eight_warps():
-    operation = parse_operation("matmul_256x512x128_f16t_f16t_f16t")
-    for tile in (LegacyTile(256, 128, 32, 3), LegacyTile(128, 256, 32, 3)):
-        assert "workgroup_size = [256, 1, 1]" in tile.lowering(operation).compilation_info
 
 
 FOR_X86 = "--iree-llvmcpu-target-triple=x86_64-unknown-linux-gnu"

@@ -21,7 +21,6 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 CPU = Target(TargetKind.CPU)
 H200 = Target(TargetKind.CUDA, "sm_90")
-MI300 = Target(TargetKind.HIP, "gfx942")
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 EPILOGUES = ("alpha2", "beta1", "alpha0p5_beta2", "bias", "relu", "gelu", "residual",
@@ -90,52 +89,6 @@ def test_conv2d(launch: Any, dtype: str, modifiers: str) -> None:
     assert_right(launched)
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "reason"),
-    [
-        ("matmul_8x8x8_tf32t_tf32t_f32t", CPU, "tf32 on CUDA"),
-        ("matmul_8x8x8_f16t_f16t_f32t", CPU, "out_dtype"),
-        ("matmul_8x8x8_f32t_f32t_f16t", CPU, "the result f16"),
-        ("matmul_splitk_8x8x8_bf16t_bf16t_bf16t_slices2", CPU, "f32 partial sums"),
-        ("matmul_8x8x8_f16t_f16t_f16t_accf16", CPU, "on CUDA only"),
-        ("matmul_8x8x8_f32t_f32t_f32t_accf64", H200, "accumulate in f64"),
-        ("batch_matmul_2x8x8x8_s8t_s8t_s32t", CPU, "wrap"),
-        ("matmul_8x8x1_s8t_s8t_s32t", CPU, "K = 1"),
-        ("matmul_8x8x8_f16t_f32t_f32t", CPU, "no product of f16 and f32"),
-        ("matmul_8x8x8_bf16t_bf16t_bf16t_scaletensor", CPU, "scales fp8"),
-        ("matmul_8x8x8_e4m3t_e4m3n_e4m3t", CPU, "result scale"),
-        ("matmul_32x32x32_e4m3t_e4m3t_bf16t", H200, "B column-major"),
-        ("matmul_32x24x32_e4m3t_e4m3n_bf16t", H200, "K and N in multiples of 16"),
-        ("matmul_24x32x32_e4m3t_e4m3n_bf16n", H200, "K and M in multiples of 16"),
-        ("matmul_32x32x32_e5m2t_e5m2n_bf16t", H200, "does not multiply two e5m2"),
-        ("matmul_32x32x32_e4m3t_e4m3n_bf16t", Target(TargetKind.CUDA, "sm_80"), "no fp8"),
-        ("matmul_32x32x32_e4m3t_e4m3n_bf16t", MI300, "e4m3fnuz"),
-        ("matmul_16x32x32_s8t_s8n_s32t", H200, "M above 16"),
-        ("matmul_32x12x32_s8t_s8n_s32t", H200, "multiples of 8"),
-        ("matmul_8x8x8_f32t_f32t_f32t", Target(TargetKind.CUDA, "sm_90", None), "does not have"),
-        ("matmul_8x8x8_f32t_f32t_f32t", Target(TargetKind.VULKAN), "no vulkan"),
-    ],
-)  # fmt: skip
-def test_what_torch_cannot_do_is_reported(name: str, target: Target, reason: str) -> None:
-    operation = parse_operation(name)
-    assert reason in str(PROVIDER().supports(operation, target))
-
-
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("matmul_8x8x8_f16t_f16t_f32t", H200),
-        ("matmul_8x8x8_tf32t_tf32t_f32t", H200),
-        ("matmul_8x8x8_f16t_f16t_f16t_accf16", H200),
-        ("matmul_1x32x32_e4m3t_e4m3n_bf16t_scalerow", H200),
-        ("matmul_24x32x32_e4m3fnuzt_e4m3fnuzn_bf16t", MI300),
-        ("matmul_splitk_8x8x8_bf16t_bf16t_bf16t_slices2", H200),
-    ],
-)
-def test_what_only_gpus_do(name: str, target: Target) -> None:
-    assert PROVIDER().supports(parse_operation(name), target) is None
-
-
 def test_building_what_is_unsupported_raises(workspace: Workspace) -> None:
     operation = parse_operation("matmul_8x8x8_f16t_f16t_f32t")
     with pytest.raises(UnsupportedError, match="f32"):
@@ -202,30 +155,3 @@ def test_a_scaled_product_declares_that_c_is_added_later(
         Dispatch(operation, Configuration(), "torch", CPU), workspace
     )
     assert (Trait.ROUNDS_BEFORE_ADDING in executable.facts.declared) is declares
-
-
-BLOCKS = "matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs1x128"
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "words"),
-    [
-        (BLOCKS, H200, None),
-        (f"{BLOCKS}_vs128x128", H200, None),
-        ("matmul_512x512x1024_e4m3t_e4m3n_f32t_vs128x128_vs1x128", H200, None),
-        (BLOCKS, Target(TargetKind.CUDA, "sm_100", 0), "on sm_90 only, not on cuda"),
-        (BLOCKS, CPU, "on sm_90 only, not on cpu"),
-        (f"{BLOCKS}_alpha2", H200, "no alpha"),
-        (BLOCKS.replace("bf16", "f16"), H200, "returns bf16 or f32"),
-        (BLOCKS.replace("1024", "128"), H200, "K above 128"),
-        (f"{BLOCKS}_vs128x128".replace("1024", "640"), H200, "in multiples of 512"),
-        ("matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs128x128", H200, "factors of 1x128 and 128x128"),
-        ("matmul_512x512x1024_e4m3t_e4m3n_bf16t_vs32_e8m0", H200, "Blackwell's and swizzled"),
-        ("matmul_512x512x1024_e2m1t_e2m1n_bf16t_vs32_e8m0", H200, "scales fp8 operands only"),
-        ("matmul_512x512x1024_e5m2t_e4m3n_bf16t_vs1x128", H200, "for e4m3 only"),
-    ],
-)
-def test_which_blocks_scaled_mm_takes(name: str, target: Target, words: str | None) -> None:
-    here = Target(target.kind, target.architecture, 0)
-    reason = PROVIDER().supports(parse_operation(name), here)
-    assert reason is None if words is None else words in str(reason)

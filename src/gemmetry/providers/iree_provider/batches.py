@@ -10,6 +10,9 @@ last; all files are renamed into place, so a process killed at any moment leaves
 unreferenced files. They are in the folder ``compiled``; its parent folder has the binaries, and the
 compiler's output, under the names used by IREE's old dispatch profiler.
 
+The same configuration as a tuning spec is a transform library that annotates matching contractions,
+given to ``iree-compile --iree-codegen-tuning-spec-path``, without an edit of the input.
+
 ``python -m gemmetry.providers.iree_provider.batches OPERATION FOLDER [SEED [DISTRIBUTION]]``
 writes the files that a printed ``iree-benchmark-module`` line names.
 """
@@ -24,19 +27,19 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gemmetry.domain.contracts import Compiled, HostArray, Workspace
+from gemmetry.domain.contracts import Compiled, HostArray, TunedDispatch, Workspace
 from gemmetry.domain.dispatch import Dispatch, TargetKind
-from gemmetry.domain.errors import CompileError, GemmetryError
+from gemmetry.domain.errors import CompileError, GemmetryError, RequestError, UnsupportedError
 from gemmetry.domain.files import completed, write_whole
 from gemmetry.domain.names import parse_operation
-from gemmetry.domain.operation import Operation, TensorSpec, operation_name
+from gemmetry.domain.operation import Operation, OperationKind, TensorSpec, operation_name
 from gemmetry.domain.record import BuildFacts
 from gemmetry.domain.settings import RunSettings
 from gemmetry.hardware.detect import processor_identity
@@ -45,7 +48,13 @@ from gemmetry.providers.base import compute_capability, locked, storing, write_a
 from gemmetry.providers.iree_provider import compiler as readback
 from gemmetry.providers.iree_provider import support, tiles
 from gemmetry.providers.iree_provider.compiler import CompileJob, IreeCompiler, JobResult
-from gemmetry.providers.iree_provider.linalg import function_text, storage_type
+from gemmetry.providers.iree_provider.linalg import (
+    MLIR_TYPES,
+    contraction_indexing_maps,
+    contraction_types,
+    function_text,
+    storage_type,
+)
 from gemmetry.providers.iree_provider.tiles import lowering_of
 
 COMPILE_LOG = "iree_compile_cmd_stdout.mlir"
@@ -101,6 +110,151 @@ def write_source(generated: Path, dispatches: Sequence[Dispatch]) -> Path:
         if text != before:
             write_whole(path, text.encode())
     return path
+
+
+_LIBRARY = """\
+// Tuning spec: {name}
+{left_out}module @{name}_spec attributes {{
+  transform.with_named_sequence, iree_codegen.tuning_spec_with_default_entrypoint
+}} {{
+  transform.named_sequence @annotate(
+      %op: !transform.any_op {{transform.readonly}},
+      %info: !transform.any_param {{transform.readonly}}) {{
+    transform.annotate %op "compilation_info" = %info
+        : !transform.any_op, !transform.any_param
+    transform.yield
+  }}
+
+{matchers}
+  transform.named_sequence @__kernel_config(
+      %op: !transform.any_op {{transform.consumed}}) -> !transform.any_op
+      attributes {{iree_codegen.tuning_spec_entrypoint}} {{
+    %done = transform.foreach_match in %op {pairs}
+        : (!transform.any_op) -> !transform.any_op
+    transform.yield %done : !transform.any_op
+  }}
+}}
+"""
+
+_MATCHER = """\
+  transform.named_sequence @{match}(
+      %op: !transform.any_op {{transform.readonly}})
+      -> (!transform.any_op, !transform.any_param) {{
+    %batch, %m, %n, %k = transform.iree.match.contraction %op,
+        lhs_type = {lhs}, rhs_type = {rhs}, output_type = {output},
+        indexing_maps = [{maps}]
+        : !transform.any_op -> !transform.param<i64>
+{sizes}
+    %info = transform.param.constant {info}
+        -> !transform.any_param
+    transform.yield %op, %info : !transform.any_op, !transform.any_param
+  }}
+"""
+
+
+def tuning_spec(dispatch: Dispatch) -> str:
+    """The spec's text; it applies to contractions of exactly this size, types and layout.
+
+    Raises:
+        UnsupportedError: the spec language cannot match the operation, the configuration is not an
+            attribute, or the target's backend does not read specs.
+    """
+    return _library(dispatch.name, {"match": _matcher(dispatch, "match")})
+
+
+def tuned_text(shapes: Sequence[Sequence[TunedDispatch]], _device: str, _suffix: str) -> str:
+    """One spec with, of each shape, the first dispatch that a spec can describe (see
+    :class:`gemmetry.domain.contracts.TunedFormat`); a comment lists shapes without one.
+
+    Raises:
+        RequestError: none is left.
+    """
+    matchers: dict[str, str] = {}
+    reasons: list[str] = []
+    for tuned in shapes:
+        refused: list[str] = []
+        label = f"match_{len(matchers)}"
+        for one in tuned:
+            try:
+                matchers[label] = _matcher(one.dispatch, label)
+                break
+            except UnsupportedError as error:
+                refused.append(error.message)
+        else:
+            reasons += refused[:1]
+    if not matchers:
+        raise RequestError(
+            "the tuning spec would be empty: " + (reasons[0] if reasons else "nothing was found"),
+            hint="Search what a spec can describe: --dispatches 'configuration=tile_config_*'.",
+        )
+    return _library("gemmetry", matchers, reasons)
+
+
+def _library(name: str, matchers: Mapping[str, str], left_out: Sequence[str] = ()) -> str:
+    pairs = ", ".join(f"@{label} -> @annotate" for label in matchers)
+    return _LIBRARY.format(
+        name=name,
+        left_out="".join(f"// Left out: {reason}\n" for reason in left_out),
+        matchers="\n".join(matchers.values()),
+        pairs=pairs,
+    )
+
+
+def _matcher(dispatch: Dispatch, label: str) -> str:
+    """
+    Raises:
+        UnsupportedError: see :func:`tuning_spec`.
+    """
+    operation = dispatch.operation
+    info = lowering_of(dispatch).compilation_info
+    if operation.kind is OperationKind.CONV2D or info is None:
+        what = "convolutions" if info is not None else "configurations without attributes"
+        raise UnsupportedError(
+            f"{dispatch.name}: no tuning spec for {what}",
+            hint="Specs are written for matmuls with a tile_config_... configuration.",
+        )
+    if dispatch.target.kind is TargetKind.CUDA:
+        raise UnsupportedError(
+            f"{dispatch.name}: IREE 3.13 passes tuning specs only to its CPU and ROCm backends",
+            hint="On CUDA, use the attribute in the generated .mlir file.",
+        )
+    m, n, k = tiles.loop_sizes(operation)
+    sizes = {"m": [m], "n": [n], "k": [k]}
+    if operation.kind is OperationKind.BATCH_MATMUL:
+        sizes["batch"] = [operation.matmul_shape.batch]
+    elif operation.kind is OperationKind.MATMUL_SPLITK:
+        sizes["batch"] = [operation.signature.split_k_slices]
+    lhs, rhs = contraction_types(operation)
+    return _MATCHER.format(
+        match=label,
+        lhs=lhs,
+        rhs=rhs,
+        output=MLIR_TYPES[operation.signature.accumulator.name],
+        maps=", ".join(contraction_indexing_maps(operation)),
+        sizes="\n".join(
+            f"    transform.iree.match.dims_equal %{dim}, {size} : !transform.param<i64>"
+            for dim, size in sizes.items()
+        ),
+        info=info,
+    )
+
+
+def write_tuning_specs(dispatches: Iterable[Dispatch], generated: Path) -> list[Path]:
+    """Write ``<operation>_<configuration>_spec.mlir`` next to the sources of the dispatches that
+    have a spec. Returns the files written.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    paths = []
+    for dispatch in dispatches:
+        try:
+            text = tuning_spec(dispatch)
+        except UnsupportedError:
+            continue  # `default`, convolutions, CUDA: there is nothing to write
+        folder = operation_folder(generated, dispatch.operation)
+        paths.append(write_atomically(folder / f"{dispatch.name}_spec.mlir", text.encode()))
+    return paths
 
 
 @dataclass(frozen=True, slots=True)

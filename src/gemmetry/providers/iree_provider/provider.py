@@ -15,7 +15,11 @@ from gemmetry.domain.errors import DispatchError, UnsupportedError
 from gemmetry.domain.operation import Operation
 from gemmetry.providers.base import BaseProvider, Requirement, is_installed
 from gemmetry.providers.iree_provider import support
-from gemmetry.providers.iree_provider.batches import BatchCompiler, write_source
+from gemmetry.providers.iree_provider.batches import (
+    BatchCompiler,
+    write_source,
+    write_tuning_specs,
+)
 from gemmetry.providers.iree_provider.compiler import IreeCompiler, find_program
 from gemmetry.providers.iree_provider.tiles import (
     parse_tile,
@@ -23,7 +27,6 @@ from gemmetry.providers.iree_provider.tiles import (
     tiles_for,
     vector_limit_bytes,
 )
-from gemmetry.providers.iree_provider.tuning_spec import write_tuning_specs
 
 if TYPE_CHECKING:
     from gemmetry.providers.iree_provider.device import IreeDevice, LoadedModule

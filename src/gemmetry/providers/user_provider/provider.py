@@ -54,9 +54,9 @@ from gemmetry.providers.user_provider.kernel import (
     call_user_code,
     describe_error,
     error_line,
+    inspect_kernels,
     load_kernel,
 )
-from gemmetry.providers.user_provider.probe import inspect_kernels
 
 
 class UserExecutable:
