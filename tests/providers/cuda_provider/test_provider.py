@@ -38,7 +38,9 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
         )
 
     without("cuda.bindings")
-    assert PROVIDER().available() == ("cuda-bindings is not installed; pip install 'gemmetry[cuda]'")
+    assert PROVIDER().available() == (
+        "cuda-bindings is not installed; pip install 'gemmetry[cuda]'"
+    )
     assert PROVIDER().targets() == [CROSS] and PROVIDER().versions() == {}
     assert PROVIDER().doctor_notes() == ()
     without("cuda.bindings", "torch")
