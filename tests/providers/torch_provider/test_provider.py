@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gemmetry.domain.contracts import Workspace
@@ -13,80 +13,54 @@ from gemmetry.domain.dispatch import Configuration, Dispatch, Target, TargetKind
 from gemmetry.domain.errors import LaunchError, UnsupportedError
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import Trait
-from gemmetry.numerics.bounds import bound_rule
-from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.torch_provider.provider import PROVIDER, TorchProvider
+from gemmetry.testing import ProviderConformance
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 CPU = Target(TargetKind.CPU)
 H200 = Target(TargetKind.CUDA, "sm_90")
 
-FLOATS = ("f64", "f32", "f16", "bf16")
-EPILOGUES = ("alpha2", "beta1", "alpha0p5_beta2", "bias", "relu", "gelu", "residual",
-             "bias_gelu_residual", "alpha2_beta0p5_bias_relu_residual")  # fmt: skip
+
+def _operations() -> Iterator[str]:
+    floats, layouts = ("f64", "f32", "f16", "bf16"), list(itertools.product("tn", repeat=3))
+    for a, b, c in layouts:
+        yield from (f"matmul_33x17x65_{one}{a}_{one}{b}_{one}{c}" for one in floats)
+        yield f"matmul_33x17x65_s8{a}_s8{b}_s32{c}_beta1_bias_relu_residual"
+        for scaling in ("", "_scaletensor", "_scalerow"):
+            yield f"matmul_33x17x65_e4m3{a}_e4m3{b}_bf16{c}{scaling}"
+            yield f"matmul_33x17x65_e4m3{a}_e5m2{b}_f32{c}{scaling}_alpha2_beta1_bias_relu"
+    for one, modifiers in itertools.product(
+        ("f32", "bf16"),
+        ("alpha2", "beta1", "alpha0p5_beta2", "bias", "relu", "gelu", "residual",
+         "bias_gelu_residual", "alpha2_beta0p5_bias_relu_residual"),
+    ):  # fmt: skip
+        yield f"matmul_33x17x65_{one}t_{one}n_{one}n_{modifiers}"
+        yield f"batch_matmul_3x9x17x20_{one}t_{one}n_{one}t_{modifiers}"
+    for (a, b), modifiers in itertools.product(
+        itertools.product("tn", repeat=2), ("", "_alpha2_beta1_bias_gelu")
+    ):
+        yield f"matmul_splitk_33x17x64_f32{a}_f32{b}_f32n_slices4{modifiers}"
+    for one, modifiers in itertools.product(floats, ("", "_bias_relu", "_relu_residual")):
+        types = f"{one}nhwc_{one}hwcf_{one}nhwc"
+        yield f"conv2d_2x9x8x16_3x2x8_stride2x1_pad1x0_{types}{modifiers}"
 
 
-def assert_right(launched: Any) -> None:
-    reference = compute_reference(launched.operation, launched.inputs)
-    error = np.abs(launched.logical_result() - reference.value)
-    is_integer = launched.operation.signature.lhs.is_integer
-    bound = 0 if is_integer else bound_rule(launched.operation, reference).fail(reference)
-    assert (error <= bound).all(), f"{launched.operation}: {(error - bound).max()} above the bound"
+class TestConformance(ProviderConformance):
+    """Every kind of product, format, layout and epilogue."""
+
+    provider_class = PROVIDER
+    operations = tuple(_operations())
+    refused = ("matmul_37x29x41_tf32t_tf32t_f32t",)
+    level = "quick"
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_layouts(launch: Any, dtype: str) -> None:
-    for a, b, c in itertools.product("tn", repeat=3):
-        launched = launch(
-            PROVIDER(), f"matmul_33x17x65_{dtype}{a}_{dtype}{b}_{dtype}{c}", "default", CPU
-        )
-        assert launched.result is launched.output
-        assert_right(launched)
-
-
-@pytest.mark.parametrize("modifiers", EPILOGUES)
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_epilogues(launch: Any, dtype: str, modifiers: str) -> None:
-    types = f"{dtype}t_{dtype}n_{dtype}"
-    assert_right(launch(PROVIDER(), f"matmul_33x17x65_{types}n_{modifiers}", "default", CPU))
-    assert_right(launch(PROVIDER(), f"batch_matmul_3x9x17x20_{types}t_{modifiers}", "default", CPU))
-
-
-@pytest.mark.parametrize("modifiers", ["", "_alpha2_beta1_bias_gelu"])
-def test_split_k(launch: Any, modifiers: str) -> None:
-    for a, b in itertools.product("tn", repeat=2):
-        name = f"matmul_splitk_33x17x64_f32{a}_f32{b}_f32n_slices4{modifiers}"
-        launched = launch(PROVIDER(), name, "default", CPU)
-        assert launched.result is launched.output
-        assert_right(launched)
-
-
-def test_integers_are_exact(launch: Any) -> None:
-    for a, b, c in itertools.product("tn", repeat=3):
-        name = f"matmul_33x17x65_s8{a}_s8{b}_s32{c}_beta1_bias_relu_residual"
-        launched = launch(PROVIDER(), name, "default", CPU, distribution="offset_uniform")
-        assert launched.worst_error() == 0
-
-
-@pytest.mark.parametrize("scaling", ["", "_scaletensor", "_scalerow"])
-def test_fp8(launch: Any, scaling: str) -> None:
-    for a, b, c in itertools.product("tn", repeat=3):
-        assert_right(
-            launch(PROVIDER(), f"matmul_33x17x65_e4m3{a}_e4m3{b}_bf16{c}{scaling}", "default", CPU)
-        )
-        name = f"matmul_33x17x65_e4m3{a}_e5m2{b}_f32{c}{scaling}_alpha2_beta1_bias_relu"
-        assert_right(launch(PROVIDER(), name, "default", CPU))
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("modifiers", ["", "_bias_relu", "_relu_residual"])
-def test_conv2d(launch: Any, dtype: str, modifiers: str) -> None:
-    types = f"{dtype}nhwc_{dtype}hwcf_{dtype}nhwc"
-    name = f"conv2d_2x9x8x16_3x2x8_stride2x1_pad1x0_{types}{modifiers}"
-    launched = launch(PROVIDER(), name, "default", CPU)
-    assert not launched.executable.writes_output
-    assert_right(launched)
+def test_convolutions_return_a_new_tensor(launch: Any) -> None:
+    name = "conv2d_2x9x8x16_3x2x8_stride2x1_pad1x0_f32nhwc_f32hwcf_f32nhwc"
+    assert not launch(PROVIDER(), name, "default", CPU).executable.writes_output
+    launched = launch(PROVIDER(), "matmul_33x17x65_s8t_s8n_s32t", "default", CPU,
+                      distribution="offset_uniform")  # fmt: skip
+    assert launched.executable.writes_output and launched.worst_error() == 0
 
 
 def test_building_what_is_unsupported_raises(workspace: Workspace) -> None:
@@ -127,14 +101,6 @@ def test_the_cost_probe_predicts_what_is_larger_than_a_probe() -> None:
         found = predicted(name)
         assert found is not None and found > 0
     assert predicted("matmul_4096x4096x4096_f32t_f32t_f32t", H200) is None
-
-
-def test_a_provider_is_complete() -> None:
-    provider: TorchProvider = PROVIDER({"threads": 1})
-    assert provider.available() is None
-    assert provider.targets()[0] == CPU
-    assert "torch" in provider.versions()
-    assert not provider.compiles_ahead(CPU)
 
 
 @pytest.mark.parametrize(
