@@ -2,7 +2,7 @@
 
 ``supports.txt`` has the reason why an operation is refused on a target, or ``yes``; ``plans.txt``
 what a kernel is given; ``functions.mlir`` IREE's functions. Each line, and each name of a function,
-begins with what is asked. ``python tests/providers/test_decisions.py`` writes what today's code
+begins with the question. ``python tests/providers/test_decisions.py`` writes what today's code
 answers; a new case is a line with its question alone.
 """
 

@@ -699,7 +699,7 @@ REGISTERS = 512
 """Vector registers whose bytes a vector may not reach, by default: IREE rejects functions with a
 larger one ("large vector sizes"; compiler/src/iree/compiler/Codegen/LLVMCPU/
 LLVMCPUVerifyVectorSizeLegality.cpp). That is 32 KiB with AVX-512, 16 KiB with AVX2, 8 KiB with SSE
-or NEON. The width of a register depends on target and flags, so the compiler is asked for it."""
+or NEON. The width of a register depends on target and flags, so the compiler states it."""
 
 SMALLEST_LIMIT_BYTES = 16 * REGISTERS
 """Limit that every processor meets: no vector register that IREE compiles for is narrower."""
