@@ -22,6 +22,7 @@ from gemmetry.hardware.cuda_plans import Boxes, Pointer, Tiles
 from gemmetry.providers.cublaslt_provider.bindings import problem_of
 from gemmetry.providers.cuda_provider import catalogue
 from gemmetry.providers.iree_provider.batches import dispatch_function, parse_functions
+from gemmetry.providers.iree_provider.tiles import parse_tile
 from gemmetry.providers.registry import load_provider
 from gemmetry.providers.triton_provider.block_scaled import architecture_of
 from gemmetry.providers.triton_provider.plan import make_plan
@@ -42,7 +43,7 @@ def supports(name: str, operation: str, target: str) -> str:
 
 
 def plan(name: str, operation: str, *rest: str) -> str:
-    made = {"cuda": _cuda, "triton": _triton, "cublaslt": lambda one: str(problem_of(one))}[name]
+    made = {"cuda": _cuda, "triton": _triton, "iree": _iree, "cublaslt": _cublaslt}[name]
     return made(parse_operation(operation), *rest)
 
 
@@ -75,10 +76,23 @@ def _argument(one: Any) -> str:
 
 def _triton(operation: Operation, target: str, configuration: str) -> str:
     architecture = None if target == "cpu" else architecture_of(parse_target(target))
+    if reason := provider("triton").why_not(configuration, operation, parse_target(target)):
+        return f"refused: {reason}"
     tile = tile_of(Configuration(configuration), operation, architecture)
     made = make_plan(operation, tile, interprets=architecture is None)
+    names = ("a", "b", "c", "bias", "m", "k")
     shown = {**made.document(), "boxes": made.boxes, "persistent": made.persistent}
+    shown["divisible"] = [names[position] for (position,) in made.attributes(names)]
     return json.dumps({**shown, "inputs": made.inputs}, sort_keys=True)
+
+
+def _iree(operation: Operation, target: str, configuration: str) -> str:
+    """Whether a tile fits; what it becomes is in the functions."""
+    return parse_tile(configuration, parse_target(target)).problem(operation) or "fits"
+
+
+def _cublaslt(operation: Operation) -> str:
+    return str(problem_of(operation))
 
 
 def function(name: str) -> str:

@@ -180,27 +180,6 @@ def test_data_tiling_is_a_flag():
     assert lowering.compilation_info is None
 
 
-@pytest.mark.parametrize(
-    ("tile", "operation", "part"),
-    [
-        (MmaTile(128, 128, 32, 2, 2), F32, "no tensor-core instruction for f32"),
-        (MmaTile(96, 128, 24, 2, 2), F16, "not a multiple of its warps' 32x16x16"),
-        (MmaTile(1024, 512, 32, 8, 8), F16, "at most 1024 threads"),
-        (MmaTile(64, 64, 32, 2, 2), CONV, "implicit GEMM"),
-        (SimtTile(64, 64, 16, 3, 4), F32, "not a multiple of a thread's"),
-        (SimtTile(8, 8, 16, 4, 4), F32, "4 threads"),
-        (MfmaTile(128, 128, 64, 2, 2, 16), ODD, "does not divide m=257"),
-        (MfmaTile(128, 128, 64, 4, 8, 16), F16, "at most 1024 threads"),
-        (MfmaTile(128, 128, 64, 2, 2, 32), parse_operation("matmul_256x256x256_f64t_f64t_f64t"),
-         "no MFMA instruction for f64"),
-        (CpuTile(64, 64, 8, 32, 4), CONV, "end in _conv"),
-        (CpuConvTile(4, 64, 8, 32, 1), F32, "convolutions only"),
-    ],
-)  # fmt: skip
-def test_tiles_that_do_not_fit_say_why(tile, operation, part):
-    assert part in tile.problem(operation)
-
-
 MATMULS = [
     f"matmul_{shape}_{types}"
     for types in ("f16t_f16t_f16t", "f32t_f32t_f32t", "f16t_f16t_f32t")

@@ -78,24 +78,6 @@ def test_names_of_tiles_begin_with_the_method():
     assert parse_tile("narrowed_tile_128x256x64_warps8_stages3_group8") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "tile", "words"),
-    [
-        (FP8, "tile_128x128x128_warps8_stages3_group8", "write promoted_tile_128x128x128"),
-        (VECTORS_OF_16, "dotscaled_tile_128x128x128_warps8_stages3_group8",
-         "dot_scaled has no e8m0 factors of 16 e2m1 elements; widened_tile_128x128x128"),
-        (FP8, "promoted_tile_128x128x256_warps8_stages3_group8", "do not fit blocks of 128"),
-        ("matmul_64x64x64_f16t_f16n_f32t", "promoted_tile_64x64x64_warps4_stages3_group8",
-         "promoted is for blocks"),
-    ],
-)  # fmt: skip
-def test_tiles_that_do_not_fit_the_blocks_say_so(name, tile, words):
-    from gemmetry.providers.triton_provider.tiles import why_invalid
-
-    found = parse_tile(tile)
-    assert words in why_invalid(found, parse_operation(name), architecture_of(HOPPER))
-
-
 @pytest.mark.parametrize("depth", [32, 64, 96, 128, 256])
 def test_steps_stay_within_a_block_of_fp8(depth):
     operation = parse_operation(f"matmul_512x512x512_e4m3t_e4m3n_bf16t_vs1x{depth}")
