@@ -91,7 +91,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, names: Any = (), **log: Any) -> Che
             raise names
         return [frozenset(names) for _ in codes]
 
-    monkeypatch.setattr(catalogue, "instructions_of_each", instructions)
+    monkeypatch.setattr(cuda_tools, "instructions_of_each", instructions)
     return next(check(variants_of(KERNEL), 1))
 
 

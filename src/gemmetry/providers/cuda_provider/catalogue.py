@@ -22,12 +22,11 @@ from gemmetry.domain.errors import CompileError
 from gemmetry.domain.files import write_whole
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, OperationKind
+from gemmetry.hardware import cuda_plans as cuda_tools
 from gemmetry.hardware.cuda_plans import (
     Compilation,
     NoDisassemblerError,
     ResourceUsage,
-    disassembler_key,
-    instructions_of_each,
     performance_notes,
     ptxas_usage,
 )
@@ -233,7 +232,7 @@ def _check_some(kept_in: Path | None, variants: Sequence[KernelVariant]) -> list
     unchecked = ""
     try:
         codes = [compiled[number].code for number in expecting]
-        names = dict(zip(expecting, instructions_of_each(codes), strict=True))
+        names = dict(zip(expecting, cuda_tools.instructions_of_each(codes), strict=True))
     except NoDisassemblerError as error:
         unchecked = str(error)
     for number, cubin in compiled.items():
@@ -253,7 +252,7 @@ def _file(kept_in: Path, variant: KernelVariant) -> Path:
     from gemmetry.hardware.cuda_compiler import compilation_key
 
     key = compilation_key(variant.compilation, ARCHITECTURE)
-    return kept_in / f"{key}-{disassembler_key() if variant.expected else 'log'}.json"
+    return kept_in / f"{key}-{cuda_tools.disassembler_key() if variant.expected else 'log'}.json"
 
 
 def _kept(kept_in: Path | None, variant: KernelVariant) -> tuple[str, frozenset[str]] | None:
