@@ -389,11 +389,6 @@ def _configurations(operation: Operation) -> Iterable[Configuration]:
     return [one.configuration for one in (*others, *direct[: 1 if others else _TRIED])]
 
 
-def _parse(name: str) -> Configuration | None:
-    variant = parse_variant(name)
-    return variant.configuration if variant else None
-
-
 KERNELS = (
     CudaKernel(
         name="decode",
@@ -416,6 +411,6 @@ KERNELS = (
         why_not=_why_not,
         plan=_plan,
         configurations=_configurations,
-        parse=_parse,
+        parse=lambda name: one.configuration if (one := parse_variant(name)) else None,
     ),
 )

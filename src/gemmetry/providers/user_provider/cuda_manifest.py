@@ -516,8 +516,7 @@ class _Reader:
 
     def read(self, table: dict[str, Any], configurations: Any, prefix: bool) -> CudaManifest:
         for key in table:
-            if key not in _KEYS:
-                raise UnknownNameError("key", key, _KEYS, where=self._where)
+            self._one_of("key", key, _KEYS)
         if missing := [key for key in _REQUIRED if key not in table]:
             raise RequestError(
                 f"{self._where} lacks {', '.join(missing)}", hint=f"For example {_EXAMPLE}."
@@ -592,26 +591,27 @@ class _Reader:
             expression = parse_expression(item)
         except ValueError as error:
             raise self._mistake(key, str(error)) from None
-        for name in sorted(expression.names - self._known):
-            where = f"{key} of {self._where}"
-            raise UnknownNameError("size or macro", name, self._known, where=where)
+        for name in sorted(expression.names):
+            self._one_of("size or macro", name, self._known, f"{key} of {self._where}")
         return expression
+
+    def _one_of(self, kind: str, name: str, known: Iterable[str], where: str = "") -> str:
+        if name not in known:
+            raise UnknownNameError(kind, name, list(known), where=where or self._where)
+        return name
 
     def _argument(self, item: Any) -> UserArgument:
         if isinstance(item, dict):
             return self._map(item) if "map" in item else self._struct(item)
         if item in TENSORS or item in FACTORS:
             return str(item)
-        if isinstance(item, str) and item.isidentifier() and item not in self._known:
-            known = (*TENSORS, *FACTORS, *self._known)
-            raise UnknownNameError("argument", item, known, where=self._where)
+        if isinstance(item, str) and item.isidentifier():
+            self._one_of("argument", item, (*TENSORS, *FACTORS, *self._known))
         return self._expression("arguments", item)
 
     def _map(self, item: dict[str, Any]) -> MapArgument:
         self._keys(item, MAP_KEYS)
-        tensor = item["map"]
-        if tensor not in TENSORS:
-            raise UnknownNameError("tensor", str(tensor), TENSORS, where=self._where)
+        tensor = self._one_of("tensor", str(item["map"]), TENSORS)
         box = self._list(item, "box")
         if not 1 <= len(box) <= 5:
             raise self._mistake("box", "it has one to five numbers, the contiguous axis first")
@@ -645,8 +645,8 @@ class _Reader:
     def _keys(self, item: dict[str, Any], known: Iterable[str]) -> None:
         for key in item:
             if key not in known:
-                where = f"arguments of {self._where}"
-                raise UnknownNameError("key", key, (*known, "map", *_STRUCT_KEYS), where=where)
+                every = (*known, "map", *_STRUCT_KEYS)
+                raise UnknownNameError("key", key, every, where=f"arguments of {self._where}")
 
     def _signature(self, text: str) -> Signature:
         batched = text.removeprefix("batch_matmul_")
@@ -661,10 +661,7 @@ class _Reader:
             ) from None
 
     def _trait(self, text: str) -> Trait:
-        known = [str(trait) for trait in Trait]
-        if text not in known:
-            raise UnknownNameError("declaration", text, known, where=self._where)
-        return Trait(text)
+        return Trait(self._one_of("declaration", text, [str(trait) for trait in Trait]))
 
     def _mistake(self, key: str, problem: str) -> RequestError:
         return RequestError(
