@@ -49,7 +49,7 @@ class KernelPlan:
     persistent: bool = False
     """Whether `programs` is the most that are useful: as many as the GPU runs at once do all."""
     kernel: str = "matmul_kernel"
-    """Name of the function; :mod:`~gemmetry.providers.triton_provider.triton_kernels` has them."""
+    """Name of the function; :mod:`~gemmetry.providers.triton_provider.compiling` has them."""
 
     def signature(self, names: Sequence[str]) -> dict[str, str]:
         """Argument -> type for all `names` of the kernel, as ``ASTSource`` requires."""
