@@ -5,7 +5,7 @@
 
 A simulated device for testing everything around a provider: exact results, a simulated clock.
 
-It is correct, fast and deterministic unless a configuration selects a fault (``behaviour.py``).
+It is correct, fast and deterministic unless a configuration selects a :class:`BehaviourKind`.
 """
 
 from __future__ import annotations
