@@ -12,11 +12,16 @@ from gemmetry.domain.contracts import TunedDispatch, Workspace
 from gemmetry.domain.dispatch import Configuration, Dispatch, parse_target
 from gemmetry.domain.errors import RequestError, StorageError, UnsupportedError
 from gemmetry.domain.names import split_dispatch_name
-from gemmetry.providers.iree_provider.batches import dispatch_function
+from gemmetry.providers.iree_provider.batches import (
+    dispatch_function,
+    tuned_text,
+    tuning_spec,
+    write_tuning_specs,
+)
 from gemmetry.providers.iree_provider.compiler import chosen_configuration
+from gemmetry.providers.iree_provider.linalg import float_literal
 from gemmetry.providers.iree_provider.provider import PROVIDER
 from gemmetry.providers.iree_provider.support import target_flags
-from gemmetry.providers.iree_provider.tuning_spec import tuned_text, tuning_spec, write_tuning_spec
 
 
 def dispatch_of(name: str, target: str) -> Dispatch:
@@ -58,7 +63,7 @@ def test_the_compiler_takes_the_configuration_from_the_spec(
 ):
     tuned = dispatch_of(name, target)
     plain = Dispatch(tuned.operation, Configuration(), "iree", tuned.target)
-    path = write_tuning_spec(tuned, tmp_path)
+    (path,) = write_tuning_specs([tuned], tmp_path)
     assert path.name == f"{name}_spec.mlir"
     assert expected in chosen(plain, f"--iree-codegen-tuning-spec-path={path}")
     assert expected not in chosen(plain)
@@ -149,4 +154,12 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path):
     tuned = dispatch_of("matmul_96x64x128_f32t_f32t_f32t_tile_config_32x32_vector4x16x2", "cpu")
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"_spec\.mlir"):
-        write_tuning_spec(tuned, tmp_path / "file")
+        write_tuning_specs([tuned], tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.5, "0.5"), (1e-05, "1.0e-05"), (1.5e300, "1.5e+300"), (-2.0, "-2.0")]
+)
+def test_float_literals_have_a_point(value: float, text: str) -> None:
+    assert float_literal(value) == text
+    assert float(text) == value

@@ -15,24 +15,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gemmetry.domain.dispatch import DEFAULT_CONFIGURATION, Configuration, Target, TargetKind
 from gemmetry.domain.errors import CompileError
 from gemmetry.domain.files import write_whole
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation, OperationKind
-from gemmetry.hardware.cuda_plans import Compilation, ResourceUsage, performance_notes, ptxas_usage
+from gemmetry.hardware import cuda_plans as cuda_tools
+from gemmetry.hardware.cuda_plans import (
+    Compilation,
+    NoDisassemblerError,
+    ResourceUsage,
+    performance_notes,
+    ptxas_usage,
+)
 from gemmetry.providers import cuda_provider
-from gemmetry.providers.cuda_provider.launching.kernel import (
+from gemmetry.providers.cuda_provider.kernel import (
     ARCHITECTURE,
+    PROCESSORS,
     TARGET_ARCHITECTURE,
     CudaKernel,
 )
 
+if TYPE_CHECKING:
+    from gemmetry.hardware.cuda_compiler import Cubin
+
 LARGEST_TENSOR = 2**31 - 1
 """Elements of a tensor: kernels count in 32 bits."""
 
-_PROVIDER = "provider"
+_OTHERS = {"provider", "catalogue", "kernel", "executable"}
+"""Modules of the folder that hold no family of kernels."""
 
 
 @cache
@@ -41,7 +54,7 @@ def kernels() -> tuple[CudaKernel, ...]:
     is the order in which ``default`` chooses."""
     found: list[CudaKernel] = []
     for module in pkgutil.iter_modules(cuda_provider.__path__):
-        if module.ispkg or module.name == _PROVIDER:
+        if module.name in _OTHERS:
             continue
         family = importlib.import_module(f"{cuda_provider.__name__}.{module.name}")
         found += getattr(family, "KERNELS", ())
@@ -107,9 +120,6 @@ ENTRY = "gemm"
 _AT_ONCE = 16
 """Compilations of which the machine code is disassembled in one run of the tool."""
 
-_PROCESSORS = 132
-"""Multiprocessors that plans are made for; they do not change the machine code."""
-
 
 @dataclass(slots=True)
 class KernelVariant:
@@ -170,7 +180,7 @@ def variants_of(kernel: CudaKernel) -> list[KernelVariant]:
         for configuration in (kernel.everything or kernel.configurations)(operation):
             if kernel.why_not(operation, configuration) is not None:
                 continue
-            for launch in kernel.plan(operation, configuration, _PROCESSORS).launches:
+            for launch in kernel.plan(operation, configuration, PROCESSORS).launches:
                 compilation = launch.compilation
                 one = found.setdefault(compilation, KernelVariant(kernel, compilation))
                 one.dynamic_bytes = max(one.dynamic_bytes, launch.grid.dynamic_bytes)
@@ -202,105 +212,86 @@ def check(
             yield from found
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read from machine code."""
-
-    log: str = ""
-    """What the compiler printed."""
-    instructions: frozenset[str] = frozenset()
-    unchecked: str = ""
-    """Why it was not disassembled."""
-    error: str = ""
-    """Why it does not compile."""
-    code: bytes | None = None
-    """Of what was compiled just now."""
-
-
 def _check_some(kept_in: Path | None, variants: Sequence[KernelVariant]) -> list[CheckedVariant]:
     """Compile some, and disassemble all of them at once."""
-    found = [_read(kept_in, one) for one in variants]
-    codes = {one: read.code for one, read in enumerate(found) if read.code is not None}
-    expecting = [one for one in codes if variants[one].expected]
-    for one, read in zip(expecting, _disassembled([codes[i] for i in expecting]), strict=True):
-        found[one] = replace(found[one], instructions=read.instructions, unchecked=read.unchecked)
-    for one in codes:
-        _keep(kept_in, variants[one], found[one])
-    return [_checked(*pair) for pair in zip(variants, found, strict=True)]
+    from gemmetry.hardware.cuda_compiler import compile_kept
 
-
-def _read(kept_in: Path | None, variant: KernelVariant) -> _Read:
-    """What an earlier call kept, or the compiler's part of it."""
-    from gemmetry.hardware import cuda_compiler
-
+    found: dict[int, CheckedVariant] = {}
+    compiled: dict[int, Cubin] = {}
+    for number, variant in enumerate(variants):
+        try:
+            known = _kept(kept_in, variant)
+            if known is None:
+                compiled[number] = compile_kept(variant.compilation, ARCHITECTURE, None)
+            else:
+                found[number] = _checked(variant, *known)
+        except CompileError as error:
+            found[number] = CheckedVariant(variant=variant, error=error.message)
+    expecting = [number for number in compiled if variants[number].expected]
+    names: dict[int, frozenset[str]] = {}
+    unchecked = ""
     try:
-        file = _file(kept_in, variant)
-        if file is not None:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-                known = json.loads(file.read_bytes())
-                return _Read(str(known["log"]), frozenset(map(str, known["instructions"])))
-        cubin = cuda_compiler.compile_kept(variant.compilation, ARCHITECTURE, None)
-    except CompileError as error:
-        return _Read(error=error.message)
-    return _Read(cubin.log, code=cubin.code)
+        codes = [compiled[number].code for number in expecting]
+        names = dict(zip(expecting, cuda_tools.instructions_of_each(codes), strict=True))
+    except NoDisassemblerError as error:
+        unchecked = str(error)
+    for number, cubin in compiled.items():
+        variant, own = variants[number], names.get(number, frozenset())
+        why = unchecked if variant.expected else ""
+        if not why:
+            _keep(kept_in, variant, cubin.log, own)
+        found[number] = _checked(variant, cubin.log, own, why)
+    return [found[number] for number in range(len(variants))]
 
 
-def _disassembled(codes: Sequence[bytes]) -> list[_Read]:
-    from gemmetry.hardware import cuda_plans as cuda_tools
-
-    try:
-        return [_Read(instructions=names) for names in cuda_tools.instructions_of_each(codes)]
-    except cuda_tools.NoDisassemblerError as error:
-        return [_Read(unchecked=str(error)) for _ in codes]
-
-
-def _keep(kept_in: Path | None, variant: KernelVariant, read: _Read) -> None:
-    file = _file(kept_in, variant)
-    if file is not None and not read.unchecked:
-        content = {"log": read.log, "instructions": sorted(read.instructions)}
-        with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, json.dumps(content).encode())
-
-
-def _file(kept_in: Path | None, variant: KernelVariant) -> Path | None:
+def _file(kept_in: Path, variant: KernelVariant) -> Path:
     """
     Raises:
         CompileError: the compiler is missing.
     """
-    from gemmetry.hardware import cuda_compiler
-    from gemmetry.hardware import cuda_plans as cuda_tools
+    from gemmetry.hardware.cuda_compiler import compilation_key
 
-    if kept_in is None:
-        return None
-    key = cuda_compiler.compilation_key(variant.compilation, ARCHITECTURE)
+    key = compilation_key(variant.compilation, ARCHITECTURE)
     return kept_in / f"{key}-{cuda_tools.disassembler_key() if variant.expected else 'log'}.json"
 
 
-def _checked(variant: KernelVariant, read: _Read) -> CheckedVariant:
-    compilation = variant.compilation
-    if read.error:
-        return CheckedVariant(variant=variant, error=read.error)
-    usage = ptxas_usage(read.log).get(compilation.entry)
+def _kept(kept_in: Path | None, variant: KernelVariant) -> tuple[str, frozenset[str]] | None:
+    """What an earlier call read: the compiler's output, and the names of instructions."""
+    if kept_in is None:
+        return None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        known = json.loads(_file(kept_in, variant).read_bytes())
+        return str(known["log"]), frozenset(map(str, known["instructions"]))
+    return None
+
+
+def _keep(
+    kept_in: Path | None, variant: KernelVariant, log: str, instructions: frozenset[str]
+) -> None:
+    if kept_in is not None:
+        with contextlib.suppress(OSError):
+            kept_in.mkdir(parents=True, exist_ok=True)
+            content = {"log": log, "instructions": sorted(instructions)}
+            write_whole(_file(kept_in, variant), json.dumps(content).encode())
+
+
+def _checked(
+    variant: KernelVariant, log: str, instructions: frozenset[str], unchecked: str = ""
+) -> CheckedVariant:
+    entry = variant.compilation.entry
+    usage = ptxas_usage(log).get(entry)
     if usage is None:
-        error_text = f"the compiler does not report the resources of {compilation.entry}"
-        return CheckedVariant(variant=variant, error=error_text)
-    missing: tuple[str, ...] | None = tuple(
+        error = f"the compiler does not report the resources of {entry}"
+        return CheckedVariant(variant=variant, error=error)
+    missing = (
         wanted
         for wanted in variant.expected
-        if not any(name.startswith(wanted) for name in read.instructions)
+        if not any(name.startswith(wanted) for name in instructions)
     )
-    if read.unchecked:
-        missing = None
     return CheckedVariant(
         variant=variant,
-        usage=ResourceUsage(
-            usage.registers,
-            usage.spill_bytes,
-            usage.local_bytes,
-            usage.shared_bytes + variant.dynamic_bytes,
-        ),
-        missing=missing,
-        unchecked=read.unchecked,
-        notes=tuple(performance_notes(read.log)),
+        usage=replace(usage, shared_bytes=usage.shared_bytes + variant.dynamic_bytes),
+        missing=None if unchecked else tuple(missing),
+        unchecked=unchecked,
+        notes=tuple(performance_notes(log)),
     )

@@ -25,8 +25,8 @@ from gemmetry.hardware.cuda_plans import (
     ptxas_usage,
 )
 from gemmetry.hardware.torch_device import TORCH_ERRORS, TorchDevice
-from gemmetry.providers.base import matrix_instruction, output_folder, write_atomically
-from gemmetry.providers.cuda_provider.launching.kernel import ARCHITECTURE
+from gemmetry.providers.base import matrix_instruction, written_files
+from gemmetry.providers.cuda_provider.kernel import ARCHITECTURE
 
 _CACHE = ("cuda", "cache")
 """Folder of the machine code below that of generated files."""
@@ -63,17 +63,10 @@ def compile_plan(
         for compilation in dict.fromkeys(launch.compilation for launch in plan.launches)
     }
     elapsed_ns = time.perf_counter_ns() - before
-    folder, stem = output_folder(generated, dispatch), dispatch.configuration.name
+    stem = f"{dispatch.configuration.name}.{ARCHITECTURE}"
     main = next((one for one in code if one.entry == "gemm"), next(iter(code)))
     cubin = code[main]
     source = SOURCES.joinpath(f"{main.source}.cu").read_bytes()
-    files = {
-        "cu": write_atomically(folder / f"{Path(main.source).name}.cu", source),
-        "ptx": write_atomically(folder / f"{stem}.{ARCHITECTURE}.ptx", cubin.ptx.encode()),
-        "cubin": write_atomically(folder / f"{stem}.{ARCHITECTURE}.cubin", cubin.code),
-        "log": write_atomically(folder / f"{stem}.{ARCHITECTURE}.log", _log(main, cubin).encode()),
-    }
-    paths = {form: str(path.relative_to(generated.parent)) for form, path in files.items()}
     usage = usage_of(plan, code)
     facts = BuildFacts(
         registers=max((one.registers for one in usage), default=None),
@@ -82,11 +75,17 @@ def compile_plan(
         matrix_instruction=matrix_instruction("".join(one.ptx for one in code.values())),
         compiled_for=ARCHITECTURE,
         compile_ns=elapsed_ns,
-        source_path=paths["cu"],
-        binary_path=paths["cubin"],
-        assembly_path=paths["ptx"],
-        tool_output_path=paths["log"],
         notes=(*notes, *(note for one in code.values() for note in performance_notes(one.log))),
+        **written_files(
+            dispatch,
+            generated,
+            {
+                "source_path": (f"{Path(main.source).name}.cu", source),
+                "assembly_path": (f"{stem}.ptx", cubin.ptx.encode()),
+                "binary_path": (f"{stem}.cubin", cubin.code),
+                "tool_output_path": (f"{stem}.log", _log(main, cubin).encode()),
+            },
+        ),
     )
     return CompiledPlan(code, facts)
 

@@ -14,8 +14,8 @@ from gemmetry.domain.names import split_dispatch_name
 from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan, ResourceUsage
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.executable import (
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.executable import (
     compile_plan,
     usage_of,
 )

@@ -17,15 +17,15 @@ from gemmetry.hardware import cuda_compiler
 from gemmetry.hardware import cuda_plans as cuda_tools
 from gemmetry.hardware.cuda_compiler import Cubin
 from gemmetry.hardware.cuda_plans import Compilation, Grid, KernelLaunch, LaunchPlan
-from gemmetry.providers.cuda_provider.launching import catalogue
-from gemmetry.providers.cuda_provider.launching.catalogue import (
+from gemmetry.providers.cuda_provider import catalogue
+from gemmetry.providers.cuda_provider.catalogue import (
     ENTRY,
     CheckedVariant,
     KernelVariant,
     check,
     variants_of,
 )
-from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
+from gemmetry.providers.cuda_provider.kernel import CudaKernel
 
 LOG = """\
 Compiling entry function 'gemm' for 'sm_90a'

@@ -11,12 +11,22 @@ The sources of a plan as files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 
 from gemmetry.domain.dispatch import Configuration
-from gemmetry.domain.operation import BF16, F16, DType, EpilogueStep, Layout, Operation
+from gemmetry.domain.errors import alternatives
+from gemmetry.domain.operation import (
+    BF16,
+    F16,
+    F32,
+    DType,
+    EpilogueStep,
+    Layout,
+    Operation,
+    Signature,
+)
 from gemmetry.hardware.cuda_plans import (
     ADDRESS_ALIGNMENT,
     Compilation,
@@ -28,12 +38,19 @@ from gemmetry.hardware.cuda_plans import (
     macros_of,
     matrix_boxes,
 )
+from gemmetry.providers.base import SHARED_BYTES as _SHARED_BYTES
 
 ARCHITECTURE = "sm_90a"
 """What every kernel is compiled for: Hopper with its matrix instructions and copy engine (PTX ISA,
 targets with the suffix ``a``)."""
 TARGET_ARCHITECTURE = "sm_90"
 """The architecture of targets that run it."""
+SHARED_BYTES = _SHARED_BYTES[TARGET_ARCHITECTURE]
+"""Most shared memory of a block."""
+
+PROCESSORS = 132
+"""Multiprocessors that plans are made for where no device is attached: an H100 SXM or H200 (NVIDIA
+H100 white paper). They decide the grid, not the machine code."""
 
 _TOP_RUNG = 11
 """Rungs below are steps that readers learn from; they are slower, and run only where a request
@@ -287,18 +304,49 @@ def problem_of(operation: Operation) -> StoredProduct:
     )
 
 
+def wrong_formats(
+    who: str, s: Signature, operands: Sequence[DType], results: Sequence[DType], layouts: str = ""
+) -> str | None:
+    """None if a kernel that is called `who` in messages takes these formats, accumulates in f32,
+    and takes the layouts of A, B and C (``tnt``; "": any), else the reason why not."""
+    if s.lhs is not s.rhs or s.lhs not in operands:
+        known = " and ".join(map(str, operands))
+        return f"{who} multiplies {known}, not {s.lhs} with {s.rhs}"
+    if s.result not in results:
+        return f"{who} returns {alternatives([*map(str, results)])}, not {s.result}"
+    if s.accumulator is not F32:
+        return f"{who} accumulates in f32, not {s.accumulator}"
+    if layouts and layouts != f"{s.lhs_layout}{s.rhs_layout}{s.result_layout}":
+        return (
+            f"{who} reads along K: A and C row-major, B column-major (layouts {', '.join(layouts)})"
+        )
+    return None
+
+
 def element_of(dtype: DType) -> str:
     """What the copy engine calls a format."""
     return "u8" if dtype.storage_bits == 8 else str(dtype)
 
 
-def epilogue_digits(operation: Operation) -> int:
-    """The macro EPILOGUE of epilogue.cuh."""
-    return int("0" + "".join(_DIGITS[step] for step in operation.signature.epilogue))
+def result_macros(operation: Operation) -> dict[str, int]:
+    """What sources are given of the format of C."""
+    result = operation.signature.result
+    return {"OUT_F16": int(result is F16), "OUT_F32": int(result is F32)}
 
 
-SHARED_BYTES = 227 * 1024
-"""Shared memory of a block on Hopper (CUDA C++ Programming Guide, technical specifications)."""
+def epilogue_macros(operation: Operation) -> dict[str, int]:
+    """What epilogue.cuh is given: the steps as digits, and whether there are factors."""
+    s = operation.signature
+    digits = int("0" + "".join(_DIGITS[step] for step in s.epilogue))
+    return {"ALPHA": int(s.alpha != 1), "ADDEND": int(s.beta != 0), "EPILOGUE": digits}
+
+
+def pointers(operation: Operation, *roles: str) -> Iterator[Pointer | None]:
+    """Arguments for tensors that not every operation has: null for those."""
+    present = {spec.role for spec in operation.inputs}
+    return (Pointer(role) if role in present else None for role in roles)
+
+
 _RESERVED_BYTES = 1024 + 512
 """What aligning the stages to 1,024 bytes, the barriers and static variables take."""
 _MOST_STAGES = 12
@@ -379,6 +427,21 @@ def parse_tiling(text: str) -> Tiling | None:
     return tiling if str(tiling) == text else None
 
 
+def tiling_of(configuration: str) -> Tiling | None:
+    """The tiling in a configuration's name, after the kernel's key; None if there is none."""
+    return parse_tiling(configuration.partition("_")[2])
+
+
+def parser(key: str, depth: int) -> Callable[[str], Configuration | None]:
+    """Of the configurations of the kernel called `key`, whose ring has steps of `depth`."""
+
+    def parse(name: str) -> Configuration | None:
+        tiling = tiling_of(name)
+        return None if tiling is None else tiling.configuration(key, depth)
+
+    return parse
+
+
 def staged_columns(tile_n: int) -> int:
     """Columns of the result that leave together: 64 fill the widest swizzle."""
     return next(columns for columns in (64, 32, 16) if tile_n % columns == 0)
@@ -439,7 +502,7 @@ def predicted_cycles(tiling: Tiling, m: int, n: int, k: int, processors: int) ->
 
 
 def ranked(
-    tilings: Sequence[Tiling], m: int, n: int, k: int, processors: int = 132
+    tilings: Sequence[Tiling], m: int, n: int, k: int, processors: int = PROCESSORS
 ) -> list[Tiling]:
     """`tilings` by their predicted time."""
     return sorted(tilings, key=lambda one: predicted_cycles(one, m, n, k, processors))
