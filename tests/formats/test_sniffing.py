@@ -7,21 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from gemmetry.formats.readers import chakra, kineto, rocprofv3_csv, rocprofv3_json, workbook
-from gemmetry.formats.sniffing import Content, format_of
+from gemmetry.formats.readers import Content, foreign, format_of, kineto, rocprofv3
+
+CHAKRA, _, WORKBOOK = foreign.FORMATS
+(KINETO,) = kineto.FORMATS
+_, CSV, JSON = rocprofv3.FORMATS
 
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.*")), ids=lambda path: path.name)
 def test_real_files(path):
-    expected = kineto.FORMAT
+    expected = KINETO
     if "_et_" in path.name:
-        expected = chakra.FORMAT
+        expected = CHAKRA
     elif "results" in path.name:
-        expected = rocprofv3_json.FORMAT
+        expected = JSON
     elif path.suffix == ".csv":
-        expected = rocprofv3_csv.FORMAT
+        expected = CSV
     elif path.suffix == ".md":
         expected = Content.OTHER
     assert format_of(path) is expected
@@ -32,15 +35,15 @@ def test_real_files(path):
     [
         (b"", Content.OTHER),
         (b"\x00\x01", Content.OTHER),
-        (b"[]", kineto.FORMAT),
-        (b' [ {"ph": "X"}]', kineto.FORMAT),
+        (b"[]", KINETO),
+        (b' [ {"ph": "X"}]', KINETO),
         (b'[{"a": 1}]', Content.JSON),
-        (b'\xef\xbb\xbf{"traceEvents": [', kineto.FORMAT),
+        (b'\xef\xbb\xbf{"traceEvents": [', KINETO),
         (b'{"note": "\\"traceEvents\\": [", "nodes": []}', Content.JSON),
-        (b'{"nodes": [], "traceEvents": []}', kineto.FORMAT),
-        (b'{"schema": "1.1.1", "nodes": []}', chakra.FORMAT),
-        (b'{"a": "' + b"x" * 200_000 + b'", "traceEvents": []}', kineto.FORMAT),
-        (b"PK\x03\x04", workbook.FORMAT),
+        (b'{"nodes": [], "traceEvents": []}', KINETO),
+        (b'{"schema": "1.1.1", "nodes": []}', CHAKRA),
+        (b'{"a": "' + b"x" * 200_000 + b'", "traceEvents": []}', KINETO),
+        (b"PK\x03\x04", WORKBOOK),
         (b"SQLite format 3\x00", Content.OTHER),
         (b"\x1f\x8b\x08", Content.OTHER),
         ('{"traceEvents": []}'.encode("utf-16"), Content.OTHER),
@@ -66,7 +69,7 @@ def test_a_compressed_file_that_ends_before_its_key_is_cut(tmp_path):
     path.write_bytes(gzip.compress(head)[:150_000])
     assert format_of(path) is Content.CUT
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + head)[:150_000])
-    assert format_of(path) is kineto.FORMAT
+    assert format_of(path) is KINETO
 
 
 def test_a_database_of_something_else(tmp_path):
@@ -84,7 +87,7 @@ def test_a_database_of_something_else(tmp_path):
         ('{"a": {"b": 1}', Content.JSON),
         ('{"a": {"b": 1', Content.CUT),
         ("{", Content.CUT),
-        ('{"traceEvents": [', kineto.FORMAT),
+        ('{"traceEvents": [', KINETO),
     ],
 )
 def test_a_document_that_ends_early_is_distinguished_from_another_one(tmp_path, text, kind):

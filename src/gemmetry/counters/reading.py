@@ -17,8 +17,7 @@ from gemmetry.formats.counters.amd import (
 from gemmetry.formats.counters.launches import LaunchTable
 from gemmetry.formats.counters.ncu_pages import read_ncu_csv
 from gemmetry.formats.counters.ncu_report import MAGIC, read_by_export, read_ncu_rep, report_library
-from gemmetry.formats.readers import TraceFormat
-from gemmetry.formats.sniffing import format_of
+from gemmetry.formats.readers import TraceFormat, format_of
 from gemmetry.hardware.doctor import tool_path
 
 _PRINTED = re.compile(rb"^ +Section: .+\r?\n(?:.+\n)? +Metric Name +Metric Unit", re.MULTILINE)

@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from gemmetry.formats.rocm.rocprofv3_counters import PassOfProcess, read_counter_folder
-from gemmetry.formats.rocm.rows import CountedDispatch, CountedGpu, CountedProcess
+from gemmetry.formats.rocm.rocprofv3 import (
+    CountedDispatch,
+    CountedProcess,
+    PassOfProcess,
+    read_counter_folder,
+)
+from gemmetry.formats.rocm.tables import CountedGpu
 from gemmetry.hardware.amd_counters import METRICS, AmdMetric, matrix_flop
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.rows import RocprofKernel, RocprofMetrics

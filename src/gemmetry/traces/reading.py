@@ -22,8 +22,7 @@ from gemmetry.traces.missing import split
 from gemmetry.traces.model import Trace, stage
 
 if TYPE_CHECKING:
-    from gemmetry.formats.readers import TraceFormat
-    from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.readers import Content, TraceFormat
     from gemmetry.formats.xlsx import TraceLensReport
 
 
@@ -122,8 +121,7 @@ def _traces_at(path: Path) -> list[tuple[Path, TraceFormat | Content | None]]:
 def _no_trace_below(folder: Path) -> RequestError:
     """The error for a folder without traces, which names a file that was taken for none, if the
     reason is known."""
-    from gemmetry.formats.readers import supported
-    from gemmetry.formats.sniffing import Content, format_of
+    from gemmetry.formats.readers import Content, format_of, supported
 
     for place, _, names in os.walk(folder):
         for name in sorted(names):
@@ -156,7 +154,7 @@ def _is_trace(file: Path) -> tuple[bool, TraceFormat | Content | None]:
     named = [form for form in _named(name) if form.read is not None]
     if not named or name.endswith(CACHE_SUFFIX) or name.startswith("."):
         return False, None
-    from gemmetry.formats.sniffing import Content, format_of
+    from gemmetry.formats.readers import Content, format_of
 
     try:
         if not file.is_file():
@@ -208,7 +206,7 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
             ) from error
         raise RequestError(f"{path} is a folder", hint="Give the trace files in it.")
     if found is None:
-        from gemmetry.formats.sniffing import format_of
+        from gemmetry.formats.readers import format_of
 
         found = format_of(path)
     rows = _read_as(path, found)
@@ -224,8 +222,7 @@ def _read(path: Path, found: TraceFormat | Content | None) -> TraceRows:
 def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
     """Why the file is not a trace, and what to do."""
     from gemmetry.domain.opening import open_decompressed
-    from gemmetry.formats.readers import supported, trace_formats
-    from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.readers import Content, supported, trace_formats
 
     if not isinstance(found, Content) and found.problem:
         return found.problem, found.hint or supported()
@@ -262,8 +259,7 @@ def _reason(path: Path, found: TraceFormat | Content) -> tuple[str, str]:
 
 
 def _read_as(path: Path, found: TraceFormat | Content) -> TraceRows | None:
-    from gemmetry.formats.readers import trace_formats
-    from gemmetry.formats.sniffing import Content
+    from gemmetry.formats.readers import Content, trace_formats
 
     if not isinstance(found, Content):
         return found.read(path) if found.read is not None else None

@@ -27,13 +27,13 @@ def _read(path):
     return read_kineto(io.BytesIO(json.dumps({"traceEvents": events}).encode()))
 
 
-FORMAT = TraceFormat(
+FORMATS = [TraceFormat(
     name="lines of times",
     suffix=".lines",
     summary="lines of times (.lines)",
     begins=lambda text: text.startswith(b"LINES"),
     read=_read,
-)
+)]
 """
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmetry.formats.rocm.rocprofv3_counters import read_counter_folder
+from gemmetry.formats.rocm.rocprofv3 import read_counter_folder
 
 COUNTERS = ("SQ_WAVES", "GRBM_GUI_ACTIVE")
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmetry.formats.events import MISSING, GpuKind, TraceRows
-from gemmetry.formats.rocm.rocpd import is_rocpd, read_rocpd
+from gemmetry.formats.rocm.rocprofv3 import is_rocpd, read_rocpd
 
 COMMON = """
 CREATE TABLE "rocpd_metadata{u}" (id INTEGER PRIMARY KEY, tag TEXT, value TEXT);

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocpd import read_rocpd_counters
+from gemmetry.formats.rocm.rocprofv3 import read_counted
 
 GPU = {"cu_count": 304, "simd_count": 1216, "num_xcc": 8, "max_waves_per_cu": 32}
 
@@ -61,7 +61,7 @@ def database(tmp_path):
 
 
 def test_counters_of_a_database(database):
-    [process] = read_rocpd_counters(database(COUNTERS, environment={"RANK": "2"}))
+    [process] = read_counted(database(COUNTERS, environment={"RANK": "2"}), "db")
     assert (process.pid, process.rank, process.rank_source) == (77, 2, "environment")
     assert (process.host, process.problems) == ("node-7", [])
     assert (process.gpus[1].chip, process.gpus[1].units) == ("gfx942", 304)
@@ -76,7 +76,7 @@ def test_counters_of_a_database(database):
 
 
 def test_a_trace_has_no_counters(database):
-    [process] = read_rocpd_counters(database())
+    [process] = read_counted(database(), "db")
     assert len(process.dispatches) == 2
     assert (process.has_counters, process.rank) == (False, None)
 
@@ -84,7 +84,7 @@ def test_a_trace_has_no_counters(database):
 def test_what_is_no_database_of_rocpd(tmp_path):
     path = tmp_path / "x.db"
     path.write_text("text")
-    assert read_rocpd_counters(path) == []
+    assert read_counted(path, "db") == []
     with closing(sqlite3.connect(tmp_path / "y.db")) as opened:
         opened.execute("CREATE TABLE t (a)")
-    assert read_rocpd_counters(tmp_path / "y.db") == []
+    assert read_counted(tmp_path / "y.db", "db") == []

@@ -17,7 +17,7 @@ import contextlib
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -33,29 +33,17 @@ from gemmetry.formats.counters.launches import (
     number,
 )
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.readers import TraceFormat, rocpd, rocprofv3_csv, rocprofv3_json
-from gemmetry.formats.rocm.rocpd import read_rocpd_counters
-from gemmetry.formats.rocm.rocprofv3_counters import (
-    PassOfProcess,
-    read_counter_folder,
-    read_csv_counters,
-    read_json_counters,
-)
-from gemmetry.formats.rocm.rows import (
+from gemmetry.formats.readers import TraceFormat
+from gemmetry.formats.rocm.rocprofv3 import (
     CountedDispatch,
-    CountedGpu,
     CountedProcess,
+    PassOfProcess,
     disagreement,
     grid_and_block,
     joined_values,
-    kernel_name,
+    read_counter_folder,
 )
-
-_READERS: dict[str, Callable[[Path], Sequence[CountedProcess]]] = {
-    rocprofv3_csv.FORMAT.name: lambda path: [read_csv_counters(path)],
-    rocprofv3_json.FORMAT.name: read_json_counters,
-    rocpd.FORMAT.name: read_rocpd_counters,
-}
+from gemmetry.formats.rocm.tables import CountedGpu, kernel_name
 
 GPU_FACTS = ("cu_count", "simd_count", "num_xcc", "max_waves_per_cu")
 """Ids of what is recorded of the GPU."""
@@ -85,8 +73,7 @@ def read_rocprofv3_file(
     Raises:
         RequestError: the file cannot be opened.
     """
-    read = _READERS.get(form.name)
-    processes = read(path) if read is not None else []
+    processes = form.counters(path)
     problems = [problem for one in processes for problem in one.problems]
     found = [PassOfProcess(0, one) for one in processes if one.dispatches]
     return _table(found, problems, path, metrics) if found else None
@@ -326,7 +313,7 @@ def _launch(
     for name, columns in counters.items():
         found = [value for column in columns if (value := number(row[column])) is not None]
         values[name] = sum(found) if len(found) == len(columns) else None
-    grid, block = grid_and_block([_whole(row["Grid_Size"])], [_whole(row["Workgroup_Size"])])
+    grid, block = grid_and_block((_whole(row["Grid_Size"]),), (_whole(row["Workgroup_Size"]),))
     info = LaunchInfo(
         name=kernel_name(row["Kernel_Name"]),
         grid=triple_of(grid),

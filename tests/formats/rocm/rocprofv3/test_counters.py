@@ -3,14 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from gemmetry.formats.events import MISSING
-from gemmetry.formats.rocm.rocprofv3_counters import read_csv_counters
+from gemmetry.formats.rocm.rocprofv3 import read_counted
 
 SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 
 
 def test_counters_of_two_generations():
-    old = read_csv_counters(SAMPLES / "sdk2024_counter_collection.csv")
-    new = read_csv_counters(SAMPLES / "sdk2025_counter_collection.csv")
+    old = read_counted(SAMPLES / "sdk2024_counter_collection.csv", "csv")[0]
+    new = read_counted(SAMPLES / "sdk2025_counter_collection.csv", "csv")[0]
     for process in (old, new):
         first = process.dispatches[0]
         # The documentation's own sample: one wave of 64 per workgroup of 64.
@@ -24,7 +24,7 @@ def test_counters_of_two_generations():
 
 
 def test_counters_with_the_gpus_of_the_node():
-    found = read_csv_counters(SAMPLES / "hk_b64_bank_test_counter_collection.csv")
+    found = read_counted(SAMPLES / "hk_b64_bank_test_counter_collection.csv", "csv")[0]
     assert len(found.gpus) == 8
     assert found.gpus[0].chip == "gfx950"
     assert (found.gpus[0].units, found.gpus[0].simds, found.gpus[0].xccs) == (256, 1024, 8)
@@ -37,7 +37,7 @@ def test_a_trace_has_dispatches_without_counters(tmp_path):
     for name in ("sdk2024", "sdk2026"):
         text = (SAMPLES / f"{name}_kernel_trace.csv").read_bytes()
         (tmp_path / f"{name}_kernel_trace.csv").write_bytes(text)
-        found = read_csv_counters(tmp_path / f"{name}_kernel_trace.csv")
+        found = read_counted(tmp_path / f"{name}_kernel_trace.csv", "csv")[0]
         assert found.dispatches and not found.has_counters
         # 1024 x 1024 work-items in groups of 64.
         assert found.dispatches[0].workgroups == 16384
@@ -50,7 +50,7 @@ def test_values_that_are_not_numbers_are_left_out(tmp_path):
         "Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value\n1,gemm.kd,A,x\n2,gemm.kd,A,1e3\n"
         "2,gemm.kd,A,1\n"
     )
-    first, second = read_csv_counters(path).dispatches
+    first, second = read_counted(path, "csv")[0].dispatches
     assert first.values == {}
     # Rows of several instances of a counter.
     assert (second.number, second.kernel, second.values) == (2, "gemm", {"A": 1001.0})

@@ -7,8 +7,9 @@ import pytest
 
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.events import MISSING, GpuKind, ProblemKind
-from gemmetry.formats.rocm import rocprofv3 as tables
-from gemmetry.formats.rocm.rocprofv3 import kernel_tables, read_rocprofv3_csv
+from gemmetry.formats.rocm import tables
+from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv
+from gemmetry.formats.rocm.tables import kernel_tables
 
 SAMPLES = Path(__file__).parents[3] / "data" / "traces"
 

@@ -211,7 +211,7 @@ def test_damage_anywhere_raises_nothing(data):
     rows = read_rocprofv3_json(stream, chunk_bytes=chunk_bytes)
     if rows is None:  # Not even the kind of document can be recognised.
         return
-    assert len(rows.gpu.start_ns) <= 3, "damage invents no dispatch"
+    assert (rows.gpu.start_ns > 0).sum() <= 3, "damage invents no dispatch that has a time"
     assert (rows.gpu.duration_ns >= 0).all()
 
 
