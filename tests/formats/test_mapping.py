@@ -14,10 +14,10 @@ from gemmetry.formats.events import (
     CallRows,
     GpuRows,
     OperatorRows,
+    Spool,
     TraceRows,
     concatenate,
     let_go,
-    mapped,
 )
 
 STATUS = Path("/proc/self/status")
@@ -50,8 +50,15 @@ def resident() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 
+def mapped(*pieces: CallRows) -> CallRows:
+    spool = Spool(CallRows, most_bytes=0)
+    for piece in pieces:
+        spool.add(piece)
+    return spool.all()
+
+
 def test_columns_are_those_of_all_pieces():
-    found = mapped(CallRows, 30, [calls(0, 13), calls(13, 0), calls(13, 17)])
+    found = mapped(calls(0, 13), calls(13, 0), calls(13, 17))
     expected = calls(0, 30)
     for column in dataclasses.fields(CallRows):
         left, right = getattr(found, column.name), getattr(expected, column.name)
@@ -63,7 +70,7 @@ def test_columns_are_those_of_all_pieces():
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux reports what is in memory")
 def test_what_was_touched_is_given_back_and_still_there(monkeypatch):
     monkeypatch.setattr(mapping, "KEPT_MAPPED_BYTES", 0)
-    rows = trace(mapped(CallRows, _ROWS, [calls(0, _ROWS)]))
+    rows = trace(mapped(calls(0, _ROWS)))
     gc.collect()
     let_go(rows)
     before = resident()
@@ -88,4 +95,4 @@ def test_a_full_disk_is_reported(monkeypatch):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(OSError, match="No space left"):
-        mapped(CallRows, 3, [calls(0, 3)])
+        mapped(calls(0, 3))

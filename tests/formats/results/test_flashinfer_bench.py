@@ -6,7 +6,7 @@ import pytest
 
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.operation import operation_name
-from gemmetry.formats.benchmarks import StatedOperation, flashinfer_bench, read_results
+from gemmetry.formats.benchmarks import StatedOperation, documents, read_results
 
 DEFINITION = {
     "name": "gemm_n512_k128",
@@ -39,7 +39,7 @@ def _line(status="PASSED", definition="gemm_n512_k128", **changes):
 
 @pytest.fixture
 def read(tmp_path):
-    flashinfer_bench._find_definition.cache_clear()
+    documents._find_definition.cache_clear()
 
     def run(*lines, operation="", definition=DEFINITION):
         if definition is not None:

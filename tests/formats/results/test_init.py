@@ -12,19 +12,15 @@ from gemmetry.formats import benchmarks as results
 from gemmetry.formats.benchmarks import StatedOperation, read_results, result_formats
 
 LINES = """
-from gemmetry.formats.benchmarks import ForeignFile, ForeignResult
-from gemmetry.formats.benchmarks import ResultFormat
+from gemmetry.formats.benchmarks import ForeignResult, ResultFormat
 
-
-def _read(path, text, stated):
-    times = map(float, text.splitlines()[1:])
-    return ForeignFile(results=[
-        ForeignResult(operation=stated.whole(), configuration="line", time_ns=one) for one in times
-    ])
-
-
-FORMAT = ResultFormat(name="lines", summary="lines of times",
-                      recognises=lambda text: text.startswith("TIMES"), read=_read)
+FORMATS = [ResultFormat(
+    name="lines", summary="lines of times", recognises=lambda text: text.startswith("TIMES"),
+    rows=lambda text: enumerate(text.splitlines()[1:], 2),
+    result=lambda row, stated, path: ForeignResult(
+        operation=stated.whole(), configuration="line", time_ns=float(row)
+    ),
+)]
 """
 
 
@@ -34,10 +30,12 @@ def test_a_file_in_the_folder_is_a_format(tmp_path, monkeypatch) -> None:
     result_formats.cache_clear()
     try:
         path = tmp_path / "t.txt"
-        path.write_text("TIMES\n5\n7\n")
+        path.write_text("TIMES\n5\nx\n7\n")
         form, found = read_results(path, StatedOperation("matmul_8x8x8_f32t_f32t_f32t"))
         assert form.name == "lines"
         assert [one.time_ns for one in found.results] == [5, 7]
+        (problem,) = found.problems
+        assert problem.startswith("t.txt:3: ")
     finally:
         result_formats.cache_clear()
         sys.modules.pop("gemmetry.formats.benchmarks.lines_of_times", None)
