@@ -223,11 +223,11 @@ def _row(
         passes=len(having),
         median_us=median(times) / 1e3 if times else None,
         is_serialised=any(one.process.has_counters for one, _ in having),
-        lds_bytes=_known(max(one.lds_bytes for one in dispatches)),
-        scratch_bytes=_known(max(one.scratch_bytes for one in dispatches)),
-        vgprs=_known(max(one.vgprs for one in dispatches)),
-        accum_vgprs=_known(max(one.accum_vgprs for one in dispatches)),
-        sgprs=_known(max(one.sgprs for one in dispatches)),
+        lds_bytes=_most("lds_block_size", dispatches),
+        scratch_bytes=_most("scratch_size", dispatches),
+        vgprs=_most("vgpr_count", dispatches),
+        accum_vgprs=_most("accum_vgpr_count", dispatches),
+        sgprs=_most("sgpr_count", dispatches),
         metrics=RocprofMetrics(**{
             one.name: _metric(one, per_pass, joined, gpu, _owner(group), problems)
             for one in METRICS
@@ -294,6 +294,10 @@ def _computed(
         return metric.formula(values, gpu or _UNKNOWN_GPU)
     except ZeroDivisionError:
         return None
+
+
+def _most(fact: str, dispatches: Sequence[CountedDispatch]) -> int | None:
+    return max((one.facts[fact] for one in dispatches if fact in one.facts), default=None)
 
 
 def _known(value: int) -> int | None:

@@ -269,13 +269,9 @@ class CountedDispatch:
     neither."""
     block: tuple[int, ...]
     """Work-items of a workgroup, likewise."""
-    lds_bytes: int
-    """Of a workgroup."""
-    scratch_bytes: int
-    """Of a work-item."""
-    vgprs: int
-    accum_vgprs: int
-    sgprs: int
+    facts: dict[str, int]
+    """What else is recorded: ``lds_block_size`` (bytes of a workgroup), ``scratch_size`` (bytes of
+    a work-item), ``vgpr_count``, ``accum_vgpr_count``, ``sgpr_count``."""
     start_ns: int
     end_ns: int
     values: dict[str, float] = field(default_factory=dict)
@@ -371,25 +367,28 @@ def _counted(tables: Tables, place: str) -> list[CountedProcess]:
     return processes
 
 
+_FACTS = ("LDS_Block_Size", "Scratch_Size", "VGPR_Count", "Accum_VGPR_Count", "SGPR_Count")
+"""Columns of :attr:`CountedDispatch.facts`."""
+
+
 def _dispatches(block: Block, tables: Tables) -> Iterator[CountedDispatch]:
-    numbers = (
-        block.wholes(name).tolist() for name in (
-            "LDS_Block_Size", "Scratch_Size", "VGPR_Count", "Accum_VGPR_Count", "SGPR_Count",
-            "Start_Timestamp", "End_Timestamp",
-        )
-    )  # fmt: skip
+    def lists(*names: str) -> Iterator[list[int]]:
+        return (block.wholes(name).tolist() for name in names)
+
     grids, sizes = (
         zip(*(axis.tolist() for axis in block.axes(f"{what}_Size")), strict=True)
         for what in ("Grid", "Workgroup")
     )
     devices = tables.devices(np.array(block.column("Device"), np.int32)).tolist()
     names = {key: tables.name(key) for key in set(block.column("Name"))}
-    described = zip(
-        block.wholes("Dispatch_Id").tolist(), block.column("Name"), devices, grids, sizes,
-        *numbers, strict=True,
-    )  # fmt: skip
-    for number, key, device, grid, size, *rest in described:
-        yield CountedDispatch(number, names[key], device, *grid_and_block(grid, size), *rest)
+    ids = [name.lower() for name in _FACTS]
+    for number, key, device, grid, size, start, end, *facts in zip(
+        *lists("Dispatch_Id"), block.column("Name"), devices, grids, sizes,
+        *lists("Start_Timestamp", "End_Timestamp", *_FACTS), strict=True,
+    ):  # fmt: skip
+        known = {name: fact for name, fact in zip(ids, facts, strict=True) if fact >= 0}
+        workgroups = grid_and_block(grid, size)
+        yield CountedDispatch(number, names[key], device, *workgroups, known, start, end)
 
 
 def _add_values(block: Block, by_key: Mapping[tuple[int, Any], CountedDispatch]) -> None:

@@ -116,6 +116,10 @@ def mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+GPU_FACTS = ("cu_count", "simd_count", "num_xcc", "max_waves_per_cu")
+"""Columns with the numbers of :class:`CountedGpu`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedGpu:
     """What rocprofv3 records of a GPU; fields as in
@@ -127,6 +131,12 @@ class CountedGpu:
     simds: int
     xccs: int
     waves_per_unit: int
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """The known numbers, under the names of rocprofv3's columns."""
+        numbers = self.units, self.simds, self.xccs, self.waves_per_unit
+        return {name: one for name, one in zip(GPU_FACTS, numbers, strict=True) if one}
 
 
 class Agents:
@@ -157,8 +167,7 @@ class Agents:
             number = index
         self._numbers[key] = number
         self.products.setdefault(number, str(value("product_name") or value("name") or ""))
-        facts = [_positive(value(name)) for name in ("cu_count", "simd_count", "num_xcc",
-                                                     "max_waves_per_cu")]  # fmt: skip
+        facts = [_positive(value(name)) for name in GPU_FACTS]
         if min(facts) > 0:
             units, simds, xccs, waves = facts
             self.gpus.setdefault(process, {})[number] = CountedGpu(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gemmetry.formats.events import MISSING, GpuKind, ProblemKind, TraceRows
 from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
 
-SAMPLE = Path(__file__).parents[3] / "data" / "traces" / "mi350x_908_part_results.json.gz"
+SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "mi350x_908_part_results.json.gz"
 
 
 def dispatch(kernel: int, start: int, end: int, grid: int = 1024, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gemmetry.formats.rocm import tables
 from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_csv
 from gemmetry.formats.rocm.tables import kernel_tables
 
-SAMPLES = Path(__file__).parents[3] / "data" / "traces"
+SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 
 KERNELS = (
     '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","Kernel_Id","Kernel_Name",'
