@@ -1,11 +1,23 @@
+"""CSV files of Nsight Compute; small pages are in ``test_golden``."""
+
 from __future__ import annotations
 
 import gzip
+import os
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gemmetry.counters.reading import read_counters
 from gemmetry.domain.errors import RequestError
-from gemmetry.formats.counters.ncu_pages import read_ncu_csv
+from gemmetry.formats.counters.ncu_pages import _labels, read_ncu_csv
+
+DATA = Path(__file__).parents[2] / "data"
+DETAILS = DATA / "counters" / "h200_cublas_bf16_4096_details.csv.gz"
+RAW_PAGE = DATA / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
+BLACKWELL = DATA / "counters" / "b200_cublaslt_fp8_details.csv.gz"
+LARGER = Path(os.environ.get("GEMMETRY_TRACES", "") or DATA.parents[2] / "shared" / "data")
 
 RAW = (
     '"ID","Process ID","Kernel Name","a"\n'
@@ -98,3 +110,54 @@ def test_a_file_that_is_cut_anywhere_has_no_wrong_values(page, tmp_path):
         table = read_ncu_csv(file)
         for number, one in enumerate(table or ()):
             assert one.metrics().items() <= expected[number].items(), whole[:length]
+
+
+def test_many_rows_grow_in_place(tmp_path):
+    file = tmp_path / "a.csv"
+    rows = "".join(f'"{i}","1","k","{i * 1000:,}"\n' for i in range(1000))
+    file.write_text(RAW.rpartition('"0"')[0] + rows)
+    assert np.array_equal(read_ncu_csv(file).values["a"], np.arange(1000.0) * 1e6)
+
+
+def test_another_capture_of_the_launch_of_the_raw_page():
+    """A second capture differs by a few per cent; a wrong unit or a wrong metric by more."""
+    details, raw = read_counters(DETAILS)[0], read_counters(RAW_PAGE)[0]
+    assert (details.name, details.info.grid) == (raw.name, raw.info.grid)
+    numbers = details.metrics()
+    mapped = {name: value for name, value in numbers.items() if "/" not in name}
+    assert len(mapped) >= 36
+    assert len(numbers) - len(mapped) <= 1
+    for name, value in mapped.items():
+        expected = raw.value(name)
+        assert value == pytest.approx(expected, rel=0.03, abs=0.006), name
+        assert details.unit(name) == raw.unit(name) or {details.unit(name), raw.unit(name)} == {
+            "%",
+            "",
+        }
+    assert [one.identifier for one in details.info.rules].count("CPIStall") == 3
+    local = {one.identifier: one.speedup_percent for one in details.info.rules if one.speedup_kind}
+    assert local == {"CPIStall": 30.71, "TheoreticalOccupancy": 81.25}
+
+
+def test_every_label_is_that_of_a_metric_in_a_real_report():
+    library = pytest.importorskip("ncu_report")
+    file = LARGER / "counters_h200" / "cublas_bf16_4096.ncu-rep"
+    if not file.is_file():
+        pytest.skip(f"{file.name} is not in {LARGER} (GEMMETRY_TRACES names another folder)")
+    action = library.load_report(str(file)).range_by_idx(0).action_by_idx(0)
+    if not hasattr(action, "sections"):
+        pytest.skip("this version of ncu_report does not list sections")
+    found = {(section.name(), one.label()): one.name() for section in action.sections()
+             for one in (*section.header_metrics(), *section.body_metrics())}  # fmt: skip
+    shared = set(found) & set(_labels())
+    assert len(shared) > 80
+    assert {key: found[key] for key in shared} == {key: _labels()[key] for key in shared}
+
+
+def test_a_report_of_a_blackwell_gpu_after_output_of_the_application():
+    table = read_counters(BLACKWELL)
+    assert [one.info.capability for one in table] == ["10.0"]
+    assert table[0].duration_ns == 406_240
+    assert table[0].value("launch__sm_count") == 152
+    assert [name for name in table.values if "/" in name] == []
+    assert (len(table.infos[0].rules), table.problems) == (8, [])

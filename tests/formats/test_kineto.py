@@ -1,18 +1,31 @@
-"""What is read from a file does not depend on where its pieces end, for valid documents with any
-content and for damaged ones."""
+"""Kineto traces: real ones, odd and damaged ones in pieces of any size; small documents are in
+``test_golden``."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import io
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gemmetry.formats import events
+from gemmetry.formats.events import MISSING, GpuKind, TraceRows
 from gemmetry.formats.kineto import read_kineto
 from gemmetry.formats.rocm.rocprofv3 import read_rocprofv3_json
+
+SAMPLES = Path(__file__).parents[1] / "data" / "traces"
+KINETO = sorted(
+    {*SAMPLES.glob("*.json.gz")} - {*SAMPLES.glob("chakra*")} - {*SAMPLES.glob("*_et_*")}
+    - {*SAMPLES.glob("*_results.json.gz")}
+)  # fmt: skip
 
 EVENTS = (
     '{"ph":"X","cat":"kernel","name":"}, {\\"ph\\"","ts":1,"dur":2}',
@@ -48,16 +61,21 @@ DOCUMENTS = st.builds(
 )
 
 
-def everything_read(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
+def rows_of(text: bytes, **options: Any) -> TraceRows:
+    rows = read_kineto(io.BytesIO(text), **options)
+    assert rows is not None
+    return rows
+
+
+def comparable(rows: TraceRows) -> dict[str, Any]:
     """Everything that was read, with texts in place of their numbers, which follow the order of
     reading."""
-    rows = read_kineto(io.BytesIO(text), chunk_bytes=chunk_bytes)
-    if rows is None:
-        return None
-    texts = {"name": rows.names, "thread": rows.threads, "arguments": rows.arguments}
     found: dict[str, Any] = {
-        "events": rows.events, "partial": rows.partial, "problems": rows.problems,
-        "rank": rows.rank,
+        "events": rows.events, "partial": rows.partial, "problems": rows.problems, "rank": rows.rank
+    }  # fmt: skip
+    texts = {
+        "name": rows.names, "thread": rows.threads, "arguments": rows.arguments,
+        "collective": (*rows.collectives, None),
     }  # fmt: skip
     for table in ("gpu", "calls", "operators", "annotations"):
         columns = getattr(rows, table)
@@ -66,6 +84,14 @@ def everything_read(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
             of = texts.get(column.name)
             found[f"{table}.{column.name}"] = [of[v] for v in values] if of else values
     return found
+
+
+def everything_read(text: bytes, chunk_bytes: int) -> dict[str, Any] | None:
+    """Everything that was read."""
+    rows = read_kineto(io.BytesIO(text), chunk_bytes=chunk_bytes)
+    assert rows is None or (rows.gpu.duration_ns >= 0).all()
+    assert rows is None or len(rows.gpu.start_ns) <= rows.events
+    return None if rows is None else comparable(rows)
 
 
 @given(DOCUMENTS, st.integers(1, 64))
@@ -143,3 +169,97 @@ def test_records_of_rocprofv3_that_are_none(chunk_bytes):
     assert [rows.names[name] for name in rows.annotations.name] == ["range", "range"]
     assert rows.problems[0].count == 3
     assert [problem.what[-3:] for problem in rows.problems[1:]] == ["'5'", "'x\"'"[-3:], "'7'"]
+
+
+def document(*events: Any) -> bytes:
+    return json.dumps({"traceEvents": list(events)}).encode()
+
+
+def kernel(name: str = "gemm", **args: Any) -> dict[str, Any]:
+    recorded = {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 2, 3], "block": [4, 5, 6]}
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 10, "dur": 5,
+            "args": recorded | args}  # fmt: skip
+
+
+def test_collectives_with_equal_metadata_are_stored_once():
+    recorded = {"Collective name": "_allgather_base", "Process Group Ranks": "[0, 1, 2, 3]"}
+    rows = rows_of(document(*[kernel(f"nccl {i}", **recorded) for i in range(50)], kernel()))
+    assert rows.gpu.collective.tolist() == [0] * 50 + [MISSING]
+    [one] = rows.collectives
+    assert (one.operation, one.group_ranks) == ("_allgather_base", (0, 1, 2, 3))
+
+
+def test_deep_nesting():
+    text = document(kernel("before"), kernel("odd", bytes="DEEP"), kernel("after"))
+    rows = rows_of(text.replace(b'"DEEP"', b"[" * 100_000 + b"]" * 100_000))
+    assert [rows.names[i] for i in rows.gpu.name] == ["before", "after"]
+    assert rows.problems
+    unbalanced = rows_of(text.replace(b'"DEEP"', b"[" * 1_000_000))
+    assert len(unbalanced.gpu.start_ns) >= 1
+    assert unbalanced.partial
+
+
+def test_a_kernel_name_of_a_megabyte():
+    long = "k" * 1_000_000
+    rows = rows_of(document(kernel(long), kernel(long + "x"), kernel("<script>=1+1</script>")))
+    assert len(set(rows.gpu.name.tolist())) == 3
+    assert max(map(len, rows.names)) < 20_000
+    assert "<script>=1+1</script>" in rows.names
+
+
+@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
+def test_real_traces_have_the_events_that_json_finds(path):
+    text = gzip.decompress(path.read_bytes())
+    events = json.loads(text)["traceEvents"]
+    rows = rows_of(text)
+    counts = Counter(event.get("cat") for event in events if event.get("ph") == "X")
+    assert rows.events == len(events)
+    kinds = Counter(rows.gpu.kind.tolist())
+    assert kinds[GpuKind.KERNEL] == counts["kernel"] + counts["Kernel"]
+    assert kinds[GpuKind.MEMCPY] == counts["gpu_memcpy"] + counts["Memcpy"]
+    assert kinds[GpuKind.MEMSET] == counts["gpu_memset"] + counts["Memset"]
+    assert len(rows.operators.start_ns) == counts["cpu_op"] + counts["Operator"]
+    assert rows.problems == ()
+    assert len(rows.gpu.start_ns) > 0
+    # A kernel has a grid and a block that a GPU can run, and nearly all have a call.
+    kernels = rows.gpu.kind == GpuKind.KERNEL
+    assert (rows.gpu.grid[kernels] > 0).all()
+    assert (rows.gpu.block[kernels].prod(axis=1) <= 1024).all()
+    assert np.isin(rows.gpu.correlation, rows.calls.correlation).mean() > 0.7
+    assert comparable(rows) == comparable(rows_of(text, chunk_bytes=1024))
+
+
+def test_a_rank_of_a_real_job_has_its_place_and_collectives():
+    path = SAMPLES / "h200_fsdp_rank1of4_part.pt.trace.json.gz"
+    rows = rows_of(gzip.decompress(path.read_bytes()))
+    assert (rows.rank, rows.world_size) == (1, 4)
+    recorded = [rows.collectives[i] for i in rows.gpu.collective if i >= 0]
+    assert {one.operation for one in recorded} == {"_allgather_base"}
+    assert {one.dtype for one in recorded} == {"BFloat16"}
+    assert all(one.out_elements == 4 * one.in_elements for one in recorded)
+
+
+def test_a_trace_too_large_for_memory_keeps_what_led_to_work_on_the_gpu(monkeypatch):
+    path = SAMPLES / "mi250_minitoy_rocm6.2.json.gz"
+    text = gzip.decompress(path.read_bytes())
+    whole = rows_of(text)
+    monkeypatch.setattr(events, "KEPT_BYTES", 0)
+    monkeypatch.setattr(events.Spool.__init__, "__kwdefaults__", {"most_bytes": 500})
+    rows = rows_of(text, chunk_bytes=4096)
+    left, right = comparable(rows), comparable(whole)
+    for column in left:
+        if not column.startswith(("calls.", "operators.")):
+            assert left[column] == right[column]
+    linked = np.isin(whole.calls.correlation, whole.gpu.correlation)
+    assert rows.calls.start_ns.tolist() == whole.calls.start_ns[linked].tolist()
+    enclosing = [
+        i
+        for i, (start, length) in enumerate(
+            zip(whole.operators.start_ns, whole.operators.duration_ns, strict=True)
+        )
+        if any(start <= c <= start + length for c in rows.calls.start_ns)
+    ]
+    assert set(rows.operators.external_id) >= set(whole.operators.external_id[enclosing])
+    left = len(whole.calls.start_ns) + len(whole.operators.start_ns)
+    left -= len(rows.calls.start_ns) + len(rows.operators.start_ns)
+    assert rows.host_rows_left_out == left > 0
