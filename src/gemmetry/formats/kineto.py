@@ -210,14 +210,9 @@ def triple(values: object) -> tuple[int, int, int]:
     return (found[0], found[1], found[2]) if all(0 <= v < 2**31 for v in found) else (0, 0, 0)
 
 
-def _known(value: Number) -> int | None:
+def _known(value: Any, least: int = -(2**63)) -> int | None:
     found = whole(value)
-    return None if found == MISSING else found
-
-
-def _at_least_0(value: Any) -> int | None:
-    found = whole(value)
-    return found if found >= 0 else None
+    return None if found == MISSING or found < least else found
 
 
 _IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
@@ -668,7 +663,7 @@ class _KinetoBuilder:
         return TraceRows(
             format="kineto",
             events=self._events + reader.text.left_out,
-            base_ns=_at_least_0(outer.get("baseTimeNanoseconds")) or 0,
+            base_ns=_known(outer.get("baseTimeNanoseconds"), 0) or 0,
             names=names,
             arguments=tuple(
                 OperatorArguments(*(raw.decode("utf-8", "replace") for raw in raws))
@@ -680,8 +675,8 @@ class _KinetoBuilder:
             calls=calls,
             operators=operators,
             annotations=self._annotations.all(),
-            rank=_at_least_0(distributed.get("rank")),
-            world_size=_at_least_0(distributed.get("world_size")),
+            rank=_known(distributed.get("rank"), 0),
+            world_size=_known(distributed.get("world_size"), 0),
             host=_text(outer.get("host_name")),
             job=_text(outer.get("trace_id")),
             devices=_devices(outer.get("deviceProperties")),

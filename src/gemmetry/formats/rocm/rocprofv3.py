@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import isclose, prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -339,15 +339,15 @@ def read_counted(path: Path, kind: str) -> list[CountedProcess]:
 
 def _counted(tables: Tables, place: str) -> list[CountedProcess]:
     dispatches: dict[int, list[CountedDispatch]] = {}
-    by_key: dict[tuple[int, Any], CountedDispatch] = {}
+    by_key: dict[int, dict[Any, CountedDispatch]] = {}
     for block in tables.blocks():
         if block.kind is Kind.VALUE:
-            _add_values(block, by_key)
+            _add_values(block, by_key.get(block.process, {}))
         else:
             found = list(_dispatches(block, tables))
             dispatches.setdefault(block.process, []).extend(found)
-            keys = ((block.process, key) for key in block.column("Key"))
-            by_key |= zip(keys, found, strict=True)
+            own = by_key.setdefault(block.process, {})
+            own |= zip(block.column("Key"), found, strict=True)
     processes = []
     for number, one in enumerate(tables.processes):
         process = CountedProcess(
@@ -382,20 +382,24 @@ def _dispatches(block: Block, tables: Tables) -> Iterator[CountedDispatch]:
     devices = tables.devices(np.array(block.column("Device"), np.int32)).tolist()
     names = {key: tables.name(key) for key in set(block.column("Name"))}
     ids = [name.lower() for name in _FACTS]
+
+    @cache
+    def known(*facts: int) -> dict[str, int]:
+        return {name: fact for name, fact in zip(ids, facts, strict=True) if fact >= 0}
+
     for number, key, device, grid, size, start, end, *facts in zip(
         *lists("Dispatch_Id"), block.column("Name"), devices, grids, sizes,
         *lists("Start_Timestamp", "End_Timestamp", *_FACTS), strict=True,
     ):  # fmt: skip
-        known = {name: fact for name, fact in zip(ids, facts, strict=True) if fact >= 0}
-        workgroups = grid_and_block(grid, size)
-        yield CountedDispatch(number, names[key], device, *workgroups, known, start, end)
+        sizes_known = grid_and_block(grid, size)
+        yield CountedDispatch(number, names[key], device, *sizes_known, known(*facts), start, end)
 
 
-def _add_values(block: Block, by_key: Mapping[tuple[int, Any], CountedDispatch]) -> None:
+def _add_values(block: Block, by_key: Mapping[Any, CountedDispatch]) -> None:
     """Add values to their dispatches; a counter has a row for each of its instances."""
     columns = map(block.column, ("Key", "Counter_Name", "Counter_Value"))
     for key, counter, written in zip(*columns, strict=True):
-        dispatch = by_key.get((block.process, key))
+        dispatch = by_key.get(key)
         try:
             value = float(written)
         except (TypeError, ValueError):

@@ -86,10 +86,11 @@ class Block:
 
 def integers(values: Sequence[Any]) -> Int64:
     """The values as 64-bit integers; ``MISSING`` for those that are none, or do not fit."""
-    if set(map(type, values)) == {str}:
+    kinds = set(map(type, values))
+    if kinds == {str}:
         with contextlib.suppress(ValueError):
-            values = list(map(int, values))
-    found = [one if type(one) is int else _whole(one) for one in values]
+            values, kinds = list(map(int, values)), {int}
+    found = values if kinds == {int} else [v if type(v) is int else _whole(v) for v in values]
     try:
         return np.array(found, np.int64)
     except OverflowError:
