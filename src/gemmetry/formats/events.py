@@ -266,7 +266,7 @@ _DTYPES: dict[str, type[Any]] = {
 }  # fmt: skip
 
 
-def _columns(rows: Rows) -> list[Array]:
+def _columns(rows: Any) -> list[Array]:
     return [getattr(rows, column.name) for column in dataclasses.fields(rows)]
 
 
@@ -306,8 +306,9 @@ def let_go(rows: TraceRows) -> None:
 
 
 def _files(rows: TraceRows) -> set[mmap.mmap]:
-    found = set()
+    found: set[mmap.mmap] = set()
     for table in (rows.gpu, rows.calls, rows.operators, rows.annotations):
+        holder: Any
         for holder in _columns(table):
             while isinstance(holder, np.ndarray):
                 holder = holder.base
@@ -334,7 +335,7 @@ class Spool(Generic[Rows]):
         self._files: list[IO[bytes]] = []
         self._written: list[int] = []
         """Numbers of rows of the pieces in the files."""
-        self._empty = _columns(concatenate(kind, []))
+        self._empty: list[Array] = _columns(concatenate(kind, []))
         self.bytes = self.rows = 0
 
     def add(self, rows: Rows) -> None:
@@ -355,7 +356,8 @@ class Spool(Generic[Rows]):
         """The rows, piece by piece."""
         begin = 0
         for rows in self._written:
-            columns = []
+            columns: list[Array] = []
+            model: Array
             for file, model in zip(self._files, self._empty, strict=True):
                 array = np.empty((rows, *model.shape[1:]), model.dtype)
                 file.seek(begin * (array.nbytes // rows))
@@ -377,10 +379,12 @@ class Spool(Generic[Rows]):
             for piece, mask in zip(self.pieces(), wanted, strict=True):
                 few.add(chosen(piece, mask))
             return few.all()
+        found: Rows
         if not self._files:
-            return concatenate(self._kind, self._parts)
-        self._spill()
-        found: Rows = self._kind(*map(_mapped, self._files, self._empty))
+            found = concatenate(self._kind, self._parts)
+        else:
+            self._spill()
+            found = self._kind(*map(_mapped, self._files, self._empty))
         return found
 
     def _spill(self) -> None:

@@ -153,7 +153,7 @@ _NOTHING: Final = ("", "0", "none", "false")
 def _bench_rows(text: str) -> _Rows:
     header: list[str] = []
     device = ""
-    pending: list[tuple[int, tuple[list[str], str, dict[str, str]]]] = []
+    pending: list[tuple[int, tuple[list[str], str, dict[str, Any]]]] = []
     """The last line of values, whose solution's name may follow."""
     for number, line in enumerate(text.splitlines(), 1):
         if match := _HEADINGS.fullmatch(line):
@@ -171,7 +171,7 @@ def _bench_rows(text: str) -> _Rows:
 
 
 def _bench_result(
-    row: tuple[list[str], str, dict[str, str]], stated: StatedOperation, path: Path
+    row: tuple[list[str], str, dict[str, Any]], stated: StatedOperation, path: Path
 ) -> ForeignResult:
     header, line, named = row
     cells = table_row(header, next(csv.reader([line])))

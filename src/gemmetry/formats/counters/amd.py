@@ -280,8 +280,8 @@ def _dispatch(row: Mapping[str, str], counters: Mapping[str, Sequence[str]]) -> 
         found = [value for column in columns if (value := number(row[column])) is not None]
         if len(found) == len(columns):
             values[name] = sum(found)
-    facts = {name: found for column, name in _FACTS.items()
-             if (found := _whole(row, column)) != MISSING}  # fmt: skip
+    facts = {name: fact for column, name in _FACTS.items()
+             if (fact := _whole(row, column)) != MISSING}  # fmt: skip
     grid, block = grid_and_block((_whole(row, "Grid_Size"),), (_whole(row, "Workgroup_Size"),))
     start, end = (_whole(row, f"{what}_Timestamp") for what in ("Start", "End"))
     name = kernel_name(row["Kernel_Name"])
