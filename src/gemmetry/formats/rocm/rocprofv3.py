@@ -51,6 +51,7 @@ from gemmetry.formats.rocm.tables import (
     Tables,
     is_of_kernels,
     table_of,
+    whole_numbers,
 )
 
 LATEST_NS = 2**62
@@ -195,7 +196,7 @@ def _by_axis(block: Block, name: str) -> Int64:
     """(rows, 3) sizes; 0 for those that are unknown, negative or do not fit 32 bits."""
     if block.kind is not Kind.KERNEL:
         return np.zeros((len(block), 3), np.int64)
-    found = block.axes(name)
+    found = [block.wholes(one) for one in block.axes(name)]
     found += [np.ones(len(block), np.int64)] * (3 - len(found))
     sizes = np.stack(found, axis=1)
     return np.where((sizes >= 0) & (sizes < 2**31), sizes, 0)
@@ -372,12 +373,11 @@ _FACTS = ("LDS_Block_Size", "Scratch_Size", "VGPR_Count", "Accum_VGPR_Count", "S
 
 
 def _dispatches(block: Block, tables: Tables) -> Iterator[CountedDispatch]:
-    def lists(*names: str) -> Iterator[list[int]]:
-        return (block.wholes(name).tolist() for name in names)
+    def lists(*names: str) -> Iterator[Sequence[int]]:
+        return (whole_numbers(block.column(name)) for name in names)
 
     grids, sizes = (
-        zip(*(axis.tolist() for axis in block.axes(f"{what}_Size")), strict=True)
-        for what in ("Grid", "Workgroup")
+        zip(*lists(*block.axes(f"{what}_Size")), strict=True) for what in ("Grid", "Workgroup")
     )
     devices = tables.devices(np.array(block.column("Device"), np.int32)).tolist()
     names = {key: tables.name(key) for key in set(block.column("Name"))}

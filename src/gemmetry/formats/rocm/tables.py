@@ -71,10 +71,9 @@ class Block:
         """A column of integers; ``MISSING`` where a field is not one."""
         return integers(self.column(name))
 
-    def axes(self, name: str) -> list[Int64]:
-        """Sizes by dimension, or their product alone, where the file has no more."""
-        names = [name] if name in self.columns else [f"{name}_{axis}" for axis in XYZ]
-        return [self.wholes(one) for one in names]
+    def axes(self, name: str) -> list[str]:
+        """Columns of sizes by dimension, or of their product, where the file has no more."""
+        return [name] if name in self.columns else [f"{name}_{axis}" for axis in XYZ]
 
     def at(self, rows: Sequence[int]) -> Block:
         """The rows with these indices, in that order."""
@@ -84,13 +83,18 @@ class Block:
         return dataclasses.replace(self, columns=columns)
 
 
-def integers(values: Sequence[Any]) -> Int64:
-    """The values as 64-bit integers; ``MISSING`` for those that are none, or do not fit."""
+def whole_numbers(values: Sequence[Any]) -> Sequence[int]:
+    """The values as whole numbers; ``MISSING`` for those that are none."""
     kinds = set(map(type, values))
     if kinds == {str}:
         with contextlib.suppress(ValueError):
-            values, kinds = list(map(int, values)), {int}
-    found = values if kinds == {int} else [v if type(v) is int else _whole(v) for v in values]
+            return list(map(int, values))
+    return values if kinds == {int} else [v if type(v) is int else _whole(v) for v in values]
+
+
+def integers(values: Sequence[Any]) -> Int64:
+    """The values as 64-bit integers; ``MISSING`` for those that are none, or do not fit."""
+    found = whole_numbers(values)
     try:
         return np.array(found, np.int64)
     except OverflowError:
