@@ -3,7 +3,7 @@
     python benchmarks/freivalds_power.py --size 512x512x1024 --trials 300
 
 The result of a right kernel (float32 BLAS, rounded once to bf16) is spoilt at random places, one
-bug at a time, and judged by ``gemmetry.verification.references.freivalds`` with other random signs
+bug at a time, and judged by ``gemmetry.verification.freivalds`` with other random signs
 each time. Printed for each bug are the trials in which it was found, and in brackets those in which
 the sums alone found it, without the sample of rows and columns. Deterministic for a seed but for
 the BLAS.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
-from gemmetry.verification.references.freivalds import freivalds, largest_right_deviation
+from gemmetry.verification.freivalds import freivalds, largest_right_deviation
 
 Matrix = npt.NDArray[np.float64]
 Bug = Callable[[Matrix, np.random.Generator, Matrix, Matrix], None]

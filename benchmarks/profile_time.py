@@ -143,9 +143,8 @@ def _time_worker(clock: Clock, provider: Any) -> None:
     from gemmetry.engine import bench as inputs_and_references
     from gemmetry.measurement import sampler
     from gemmetry.numerics import inputs, references
-    from gemmetry.verification import after_timing, comparison, protocol
+    from gemmetry.verification import after_timing, cache, comparison, freivalds, protocol
     from gemmetry.verification.checks import memory
-    from gemmetry.verification.references import cache, freivalds
 
     set_constants()
     clock.methods(type(provider), ["build"])

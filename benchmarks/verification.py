@@ -26,7 +26,8 @@ from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.context import Companions, Context
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import CHECKS, verify
 

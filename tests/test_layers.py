@@ -145,7 +145,7 @@ NAMES_OF_SOMETHING_ELSE = {
     "cli/options.py", "domain/settings.py",  # who computes a reference
     "cli/trace.py", "hardware/host_device.py", "hardware/torch_device.py",  # libraries
     "hardware/cuda_plans.py", "engine/sanitizing.py", "engine/recording.py",
-    "verification/references/cache.py",
+    "verification/cache.py",
     "domain/dispatch.py", "domain/specs/model.py", "domain/specs/schema.py",
     "domain/specs/yaml_text.py", "domain/rows.py",  # null
     "traces/names/nvidia.py", "traces/names/other.py",  # families of kernels

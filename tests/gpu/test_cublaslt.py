@@ -18,7 +18,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 pytestmark = [

@@ -22,9 +22,8 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, Mutant, all_mutants
-from gemmetry.selftest.provider import PROVIDER
-from gemmetry.verification.context import Companions
+from gemmetry.selftest.provider import HOPPER_SOURCE, PROVIDER, Carrier, Mutant, all_mutants
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.CUDA]

@@ -20,7 +20,7 @@ from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.cuda_provider.launching import catalogue
 from gemmetry.providers.cuda_provider.launching.kernel import CudaKernel
 from gemmetry.providers.cuda_provider.provider import PROVIDER
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 pytestmark = [

@@ -15,7 +15,7 @@ from gemmetry.domain.operation import Operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.user_provider.provider import UserProvider
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gluon_gemm.py"

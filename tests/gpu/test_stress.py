@@ -18,8 +18,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
-from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, all_mutants
-from gemmetry.selftest.provider import PROVIDER
+from gemmetry.selftest.provider import HOPPER_SOURCE, PROVIDER, Carrier, all_mutants
 from gemmetry.verification.checks import calls as stress
 from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher

@@ -13,7 +13,7 @@ from gemmetry.engine.bench import CompanionBuilder
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.providers.registry import load_provider
-from gemmetry.verification.context import Companions, covering_operations
+from gemmetry.verification.companions import Companions, covering_operations
 from gemmetry.verification.protocol import verify
 
 pytestmark = pytest.mark.gpu

@@ -18,7 +18,7 @@ from triton.compiler import ASTSource
 from gemmetry.domain.names import parse_operation
 from gemmetry.providers.kernels.triton_mutants import mutant_matmul
 from gemmetry.selftest import torch_callers
-from gemmetry.selftest.catalogue import Carrier, all_mutants
+from gemmetry.selftest.provider import Carrier, all_mutants
 
 MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.TRITON]
 

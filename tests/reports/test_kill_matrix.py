@@ -4,8 +4,8 @@ import pytest
 
 from gemmetry.domain.errors import Outcome, Stage, Verification
 from gemmetry.domain.record import Trait, Verdict
-from gemmetry.selftest.catalogue import Carrier, Mutant
 from gemmetry.selftest.kill_matrix import kill_matrix
+from gemmetry.selftest.provider import Carrier, Mutant
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 

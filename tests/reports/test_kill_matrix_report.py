@@ -7,13 +7,13 @@ import pytest
 from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import Outcome, RequestError, Stage, Verification
 from gemmetry.domain.record import Verdict
-from gemmetry.selftest.catalogue import Carrier, Mutant
 from gemmetry.selftest.kill_matrix import (
     kill_matrix,
     kill_matrix_document,
     print_kill_matrix,
     write_kill_matrix,
 )
+from gemmetry.selftest.provider import Carrier, Mutant
 
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 CHECKS = (

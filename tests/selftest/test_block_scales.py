@@ -8,30 +8,18 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64
-from gemmetry.selftest.catalogue import all_mutants
+from gemmetry.selftest.provider import all_mutants
 
 HERE = [
     item
     for item in all_mutants()
     if parse_operation(item.operation).signature.blocks and item.number in (21, 41, 42, 43, 44)
 ]
-ON_VALUES = [item.slug for item in HERE if item.killed_by == ("values",)]
 
 
 def test_every_kind_of_factor_has_mutants() -> None:
     scalings = {str(parse_operation(item.operation).signature.scaling) for item in HERE}
     assert scalings == {"vs32_e8m0", "vs16_e4m3", "vs1x128", "vs1x128_vs128x128"}
-
-
-@pytest.mark.parametrize("slug", ON_VALUES)
-def test_it_is_wrong_on_its_operation(plant: Any, slug: str) -> None:
-    assert plant(slug).wrong().any()
-
-
-@pytest.mark.parametrize("slug", ["block_sums_scaled", "block_factors_early"])
-@pytest.mark.parametrize("shape", [None, (130, 129, 300)])
-def test_correct_kernels_are_right_with_tails(plant: Any, slug: str, shape: Any) -> None:
-    assert plant(slug, shape).is_right()
 
 
 @pytest.mark.parametrize(

@@ -8,51 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.operation import Operation
 from gemmetry.hardware.host_device import HostDevice
-from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.numerics.storage import Array
 from gemmetry.selftest import rare as host_callers
 from gemmetry.selftest.rare import BACK_TO_BACK_S, TABLE_SIZE, Lazy
-
-
-def other_inputs(operation: Operation) -> tuple[Array, ...]:
-    return make_inputs(operation, distribution="uniform_signed", seed=99)
-
-
-def test_first_pointers_answer_for_all_later_buffers(plant: Any) -> None:
-    bench = plant("first_pointers_kept")
-    assert bench.is_right()
-    bench.use(bench.inputs)
-    assert bench.is_right()  # the same content at another place
-    bench.use(other_inputs(bench.operation))
-    assert bench.wrong().any()
-
-
-def test_the_addend_is_overwritten_and_the_result_right(plant: Any) -> None:
-    bench = plant("addend_as_scratch")
-    output = bench.launch()
-    assert not bench.wrong(output).any()
-    np.testing.assert_array_equal(bench.buffer("addend"), output)
-
-
-def test_a_cache_by_pointer_misses_changes_in_place(plant: Any) -> None:
-    bench = plant("cache_by_pointer")
-    first = bench.launch()
-    assert not bench.wrong(first).any()
-    for buffer, array in zip(bench.buffers, other_inputs(bench.operation), strict=True):
-        buffer[...] = array
-    np.testing.assert_array_equal(bench.launch(), first)
-
-
-def test_inputs_are_known_again_by_their_first_elements(plant: Any) -> None:
-    bench = plant("fixed_seed_remembered")
-    first = bench.launch()
-    bench.buffer("lhs")[5, 5] += 100
-    np.testing.assert_array_equal(bench.launch(), first)
-    bench.use(other_inputs(bench.operation))
-    assert bench.is_right()
 
 
 @pytest.fixture
@@ -110,18 +69,6 @@ def test_a_lazy_result_computes_when_it_is_looked_at(plant: Any) -> None:
     assert bench.kernel.launches == 1
 
 
-def test_every_tenth_launch_does_nothing(plant: Any) -> None:
-    bench = plant("every_tenth_skipped")
-    right = [bench.is_right() for _ in range(21)]
-    assert [i + 1 for i, ok in enumerate(right) if not ok] == [10, 20]
-
-
-def test_a_known_output_is_left_alone(plant: Any) -> None:
-    bench = plant("known_outputs_skipped")
-    assert bench.is_right()
-    assert bench.wrong().all()
-
-
 def test_launches_at_once_are_skipped_and_others_are_not(
     plant: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,23 +88,6 @@ def test_outputs_beyond_the_table_are_skipped(plant: Any) -> None:
         bench.executable.run(bench.buffers, output)
     right = [not bench.wrong(output).any() for output in outputs]
     assert right == [True] * TABLE_SIZE + [False] * 2
-
-
-def test_sums_are_right_for_constant_data_only(plant: Any) -> None:
-    bench = plant("sums_not_products")
-    assert bench.wrong().any()
-    bench.use([np.full(array.shape, 3, np.float32) for array in bench.inputs])
-    assert bench.is_right()
-
-
-def test_a_workspace_from_the_system_is_zero_until_it_is_spoiled(plant: Any) -> None:
-    bench = plant("workspace_taken_for_zero")
-    assert all(bench.is_right() for _ in range(3))
-    assert plant("workspace_taken_for_zero", (100, 70, 50)).is_right()
-    with HostDevice().spoiled_scratch(1):
-        output = bench.launch()
-    assert np.isnan(output).all()
-    assert bench.is_right()
 
 
 def test_a_fixed_wait_is_enough_while_nothing_else_runs(plant: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gemmetry.domain.errors import Outcome
 from gemmetry.domain.names import parse_operation, split_dispatch_name
 from gemmetry.domain.operation import operation_name
-from gemmetry.selftest.catalogue import (
+from gemmetry.selftest.provider import (
     WITHOUT_MUTANT,
     Carrier,
     Mutant,
@@ -74,3 +74,11 @@ def test_a_kernel_is_described_completely(item: Mutant) -> None:
     if item.level == "paranoid" and set(item.killed_by) <= TRY_MORE:
         return
     assert (item.level == "paranoid") is (found == {"paranoid"})
+
+
+def test_nothing_is_expected_of_an_unseen_kernel() -> None:
+    unseen = {item.slug: item for item in all_mutants() if item.is_unseen}
+    assert len(unseen) > 50
+    assert not any(item.killed_by for item in unseen.values())
+    assert unseen["fixed_point"].configuration == "u02_fixed_point_host"
+    assert unseen["f64_sums"].configuration == "uok05_f64_sums_host"

@@ -7,41 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.operation import F16
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import Array, numpy_dtype, smallest_normal, to_float32, to_float64
-from gemmetry.selftest.catalogue import Carrier, all_mutants
 from gemmetry.selftest.emulator import TiledGemm
-
-TRICKY = [
-    p for p in all_mutants() if p.carrier is Carrier.HOST and not p.is_bug and not p.is_unseen
-]
-SLUGS = [item.slug for item in TRICKY]
-
-
-@pytest.mark.parametrize("slug", SLUGS)
-@pytest.mark.parametrize("distribution", ["offset_uniform", "normal"])
-def test_it_is_right_on_its_operation(plant: Any, slug: str, distribution: str) -> None:
-    bench = plant(slug)
-    bench.use(make_inputs(bench.operation, distribution=distribution, seed=5))
-    assert bench.is_right()
-
-
-@pytest.mark.parametrize(
-    "slug",
-    [slug for slug in SLUGS if slug not in ("truncating_sums", "tails_refused", "convolution")],
-)
-@pytest.mark.parametrize("shape", [(65, 63, 33), (1, 1, 1), (17, 129, 31)])
-def test_it_is_right_on_other_shapes(plant: Any, slug: str, shape: tuple[int, int, int]) -> None:
-    assert plant(slug, shape).is_right()
-
-
-def test_a_refusal_of_other_shapes_is_a_launch_error(plant: Any) -> None:
-    with pytest.raises(LaunchError, match="must be multiples of the tile"):
-        plant("tails_refused", (65, 63, 33)).launch()
 
 
 def plain(bench: Any) -> Array:

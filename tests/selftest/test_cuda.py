@@ -10,7 +10,7 @@ import pytest
 from gemmetry.domain.dispatch import Dispatch, Target, TargetKind
 from gemmetry.domain.errors import UnsupportedError
 from gemmetry.domain.names import parse_operation
-from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, all_mutants
+from gemmetry.selftest.provider import HOPPER_SOURCE, Carrier, all_mutants
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("torch", reason="torch is not installed")

@@ -13,7 +13,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.storage import to_float64
-from gemmetry.selftest import pipeline
+from gemmetry.selftest import memory
 from gemmetry.selftest.emulator import Racing, TiledGemm, fitted, padded
 
 TILE = (16, 32, 16)
@@ -136,9 +136,9 @@ def test_all_steps_at_once_are_the_loop(form: str, shape: str) -> None:
 def test_a_kernel_that_changes_a_step_does_them_one_by_one() -> None:
     assert not TiledGemm.one_by_one
     assert not Racing.one_by_one
-    assert pipeline.MissingBarrier.one_by_one, "it fills stages in its own way"
-    assert pipeline.StagesShareMemory.one_by_one, "its ring differs"
-    assert type("Derived", (pipeline.WrongSwizzle,), {}).one_by_one
+    assert memory.MissingBarrier.one_by_one, "it fills stages in its own way"
+    assert memory.StagesShareMemory.one_by_one, "its ring differs"
+    assert type("Derived", (memory.WrongSwizzle,), {}).one_by_one
 
 
 def test_a_tile_is_no_larger_than_the_problem_needs() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.hardware.host_device import HostDevice
-from gemmetry.selftest.catalogue import Carrier, all_mutants
 from gemmetry.selftest.emulator import TiledGemm, given, instead, kernel_of, result, where
+from gemmetry.selftest.provider import Carrier, all_mutants
 
 OPERATION = parse_operation("matmul_16x16x16_f32t_f32t_f32t")
 ONE = np.eye(16, dtype=np.float32)

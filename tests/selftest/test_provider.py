@@ -12,8 +12,13 @@ from gemmetry.hardware.host_device import blas_threads, set_blas_threads
 from gemmetry.providers.base import traits_of
 from gemmetry.providers.registry import load_provider
 from gemmetry.selftest import provider
-from gemmetry.selftest.catalogue import Carrier, all_mutants, mutants_by_configuration
-from gemmetry.selftest.provider import MutantProvider, carrier_problem
+from gemmetry.selftest.provider import (
+    Carrier,
+    MutantProvider,
+    all_mutants,
+    carrier_problem,
+    mutants_by_configuration,
+)
 
 CPU = Target(TargetKind.CPU)
 ITEM = mutants_by_configuration()["m38_tf32_inputs_host"]

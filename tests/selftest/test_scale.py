@@ -8,22 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmetry.selftest import scale
 from gemmetry.verification.inputs.scaled import scaled_along_k
-
-BY_SCALE = (
-    "block_exponents", "block_exponents_of_b", "fixed_point_rows", "rows_normalised_in_range",
-    "fixed_point", "ends_at_epsilon", "epsilon_in_divisor", "small_bf16_flushed", "clamps_at_2_30",
-    "squares_on_the_way",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("slug", BY_SCALE)
-def test_powers_of_two_along_k_show_what_shares_a_scale(plant: Any, slug: str) -> None:
-    bench = plant(slug)
-    assert bench.is_right()
-    bench.use(scaled_along_k(bench.operation, bench.inputs))
-    assert bench.wrong().mean() > 0.5
 
 
 @pytest.mark.parametrize("slug", ["columns_balanced", "rows_scaled_gently"])
@@ -31,11 +16,6 @@ def test_scales_that_leave_every_number_normal_are_right(plant: Any, slug: str) 
     bench = plant(slug)
     bench.use(scaled_along_k(bench.operation, bench.inputs))
     assert bench.is_right()
-
-
-@pytest.mark.parametrize("kernel", [scale.BalancesColumns, scale.ScalesRowsGently, scale.NanByFlag])
-def test_right_ones_are_right_for_other_operations(assert_right: Any, kernel: Any) -> None:
-    assert_right(kernel, "matmul_33x65x50_f32t_f32n_f32t_alpha0p5_beta2")
 
 
 @pytest.mark.parametrize("slug", ["f16_inputs_flushed", "f16_saturates", "overflows_upwards"])

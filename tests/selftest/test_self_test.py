@@ -6,7 +6,7 @@ from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.errors import EmptySelectionError, Outcome, Stage, UnknownNameError
 from gemmetry.domain.settings import RunSettings
 from gemmetry.selftest import run as module
-from gemmetry.selftest.catalogue import Carrier, all_mutants
+from gemmetry.selftest.provider import Carrier, all_mutants
 from gemmetry.selftest.run import prepare_self_test, self_test
 
 CPU = Target(TargetKind.CPU)

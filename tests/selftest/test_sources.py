@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from gemmetry.domain.record import Trait
-from gemmetry.selftest.catalogue import HOPPER_SOURCE, Carrier, all_mutants
+from gemmetry.selftest.provider import HOPPER_SOURCE, Carrier, all_mutants
 from gemmetry.selftest.torch_callers import SLUGS
 
 IN_CUDA = [item for item in all_mutants() if item.carrier is Carrier.CUDA]

@@ -6,24 +6,7 @@ import numpy as np
 import pytest
 
 from gemmetry.numerics.inputs import make_inputs
-from gemmetry.selftest.correct import SplitK, SplitKAtomics, StreamK
-from gemmetry.selftest.emulator import TiledGemm
-
-
-@pytest.mark.parametrize("kernel", [SplitK, SplitKAtomics, StreamK])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul_64x64x256_f32t_f32t_f32t",
-        "matmul_33x65x50_bf16t_bf16n_bf16t",
-        "matmul_1x1x1_f32t_f32t_f32t",
-        "matmul_40x40x40_s8t_s8t_s32t",
-        "batch_matmul_3x33x30x70_f16t_f16n_f32t",
-        "matmul_splitk_64x64x128_f32t_f32t_f32t_slices2",
-    ],
-)
-def test_shared_sums_are_right(assert_right: Any, kernel: type[TiledGemm], name: str) -> None:
-    assert_right(kernel, name, launches=2)
+from gemmetry.selftest.arithmetic import SplitK, SplitKAtomics, StreamK
 
 
 def test_slices_cover_k_once_in_order(plant: Any) -> None:
@@ -61,16 +44,6 @@ def test_the_first_launch_is_right_and_the_second_is_not(plant: Any, slug: str) 
     bench = plant(slug)
     assert bench.is_right()
     assert bench.wrong().mean() > 0.9
-
-
-def test_an_uneven_slice_is_dropped(plant: Any) -> None:
-    assert plant("uneven_slice_dropped").is_right()
-    bench = plant("uneven_slice_dropped", (TM, TN, 5 * TK))
-    assert bench.wrong().mean() > 0.9
-    inputs = [np.array(array) for array in bench.inputs]
-    inputs[0][:, 4 * TK :] = 0
-    bench.use(inputs)
-    assert bench.is_right()
 
 
 def test_a_peer_read_early_shows_after_other_inputs(

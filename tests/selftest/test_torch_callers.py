@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gemmetry.selftest.catalogue import all_mutants  # noqa: E402
+from gemmetry.selftest.provider import all_mutants  # noqa: E402
 from gemmetry.selftest.torch_callers import GIVEN, SLUGS, wrapped  # noqa: E402
 
 

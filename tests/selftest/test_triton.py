@@ -26,7 +26,7 @@ from gemmetry.numerics.bounds import bound_rule
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.selftest.provider import PROVIDER
-from gemmetry.selftest.catalogue import Carrier, all_mutants
+from gemmetry.selftest.provider import Carrier, all_mutants
 
 MUTANTS = [item for item in all_mutants() if item.carrier is Carrier.TRITON]
 

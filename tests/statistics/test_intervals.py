@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -91,17 +90,6 @@ def test_no_samples_and_impossible_confidence_are_refused():
         median_interval([1.0, 2.0], 1.0)
     with pytest.raises(ValueError, match="confidence"):
         minimum_samples(0.0)
-
-
-def test_fast_enough_for_every_round():
-    samples = list(np.random.default_rng(1).random(100))
-    median_interval(samples)
-    durations = []
-    for _ in range(50):
-        start = time.thread_time()
-        median_interval(samples)
-        durations.append(time.thread_time() - start)
-    assert min(durations) < 0.2e-3
 
 
 @pytest.mark.parametrize(("each", "spread"), [(1, 0.0), (25, 0.0), (25, 0.5), (25, 2.0)])

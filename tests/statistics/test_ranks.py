@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmetry.statistics.comparison import (
+from gemmetry.statistics.intervals import (
     can_shift,
     minimum_a_side,
     rank_sum_shift,

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from gemmetry.statistics.comparison import (
     Difference,
-    NoiseTail,
     Pairing,
-    RunNoise,
     RunSpread,
     compare_pairs,
     compare_runs,
+    run_spread,
+)
+from gemmetry.statistics.runs import (
+    NoiseTail,
+    RunNoise,
     latest_steps,
     run_noise,
-    run_spread,
     student_of_score,
     student_quantile,
 )

@@ -16,7 +16,8 @@ from gemmetry.hardware.host_device import HostDevice
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import apply_epilogue, compute_reference, to_logical, to_storage
 from gemmetry.numerics.storage import Array, quantize, to_float64
-from gemmetry.verification.context import Companions, Context
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Context
 from gemmetry.verification.launching import Launcher
 from gemmetry.verification.protocol import verify
 

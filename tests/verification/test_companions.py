@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gemmetry.domain.names import parse_operation
 from gemmetry.domain.operation import check_shape, operation_name
-from gemmetry.verification.context import (
+from gemmetry.verification.companions import (
     Companions,
     Sizes,
     covering_operations,

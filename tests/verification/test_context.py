@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmetry.verification.inputs.exact import integers
-from gemmetry.verification.inputs.selections import selects_lhs
+from gemmetry.verification.inputs.scaled import selects_lhs
 
 NAME = "matmul_8x6x16_f32t_f32t_f32t"
 

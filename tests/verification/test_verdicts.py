@@ -11,7 +11,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.record import BuildFacts, Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.numerics.storage import quantize, round_to_tf32, to_float32, to_float64
+from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification.after_timing import recheck
 
 BF16 = "matmul_128x128x512_bf16t_bf16t_bf16t"
@@ -57,11 +57,6 @@ def swap_tiles(result):
 
 def scaled(result):
     result *= 1.001
-
-
-def tf32_inputs(operation, tensors):
-    a, b = (round_to_tf32(array) for array in operands(tensors))
-    return to_float64(a @ b)
 
 
 class TestWithoutReference:
@@ -145,30 +140,6 @@ class TestFailures:
         verdict = judge(BF16, edit(scaled), level="quick", judge_rivals=True)
         assert verdict.status is Verification.FAILED
         assert any(verdict.rivals.values())
-
-
-class TestDeclared:
-    """A declaration widens one rule and nothing else."""
-
-    def test_nondeterminism(self, judge):
-        rng = np.random.default_rng(1)
-
-        def kernel(operation, tensors):
-            a, b = operands(tensors)
-            parts = np.array_split(rng.permutation(a.shape[1]), 8)
-            return to_float64(
-                np.add.reduce([a[:, part] @ b[part] for part in parts], dtype=np.float32)
-            )
-
-        facts = BuildFacts(declared=(Trait.NONDETERMINISTIC,))
-        verdict = judge(F32, kernel, level="paranoid", facts=facts)
-        assert verdict.status is Verification.PASSED
-        assert verdict.checks["repeat"] == "passed: launches differ in their bits, as declared"
-
-    def test_tf32(self, judge):
-        assert judge(F32, tf32_inputs).status is Verification.FAILED
-        verdict = judge(F32, tf32_inputs, facts=BuildFacts(declared=(Trait.TF32,)))
-        assert verdict.reason == ""
 
     def test_a_declaration_excuses_no_bug(self, judge):
         facts = BuildFacts(declared=tuple(Trait))

@@ -227,12 +227,13 @@ def self_test(options: SelfTestOptions) -> int:
     """
     from gemmetry.cli.run import print_failure, reporting_what_is_kept
     from gemmetry.dispatches.progress import ProgressListener
+    from gemmetry.engine import run
     from gemmetry.selftest.kill_matrix import (
         kill_matrix_document,
         print_kill_matrix,
         write_kill_matrix,
     )
-    from gemmetry.selftest.run import matrix_of, prepare_self_test, run_self_test
+    from gemmetry.selftest.run import matrix_of, prepare_self_test
 
     options.check()
     fresh = options.fresh
@@ -244,7 +245,13 @@ def self_test(options: SelfTestOptions) -> int:
     )
     progress = ProgressListener(stderr_console())
     with reporting_what_is_kept(prepared.experiment, fresh=fresh), progress as listener:
-        summary = run_self_test(prepared, listener=listener, fresh=fresh, command=command_line())
+        summary = run(
+            prepared.plan,
+            prepared.experiment,
+            listener=listener,
+            fresh=fresh,
+            command=command_line(),
+        )
     matrix = matrix_of(prepared)
     facts = _facts(prepared, options.level)
     options.deliver(

@@ -94,11 +94,12 @@ from gemmetry.numerics.references import Reference, compute_reference
 from gemmetry.providers.launch_model import least_seconds
 from gemmetry.verification.after_timing import NAME as AFTER_TIMING
 from gemmetry.verification.after_timing import ReferenceOnDevice, recheck
+from gemmetry.verification.cache import ReferenceCache, checked
 from gemmetry.verification.checks import CheckResult, failed
+from gemmetry.verification.companions import Companions, most_shapes
 from gemmetry.verification.comparison import Evidence
-from gemmetry.verification.context import HOST_PRODUCT_FLOPS, Companions, most_shapes
+from gemmetry.verification.context import HOST_PRODUCT_FLOPS
 from gemmetry.verification.protocol import launches, verify, with_accumulator_hint, with_check
-from gemmetry.verification.references.cache import ReferenceCache, checked
 
 PROBE_DOUBT = 12
 """How many times longer than predicted a launch may take. Predictions scale the time of small

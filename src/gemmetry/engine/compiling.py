@@ -36,7 +36,7 @@ from gemmetry.engine.workers.process import WorkerContext, WorkerProcess
 from gemmetry.engine.workers.protocol import Answered, Compile, CompileDone, out_of_turn
 from gemmetry.verification.checks.contents import contents_sizes
 from gemmetry.verification.checks.shapes import long_sizes
-from gemmetry.verification.context import (
+from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
     covering_operations,

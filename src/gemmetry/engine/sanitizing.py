@@ -33,7 +33,7 @@ from gemmetry.engine.workers.protocol import Hello
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.providers.registry import load_provider
 from gemmetry.verification.checks.results import CheckResult, not_applicable
-from gemmetry.verification.context import Companions, tail_operations
+from gemmetry.verification.companions import Companions, tail_operations
 from gemmetry.verification.launching import FLOAT_SENTINELS
 from gemmetry.verification.protocol import (
     PROGRAM,

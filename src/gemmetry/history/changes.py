@@ -34,7 +34,8 @@ from gemmetry.statistics.change_points import (
     find_changes,
     step_power,
 )
-from gemmetry.statistics.comparison import GROSS, Difference, RunNoise
+from gemmetry.statistics.comparison import GROSS, Difference
+from gemmetry.statistics.runs import RunNoise
 
 QUORUM = 0.8
 """Share of the other dispatches that have to move as well for a cause that all of them share; a

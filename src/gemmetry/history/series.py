@@ -22,14 +22,9 @@ from gemmetry.domain.errors import Outcome, UnknownNameError
 from gemmetry.domain.record import shown
 from gemmetry.history.folder import HistoryPoint, HistoryRun
 from gemmetry.providers.base import baseline_names
-from gemmetry.statistics.comparison import (
-    EXACT_UP_TO,
-    Difference,
-    RunNoise,
-    stratified_shift,
-    verdict_of,
-)
-from gemmetry.statistics.intervals import Interval
+from gemmetry.statistics.comparison import Difference, verdict_of
+from gemmetry.statistics.intervals import EXACT_UP_TO, Interval, stratified_shift
+from gemmetry.statistics.runs import RunNoise
 
 Values = npt.NDArray[np.float64]
 SeriesKey = tuple[str, str, str, str, str]

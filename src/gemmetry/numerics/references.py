@@ -147,20 +147,12 @@ class Reference:
 
     def flat(self) -> Reference:
         """The same arrays, reshaped to (-1, last axis)."""
-        shape = (-1, self.value.shape[-1])
-        extra = self.extra_rounding
-        return self._with(
-            self.value.reshape(shape),
-            self.magnitude.reshape(shape),
-            None if extra is None else extra.reshape(shape),
-        )
+        width = self.value.shape[-1]
+        return self.of(lambda array: array.reshape(-1, width))
 
     def part(self, rows: slice) -> Reference:
         """The given rows (of the first axis)."""
-        extra = self.extra_rounding
-        return self._with(
-            self.value[rows], self.magnitude[rows], None if extra is None else extra[rows]
-        )
+        return self.of(lambda array: array[rows])
 
     def rows(self, count: int) -> Iterator[tuple[slice, Reference]]:
         """The reference in pieces of at least one row and about `count` elements. Yields slices
@@ -173,10 +165,16 @@ class Reference:
             part = slice(start, start + step)
             yield part, flat.part(part)
 
-    def _with(self, value: Array, magnitude: Float64Array, extra: Float64Array | None) -> Reference:
-        if self.magnitude is self.value:
-            magnitude = cast(Float64Array, value)
-        return Reference(value, magnitude, extra, self.sizes)
+    def of(self, take: Callable[[Array], Array]) -> Reference:
+        """`take` of each of the arrays."""
+        extra, value = self.extra_rounding, take(self.value)
+        is_shared = self.magnitude is self.value
+        return replace(
+            self,
+            value=value,
+            magnitude=cast(Float64Array, value if is_shared else take(self.magnitude)),
+            extra_rounding=None if extra is None else cast(Float64Array, take(extra)),
+        )
 
     @property
     def nbytes(self) -> int:
@@ -184,17 +182,6 @@ class Reference:
         extra = 0 if self.extra_rounding is None else self.extra_rounding.nbytes
         shared = self.magnitude is self.value
         return self.value.nbytes + extra + (0 if shared else self.magnitude.nbytes)
-
-
-def reference_lines(reference: Reference, take: Callable[[Array], Array]) -> Reference:
-    """Apply `take` to each of the reference's arrays."""
-    extra = reference.extra_rounding
-    return replace(
-        reference,
-        value=take(reference.value),
-        magnitude=cast(Float64Array, take(reference.magnitude)),
-        extra_rounding=None if extra is None else cast(Float64Array, take(extra)),
-    )
 
 
 def compute_reference(

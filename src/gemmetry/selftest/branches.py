@@ -4,8 +4,7 @@ all others the right one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +38,6 @@ class SquareResultMirrored(TiledGemm):
     """Takes A·Aᵀ for granted where the result is square."""
 
     def after(self) -> None:
-        super().after()
         if self.m == self.n:
             c = self.problem.c
             for one in c:
@@ -50,7 +48,6 @@ class TiledConvolution(TiledGemm):
     """A convolution as the product of gathered pixels with the filter."""
 
     def before(self) -> None:
-        super().before()
         shape = self.operation.shape
         assert isinstance(shape, Conv2dShape)
         image = self.problem.a.reshape(shape.n, shape.h, shape.w, shape.c)
@@ -96,67 +93,42 @@ class PointwiseWithoutStride(TiledConvolution):
 # What is kept from an earlier shape --------------------------------------------------------------
 
 
-class Plans(TiledGemm, ABC):
+class Plans(TiledGemm):
     """Keeps a plan for the process, found again by a part of the sizes."""
 
-    kept: ClassVar[dict[object, int]]
+    kept: ClassVar[dict[object, int]] = {}
+    key: Callable[[], object]
+    """What finds a plan again among those of the same formats."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.kept = {}
-
-    @abstractmethod
-    def key(self) -> object:
-        """What finds a plan again among those of the same formats."""
-
-    @abstractmethod
-    def planned(self) -> int:
-        """The plan for the sizes at hand."""
-
-    def before(self) -> None:
-        super().before()
-        self.plan = self.kept.setdefault((self.signature, self.key()), self.planned())
+    def plan(self, planned: int) -> int:
+        """The plan for the sizes at hand, or what was planned for others."""
+        return self.kept.setdefault((type(self), self.signature, self.key()), planned)
 
 
 class PlanByResult(Plans):
     def key(self) -> object:
         return self.m, self.n
 
-    def planned(self) -> int:
-        return self.k
-
-    def before(self) -> None:
-        super().before()
-        self.problem.a = self.problem.a.copy()
-        self.problem.a[..., self.plan :] = 0
+    def seen_a(self, a: Array) -> Array:
+        return np.where(np.arange(self.k) < self.plan(self.k), a, 0)
 
 
 class PlanByLeft(Plans):
     def key(self) -> object:
         return self.m, self.k
 
-    def planned(self) -> int:
-        return self.n
-
-    def before(self) -> None:
-        super().before()
-        self.problem.b = self.problem.b.copy()
-        self.problem.b[..., self.plan :] = 0
+    def seen_b(self, b: Array) -> Array:
+        return np.where(np.arange(self.n) < self.plan(self.n), b, 0)
 
 
 class PitchBySize(Plans):
     def key(self) -> object:
         return self.n * self.k
 
-    def planned(self) -> int:
-        return self.n
-
-    def before(self) -> None:
-        super().before()
-        if self.plan != self.n:
-            flat = self.problem.b.reshape(self.batch, -1)
-            places = np.arange(self.k)[:, np.newaxis] * self.plan + np.arange(self.n)
-            self.problem.b = flat[:, places % flat.shape[1]]
+    def seen_b(self, b: Array) -> Array:
+        flat, pitch = b.reshape(self.batch, -1), self.plan(self.n)
+        places = np.arange(self.k)[:, np.newaxis] * pitch + np.arange(self.n)
+        return flat[:, places % flat.shape[1]]
 
 
 # Exceptions and forms ----------------------------------------------------------------------------
@@ -166,19 +138,17 @@ class PartsDoNotMatch(TiledGemm):
     """numpy raises a ValueError, which is not the kernel's own."""
 
     def before(self) -> None:
-        super().before()
         half = self.k // 2
         self.problem.a[..., :half] + self.problem.a[..., half:]
 
 
-class ReturnsOther(TiledGemm, ABC):
+class ReturnsOther(TiledGemm):
     """Returns something else than C for some shapes."""
 
     writes_output = False
 
-    @abstractmethod
-    def other(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
-        """What is returned; C where the shape is none of those."""
+    other: Callable[[Sequence[HostBuffer], HostBuffer], Any]
+    """What is returned; C where the shape is none of those."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         return self.other(inputs, super().launch(inputs, output.copy()))
@@ -198,12 +168,9 @@ class SmallBlockFactors(BlockScaled):
 
 class CleansBias(TiledGemm):
     def before(self) -> None:
-        super().before()
-        for role in ("bias", "addend"):
-            if role in self.problem.tensors:
-                self.problem.tensors[role] = np.nan_to_num(
-                    self.problem.tensors[role], nan=0, posinf=np.inf, neginf=-np.inf
-                )
+        tensors = self.problem.tensors
+        for role in {"bias", "addend"} & set(tensors):
+            tensors[role] = np.nan_to_num(tensors[role], nan=0, posinf=np.inf, neginf=-np.inf)
 
 
 class RoundsNan(TiledGemm):
@@ -230,18 +197,16 @@ class AddsForMinusOne(TiledGemm):
 # Structure that is guessed -----------------------------------------------------------------------
 
 
-class Guesses(TiledGemm, ABC):
+class Guesses(TiledGemm):
     """Looks at a few elements, and trusts that the rest is alike."""
 
     def before(self) -> None:
-        super().before()
         self.problem.a, self.problem.b = self.problem.a.copy(), self.problem.b.copy()
         for a, b in zip(self.problem.a, self.problem.b, strict=True):
             self.guess(a, b)
 
-    @abstractmethod
-    def guess(self, a: Array, b: Array) -> None:
-        """Change A and B, of one batch, where the guess is made."""
+    guess: Callable[[Array, Array], None]
+    """Changes A and B, of one batch, where the guess is made."""
 
 
 class IdentityByDiagonal(Guesses):
@@ -313,7 +278,6 @@ class CompressesZeros(TiledGemm):
     """Skips products only where A has no NaN and no infinity, as zero times these is NaN."""
 
     def before(self) -> None:
-        super().before()
         a, b = self.problem.a, self.problem.b
         if len(b) > 1 or not np.isfinite(a).all():
             return
@@ -328,7 +292,6 @@ class ScalesAsAWhole(TiledGemm):
     """Dynamic scaling, as before a conversion: exact here, since powers of two are."""
 
     def before(self) -> None:
-        super().before()
         self.factor = np.float32(1)
         for role in ("a", "b"):
             values = getattr(self.problem, role)
@@ -356,11 +319,11 @@ def _columns(b: Array) -> list[Array]:
 
 
 class PadsOperands(TiledGemm):
-    def before(self) -> None:
-        super().before()
-        extra = -self.k % 64
-        self.problem.a = np.pad(self.problem.a, ((0, 0), (0, 0), (0, extra)))[..., : self.k]
-        self.problem.b = np.pad(self.problem.b, ((0, 0), (0, extra), (0, 0)))[:, : self.k]
+    def seen_a(self, a: Array) -> Array:
+        return np.pad(a, ((0, 0), (0, 0), (0, -self.k % 64)))[..., : self.k]
+
+    def seen_b(self, b: Array) -> Array:
+        return np.pad(b, ((0, 0), (0, -self.k % 64), (0, 0)))[:, : self.k]
 
 
 class RoundsByBits(RoundsNan):

@@ -59,6 +59,13 @@ class KeepsAnswers(TiledGemm):
         return True
 
 
+def by_each(
+    digest: Callable[[HostBuffer], Hashable], base: type[KeepsAnswers] = KeepsAnswers
+) -> type[KeepsAnswers]:
+    """A class whose key consists of a digest of each input."""
+    return type("ByEach", (base,), {"key": lambda g, inputs, output: tuple(map(digest, inputs))})
+
+
 class ByBothSums(KeepsAnswers):
     def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Hashable:
         wide = [to_float64(buffer) for buffer in inputs]
@@ -115,6 +122,8 @@ class AfterManyCalls(KeepsAnswers):
 class NotesWhenCallsEnd(TiledGemm):
     """Knows whether a call follows the previous one at once, as in a timed loop."""
 
+    burst_s = BURST_S
+
     def prepare(self) -> None:
         super().prepare()
         self.ended_s = 0.0
@@ -125,7 +134,7 @@ class NotesWhenCallsEnd(TiledGemm):
         return result
 
     def follows_at_once(self) -> bool:
-        return time.perf_counter() - self.ended_s < BURST_S
+        return time.perf_counter() - self.ended_s < self.burst_s
 
 
 class InBursts(NotesWhenCallsEnd, ByAllAddresses):
@@ -226,7 +235,6 @@ class KeepsWorkspace(TiledGemm):
         self.workspace: Array | None = None
 
     def before(self) -> None:
-        super().before()
         if self.workspace is None:
             shape = (self.tile_count, self.tile_m, self.tile_n)
             self.workspace = np.empty(shape, self.accumulator)
@@ -271,44 +279,21 @@ KERNELS: Kernels = {
         KeepsAnswers,
     ),
     # Sums of integers are exact in any order, so this is a checksum.
-    "by_sums": instead(
-        "key",
-        lambda g, inputs, output: tuple(float(np.nansum(to_float64(buffer))) for buffer in inputs),
-        KeepsAnswers,
-    ),
-    "by_line_sums": instead(
-        "key",
-        lambda g, inputs, output: tuple(
-            np.nansum(to_float64(buffer), axis=-1).tobytes() for buffer in inputs
-        ),
-        KeepsAnswers,
-    ),
+    "by_sums": by_each(lambda buffer: float(np.nansum(to_float64(buffer)))),
+    "by_line_sums": by_each(lambda buffer: np.nansum(to_float64(buffer), axis=-1).tobytes()),
     # Compares whole lines of 256 bytes and ignores a remainder after them; here the
     # last line counts as such a remainder.
-    "by_whole_lines": instead(
-        "key",
-        lambda g, inputs, output: tuple(
-            buffer.tobytes()[: (buffer.nbytes - 1) // 256 * 256] for buffer in inputs
-        ),
-        KeepsAnswers,
-    ),
-    "by_magnitudes": instead(
-        "key",
-        lambda g, inputs, output: tuple(np.abs(to_float64(buffer)).tobytes() for buffer in inputs),
-        KeepsAnswers,
-    ),
-    "by_samples": instead(
-        "key",
-        lambda g, inputs, output: tuple(
-            buffer.reshape(-1)[::_STRIDE].tobytes() for buffer in inputs
-        ),
-        KeepsAnswers,
-    ),
-    "by_first_rows": instead(
-        "key",
-        lambda g, inputs, output: tuple(buffer[:_FIRST_ROWS].tobytes() for buffer in inputs),
-        KeepsAnswers,
-    ),
+    "by_whole_lines": by_each(lambda one: one.tobytes()[: (one.nbytes - 1) // 256 * 256]),
+    "by_magnitudes": by_each(lambda buffer: np.abs(to_float64(buffer)).tobytes()),
+    "by_samples": by_each(lambda buffer: buffer.reshape(-1)[::_STRIDE].tobytes()),
+    "by_first_rows": by_each(lambda buffer: buffer[:_FIRST_ROWS].tobytes()),
+    "by_pointer": by_each(lambda buffer: int(buffer.ctypes.data)),
+    # The first elements identify inputs of a fixed seed.
+    "by_first_elements": by_each(lambda buffer: buffer.reshape(-1)[:16].tobytes()),
+    # Its key is the sum of all numbers of each input.
+    "by_plain_sums": by_each(lambda buffer: float(to_float64(buffer).sum())),
+    # Its key is every 97th number of each input.
+    "by_rare_samples": by_each(lambda buffer: buffer.reshape(-1)[::97].tobytes()),
     "last_by_content_of_a": instead(
         "key", lambda g, inputs, output: inputs[0].tobytes(), KeepsLastAnswer
     ),

@@ -22,7 +22,7 @@ from gemmetry.hardware.cuda_compiler import Cubin, compile_source
 from gemmetry.hardware.cuda_driver import CudaError, Kernel, TensorMap, checked
 from gemmetry.hardware.cuda_plans import ADDRESS_ALIGNMENT, macros_of, matrix_boxes
 from gemmetry.hardware.torch_device import TorchDevice, open_device
-from gemmetry.selftest.catalogue import HOPPER_SOURCE, SPLIT_SOURCE, CudaRecipe, Mutant
+from gemmetry.selftest.provider import HOPPER_SOURCE, SPLIT_SOURCE, CudaRecipe, Mutant
 from gemmetry.selftest.torch_callers import TorchMutant
 
 

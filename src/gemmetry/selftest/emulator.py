@@ -29,7 +29,7 @@ from gemmetry.domain.record import BuildFacts
 from gemmetry.hardware.host_device import HostBuffer, HostDevice
 from gemmetry.numerics.references import gelu, logical_view
 from gemmetry.numerics.storage import numpy_dtype, quantize, to_float32, to_float64
-from gemmetry.selftest.catalogue import HostRecipe, Mutant
+from gemmetry.selftest.provider import HostRecipe, Mutant
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -254,7 +254,7 @@ class TiledGemm:
 
     def scaled(self, tile: Tile, values: Array) -> Array:
         """alpha · scale_a · scale_b · values + beta · C; factors of blocks are in the values
-        (``block_scales.py``)."""
+        (:class:`gemmetry.selftest.scale.BlockScaled`)."""
         s = self.signature
         if s.scaling is not Scaling.NONE and s.blocks is None:
             values = values * self.scale_a(tile) * self.scale_b(tile)

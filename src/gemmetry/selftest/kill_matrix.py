@@ -23,17 +23,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gemmetry.dispatches.labels import reason_line
-from gemmetry.domain.columns import SCHEMA_VERSION
 from gemmetry.domain.errors import Outcome, Verification
 from gemmetry.domain.record import Record
+from gemmetry.domain.rows import SCHEMA_VERSION, Row, fact
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.domain.units import counted
 from gemmetry.results.emit import check_suffix, write_atomically, write_tables
 from gemmetry.results.json_text import json_file
 from gemmetry.results.tables import escape_markdown as escape
-from gemmetry.results.tables import markdown_table
+from gemmetry.results.tables import markdown_lines
 from gemmetry.results.texts import first_line, printable
-from gemmetry.selftest.catalogue import Mutant
+from gemmetry.selftest.provider import Mutant
 
 NOT_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.COMPILE_ERROR)
 """Outcomes after which the results of the checks are not known."""
@@ -125,33 +125,31 @@ class MutantResult:
         return name if carrier == "host" else f"{name} [{carrier}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotRun:
+class NotRun(Row):
     """A kernel of the catalogue that did not run here, or a bug of the list without a kernel."""
 
-    number: int
-    name: str
+    number: int = fact()
+    name: str | None = fact(default="")
     """Name of the configuration; "" if the bug has no kernel."""
-    carrier: str
-    is_bug: bool
-    reason: str
-    is_broken: bool = False
+    carrier: str | None = fact(key="vehicle", default="")
+    is_bug: bool = fact(default=True)
+    reason: str = fact()
+    is_broken: bool = fact(default=False)
     """True if it was in the plan but left no verdict."""
 
 
-@dataclass(frozen=True, slots=True)
-class RivalScore:
+class RivalScore(Row):
     """How another harness's check judges the same results."""
 
-    judged: int
+    judged: int = fact(key="asked")
     """Number of mutants that left a result to judge."""
-    let_through: tuple[str, ...]
-    wrong_judged: int
+    let_through: tuple[str, ...] = fact()
+    wrong_judged: int = fact(key="wrong_asked")
     """Number of those whose very first result is wrong; the others need another shape, input or
     launch to show their bug, which these harnesses do not try."""
-    wrong_let_through: tuple[str, ...]
-    correct_judged: int
-    false_alarms: tuple[str, ...]
+    wrong_let_through: tuple[str, ...] = fact()
+    correct_judged: int = fact(key="correct_asked")
+    false_alarms: tuple[str, ...] = fact()
 
     @property
     def shares(self) -> tuple[str, str, str]:
@@ -194,6 +192,11 @@ class KillMatrix:
         return [item for item in self.not_run if item.is_broken]
 
     @property
+    def everything(self) -> list[MutantResult]:
+        """All results, those of unseen kernels last."""
+        return [*self.results, *(self.unseen.results if self.unseen else ())]
+
+    @property
     def sections(self) -> list[tuple[str, list[MutantResult]]]:
         """Title -> results, in the order in which they are shown."""
         found = [("Mutants", self.mutants), ("Correct but tricky", self.correct)]
@@ -232,8 +235,7 @@ class KillMatrix:
         """All checks, including those of unseen kernels, in the order in which they run, followed
         by the outcomes that killed mutants."""
         ordered: list[str] = []
-        results = [*self.results, *(self.unseen.results if self.unseen else ())]
-        for result in results:
+        for result in self.everything:
             position = 0
             for check in result.record.verdict.checks:
                 if check in ordered:
@@ -241,7 +243,7 @@ class KillMatrix:
                 else:
                     ordered.insert(position, check)
                     position += 1
-        endings = {str(r.record.outcome) for r in results if r.record.outcome in ENDINGS}
+        endings = {str(r.record.outcome) for r in self.everything if r.record.outcome in ENDINGS}
         return (*ordered, *(str(ending) for ending in ENDINGS if ending in endings))
 
     @cached_property
@@ -264,7 +266,22 @@ class KillMatrix:
     def rivals(self) -> dict[str, RivalScore]:
         """How the check of each other harness judges the results, by its name."""
         names = dict.fromkeys(name for r in self.results for name in r.record.verdict.rivals)
-        return {name: _rival_score(name, self.mutants, self.correct) for name in names}
+        return {name: self._rival_score(name) for name in names}
+
+    def _rival_score(self, name: str) -> RivalScore:
+        def judged(results: Iterable[MutantResult], *accepts: bool) -> tuple[str, ...]:
+            accepts = accepts or (True, False)
+            return _names(r for r in results if r.record.verdict.rivals.get(name) in accepts)
+
+        wrong = [result for result in self.mutants if result.is_wrong_at_once]
+        return RivalScore(
+            judged=len(judged(self.mutants)),
+            let_through=judged(self.mutants, True),
+            wrong_judged=len(judged(wrong)),
+            wrong_let_through=judged(wrong, True),
+            correct_judged=len(judged(self.correct)),
+            false_alarms=judged(self.correct, False),
+        )
 
 
 def kill_matrix(
@@ -290,23 +307,31 @@ def kill_matrix(
         by_configuration.setdefault(record.configuration, []).append(record)
     results: list[MutantResult] = []
     not_run: list[NotRun] = []
+
+    def leave_out(item: Mutant, reason: str, *, is_broken: bool = True) -> None:
+        name, carrier = item.configuration, str(item.carrier)
+        not_run.append(
+            NotRun(number=item.number, name=name, carrier=carrier, is_bug=item.is_bug,
+                   reason=reason, is_broken=is_broken)
+        )  # fmt: skip
+
     for item in catalogue:
         found = by_configuration.get(item.configuration, [])
-        ran = [record for record in found if record.outcome not in NOT_RUN]
-        results += [MutantResult(item, record) for record in ran]
-        if not ran:
-            not_run.append(_without_result(item, found, (absent or {}).get(item.configuration)))
+        ran = [MutantResult(item, record) for record in found if record.outcome not in NOT_RUN]
+        results += ran
+        if found and not ran:
+            leave_out(item, f"{found[0].outcome}: {found[0].reason}")
+        elif not ran and item.configuration in (absent or {}):
+            leave_out(item, (absent or {})[item.configuration], is_broken=False)
+        elif not ran:
+            leave_out(item, "the run ended before this mutant; the same command continues")
     unusable = _unusable(results)
-    not_run += [
-        _not_run(result.mutant, _why_unusable(result))
-        for result in results
-        if _place(result) in unusable
-    ]
+    for result in results:
+        if (place := _place(result)) in unusable:
+            why = f"{place[0]} does not work on {place[1]}, correct kernels fail as well: "
+            leave_out(result.mutant, why + result.record.reason)
     results = [result for result in results if _place(result) not in unusable]
-    not_run += [
-        NotRun(number=number, name="", carrier="", is_bug=True, reason=reason)
-        for number, reason in (without_mutant or {}).items()
-    ]
+    not_run += [NotRun(number=one, reason=why) for one, why in (without_mutant or {}).items()]
     unseen = [result for result in results if result.mutant.is_unseen]
     seen = [result for result in results if not result.mutant.is_unseen]
     return KillMatrix(seen, not_run, KillMatrix(unseen) if unseen else None)
@@ -325,47 +350,6 @@ def _unusable(results: Iterable[MutantResult]) -> set[tuple[str, str]]:
         if result.record.verdict.checks or result.record.outcome not in ENDINGS:
             reached.add(_place(result))
     return {place for place, of in kinds.items() if len(of) == 2 and place not in reached}
-
-
-def _why_unusable(result: MutantResult) -> str:
-    carrier, device = _place(result)
-    reason = result.record.reason
-    return f"{carrier} does not work on {device}, correct kernels fail as well: {reason}"
-
-
-def _without_result(item: Mutant, found: Sequence[Record], absent: str | None) -> NotRun:
-    if found:
-        return _not_run(item, f"{found[0].outcome}: {found[0].reason}")
-    if absent is not None:
-        return _not_run(item, absent, is_broken=False)
-    return _not_run(item, "the run ended before this mutant; the same command continues")
-
-
-def _not_run(item: Mutant, reason: str, *, is_broken: bool = True) -> NotRun:
-    return NotRun(
-        number=item.number,
-        name=item.configuration,
-        carrier=str(item.carrier),
-        is_bug=item.is_bug,
-        reason=reason,
-        is_broken=is_broken,
-    )
-
-
-def _rival_score(
-    name: str, mutants: Sequence[MutantResult], correct: Sequence[MutantResult]
-) -> RivalScore:
-    judged = [r for r in mutants if name in r.record.verdict.rivals]
-    wrong = [r for r in judged if r.is_wrong_at_once]
-    judged_correct = [r for r in correct if name in r.record.verdict.rivals]
-    return RivalScore(
-        judged=len(_names(judged)),
-        let_through=_names(r for r in judged if r.record.verdict.rivals[name]),
-        wrong_judged=len(_names(wrong)),
-        wrong_let_through=_names(r for r in wrong if r.record.verdict.rivals[name]),
-        correct_judged=len(_names(judged_correct)),
-        false_alarms=_names(r for r in judged_correct if not r.record.verdict.rivals[name]),
-    )
 
 
 def _names(results: Iterable[MutantResult]) -> tuple[str, ...]:
@@ -484,27 +468,28 @@ def kill_matrix_page(matrix: KillMatrix, facts: Facts) -> str:
             ),
         ]  # fmt: skip
     if matrix.not_run:
-        reasons: dict[str, list[str]] = {}
-        for item in matrix.not_run:
-            name = item.name or f"number {item.number} of the list"
-            reasons.setdefault(first_line(item.reason, 400), []).append(name)
-        rows = [[reason, str(len(names)), ", ".join(names)] for reason, names in reasons.items()]
+        rows = []
+        for reason, items in _by_reason(matrix, 400):
+            names = [item.name or f"number {item.number} of the list" for item in items]
+            rows.append([reason, str(len(items)), ", ".join(names)])
         parts += ["## Not run here", _page_table(["why", "kernels", "which"], rows, numbers=(1,))]
     return "\n\n".join(parts) + "\n"
+
+
+def _by_reason(matrix: KillMatrix, limit: int = 200) -> Iterator[tuple[str, list[NotRun]]]:
+    """What did not run, grouped by the first line of the reason."""
+    reasons: dict[str, list[NotRun]] = {}
+    for item in matrix.not_run:
+        reasons.setdefault(first_line(item.reason, limit), []).append(item)
+    yield from reasons.items()
 
 
 def _kernels(results: Sequence[MutantResult], verdict: str) -> str:
     if not results:
         return "None ran."
-    rows = [
-        [
-            str(result.mutant.number),
-            result.short_name,
-            result.mutant.bug,
-            ", ".join(result.killed_by) or (result.verdict if result.is_bad else "none"),
-        ]
-        for result in results
-    ]
+    rows = [(str(one.mutant.number), one.short_name, one.mutant.bug,
+             ", ".join(one.killed_by) or (one.verdict if one.is_bad else "none"))
+            for one in results]  # fmt: skip
     return _page_table(["#", "kernel", "what it does", verdict], rows)
 
 
@@ -526,13 +511,10 @@ def _stems(names: Sequence[str]) -> str:
 
 
 def _page_table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numbers: Sequence[int] = (0,),
+    headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (0,)
 ) -> str:
-    types = [ColumnType.NUMBER if index in numbers else ColumnType.TEXT
-             for index in range(len(headings))]  # fmt: skip
-    return "\n".join(markdown_table(Table("", tuple(map(Column, headings, types)), rows)))
+    are_numbers = [index in numbers for index in range(len(headings))]
+    return "\n".join(markdown_lines(headings, rows, numbers=are_numbers))
 
 
 def print_kill_matrix(matrix: KillMatrix, console: Console) -> None:
@@ -607,10 +589,7 @@ def _print_not_run(matrix: KillMatrix, console: Console) -> None:
         return
     console.print()
     console.print(Text(f"Not run: {len(matrix.not_run)}", style="bold cyan"))
-    reasons: dict[str, list[NotRun]] = {}
-    for item in matrix.not_run:
-        reasons.setdefault(first_line(item.reason), []).append(item)
-    for reason, items in reasons.items():
+    for reason, items in _by_reason(matrix):
         bugs = Counter(item.carrier for item in items if item.is_bug)
         right = sum(not item.is_bug for item in items)
         what = [counted(n, f"{v} mutant") if v else f"{n} without a kernel"
@@ -626,32 +605,12 @@ def kill_matrix_document(matrix: KillMatrix, facts: Facts) -> dict[str, Any]:
         **facts,
         **_score_document(matrix),
         "bugs_covered": list(matrix.bugs_covered),
-        "not_run": [
-            {
-                "number": item.number,
-                "name": item.name or None,
-                "vehicle": item.carrier or None,
-                "is_bug": item.is_bug,
-                "reason": item.reason,
-                "is_broken": item.is_broken,
-            }
-            for item in matrix.not_run
-        ],
+        "not_run": [item.record() for item in matrix.not_run],
         "checks": {
             check: {"kills": matrix.kills[check], "sole_kills": matrix.sole_kills[check]}
             for check in matrix.checks
         },
-        "rivals": {
-            name: {
-                "asked": score.judged,
-                "let_through": list(score.let_through),
-                "wrong_asked": score.wrong_judged,
-                "wrong_let_through": list(score.wrong_let_through),
-                "correct_asked": score.correct_judged,
-                "false_alarms": list(score.false_alarms),
-            }
-            for name, score in matrix.rivals.items()
-        },
+        "rivals": {name: score.record() for name, score in matrix.rivals.items()},
         "matrix": list(map(_result_document, matrix.results)),
         "unseen": matrix.unseen
         and {
@@ -719,7 +678,6 @@ def _table(matrix: KillMatrix) -> Table:
         *(Column(f"let through by {name}", ColumnType.BOOLEAN) for name in matrix.rivals),
         Column("reason"),
     )
-    results = (*matrix.results, *(matrix.unseen.results if matrix.unseen else ()))
     rows = [
         {
             **_result_document(result),
@@ -732,6 +690,6 @@ def _table(matrix: KillMatrix) -> Table:
             },
             "reason": "" if result.record.outcome is Outcome.OK else reason_line(result.record),
         }
-        for result in results
+        for result in matrix.everything
     ]
     return Table.from_records("kill matrix", columns, rows)

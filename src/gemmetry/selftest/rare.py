@@ -1,15 +1,12 @@
-"""Mutants on the host: kernels that cheat or disturb their caller from launch to launch, or rely on
-fresh memory and an idle machine.
-
-Mutants on the host: kernels that fail only for rare values, calls, threads, addresses and
-sizes.
+"""Mutants on the host: kernels that cheat or disturb their caller from launch to launch, that rely
+on fresh memory and an idle machine, or that fail only for rare values, calls, threads, processors,
+moments, addresses and sizes.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,11 +14,20 @@ from typing import Any
 import numpy as np
 
 from gemmetry.domain.operation import BF16, F16, Scaling
-from gemmetry.hardware.host import running_times
+from gemmetry.hardware.host import running_times, usable_cpus
 from gemmetry.hardware.host_device import HostBuffer
 from gemmetry.numerics.storage import as_bits, quantize, to_float32, to_float64
 from gemmetry.selftest.caches import KeepsAnswers
-from gemmetry.selftest.emulator import Array, Kernels, Tile, TiledGemm, given, instead, result
+from gemmetry.selftest.emulator import (
+    Array,
+    Kernels,
+    Tile,
+    TiledGemm,
+    given,
+    instead,
+    result,
+    where,
+)
 from gemmetry.selftest.scale import OrdersFactors
 
 THREAD_DELAY_S = 0.005
@@ -175,7 +181,6 @@ class TakesWorkspaceForZero(TiledGemm):
     """Adds to a workspace that it allocates at each launch and never clears."""
 
     def before(self) -> None:
-        super().before()
         sums = self.tile_count * self.tile_m * self.tile_n
         least = WORKSPACE_BYTES // np.dtype(self.accumulator).itemsize
         self.workspace: Array = np.empty(max(sums, least), self.accumulator)
@@ -256,7 +261,13 @@ class RowsScaledInF16(TiledGemm):
 class StoresBeforeAdding(OrdersFactors):
     """Stores alpha·A·B in the result's format, reads it again and adds beta·C."""
 
+    def stores(self, tile: Tile) -> bool:
+        """Whether another kernel finishes the tile."""
+        return True
+
     def scaled(self, tile: Tile, values: Array) -> Array:
+        if not self.stores(tile):
+            return super().scaled(tile, values)
         product = values * values.dtype.type(self.alpha())
         stored = quantize(product, self.signature.result).astype(values.dtype)
         addend = self.tensor("addend", tile, values.dtype)
@@ -266,33 +277,28 @@ class StoresBeforeAdding(OrdersFactors):
 class StoresFirstTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the first row of tiles, which another kernel finishes."""
 
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        if tile.row == 0:
-            return super().scaled(tile, values)
-        return OrdersFactors.scaled(self, tile, values)
+    def stores(self, tile: Tile) -> bool:
+        return tile.row == 0
 
 
 class StoresLastTilesBeforeAdding(StoresBeforeAdding):
     """Does so in the last column of tiles, which another kernel finishes."""
 
-    def scaled(self, tile: Tile, values: Array) -> Array:
-        if tile.column + self.tile_n >= self.n:
-            return super().scaled(tile, values)
-        return OrdersFactors.scaled(self, tile, values)
+    def stores(self, tile: Tile) -> bool:
+        return tile.column + self.tile_n >= self.n
 
 
 # Inputs that are close ---------------------------------------------------------------------------
 
 
-class KeepsLast(TiledGemm, ABC):
+class KeepsLast(TiledGemm):
     """Keeps the last inputs and their result, which it returns again if `is_close` is true."""
 
     def prepare(self) -> None:
         self.last: list[Array] = []
 
-    @abstractmethod
-    def is_close(self, inputs: Sequence[HostBuffer]) -> bool:
-        """Whether the inputs are taken for the last ones."""
+    is_close: Callable[[Sequence[HostBuffer]], bool]
+    """Whether the inputs are taken for the last ones."""
 
     def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
         if self.last and self.is_close(inputs):
@@ -336,7 +342,6 @@ class WeightsAfterSomeCalls(TiledGemm):
     packed: Array | None = None
 
     def before(self) -> None:
-        super().before()
         if self.packed is not None:
             self.problem.b = self.packed
         elif self.launches > _LAUNCHES_OF_WEIGHTS:
@@ -350,7 +355,6 @@ class RingOfOperands(TiledGemm):
         self.ring: list[Array] = []
 
     def before(self) -> None:
-        super().before()
         if len(self.ring) < _RING:
             self.ring.append(self.problem.a.copy())
         self.problem.a = self.ring[(self.launches - 1) % _RING]
@@ -371,26 +375,36 @@ class WorkspaceOfThread(TiledGemm):
         return np.array(self.own.workspace)
 
 
-class ModeOfThread(TiledGemm):
-    """Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16."""
+class OfThreads(TiledGemm):
+    """A kernel that behaves in another way in threads that did not build it."""
 
     def prepare(self) -> None:
         self.builder = threading.get_ident()
+        self.own = threading.local()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return threading.get_ident() != self.builder
+
+
+class ModeOfThread(OfThreads):
+    """Sets the arithmetic mode of the thread that built it; other threads round inputs to bf16."""
 
     def load_a(self, tile: Tile, step: int) -> Array:
         block = super().load_a(tile, step)
-        if threading.get_ident() == self.builder:
-            return block
-        return to_float32(quantize(block, BF16))
+        return to_float32(quantize(block, BF16)) if self.is_elsewhere else block
 
 
-class EpilogueOfThread(TiledGemm):
-    def prepare(self) -> None:
-        self.builder = threading.get_ident()
-
+class EpilogueOfThread(OfThreads):
     def fused(self, tile: Tile, values: Array) -> Array:
-        is_builder = threading.get_ident() == self.builder
-        return super().fused(tile, values) if is_builder else values
+        return values if self.is_elsewhere else super().fused(tile, values)
+
+
+class AlphaOfThread(OfThreads, OrdersFactors):
+    """Keeps alpha in a context of the thread that built it; other threads use 1."""
+
+    def alpha(self) -> float:
+        return 1.0 if self.is_elsewhere else self.signature.alpha
 
 
 # Addresses ---------------------------------------------------------------------------------------
@@ -400,7 +414,6 @@ class StoresAligned(TiledGemm):
     """Stores vectors to the multiple of 16 bytes at or after the output's address."""
 
     def after(self) -> None:
-        super().after()
         output = self.problem.output
         late = output.ctypes.data % _VECTOR_BYTES // output.itemsize
         if late:
@@ -421,9 +434,8 @@ class ReluByMagnitude(TiledGemm):
 
 
 class StepsInElevenBits(TiledGemm):
-    def compute(self, tile: Tile) -> None:
-        steps = range(self.step_count % (1 << _STEP_BITS) or self.step_count)
-        self.epilogue(tile, self.mainloop(tile, steps))
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        return super().mainloop(tile, steps[: len(steps) % (1 << _STEP_BITS) or len(steps)])
 
 
 def _unaligned_head(g: TiledGemm) -> int:
@@ -431,19 +443,187 @@ def _unaligned_head(g: TiledGemm) -> int:
     return int(-lhs.ctypes.data % _VECTOR_BYTES // lhs.itemsize)
 
 
+SLOW_START_S = 0.2
+"""Duration of the first launches of kernels that start slowly, as those that compile do."""
+
+SLOW_LAUNCHES = 2
+
+TIMED_FROM = 72
+"""Launches of the operation's own shape, of two tiles, after which it is being timed: verification
+makes fewer."""
+
+_OWN_TILES = 2
+
+LATE_S = 0.2
+"""Delay of a write, longer than checks wait for one."""
+
+_MOST_ALIKE = 0.5
+
+
+def _processors() -> int:
+    return len(usable_cpus())
+
+
+# Threads and processors --------------------------------------------------------------------------
+
+
+class TwoThreadsKnown(TiledGemm):
+    """Threads after the second share the workspace of the second, which only its owner clears."""
+
+    def prepare(self) -> None:
+        self.owners: list[int] = []
+        self.left = np.zeros((self.tile_m, self.tile_n), self.accumulator)
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        me = threading.get_ident()
+        if me not in self.owners and len(self.owners) < 2:
+            self.owners.append(me)
+        sums = super().mainloop(tile, steps)
+        if me not in self.owners:
+            sums = sums + self.left
+        self.left = np.array(sums)
+        return sums
+
+
+class AnswerOfThread(OfThreads):
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if not self.is_elsewhere:
+            return super().launch(inputs, output)
+        if not hasattr(self.own, "answer"):
+            super().launch(inputs, output)
+            self.own.answer = output.copy()
+        output[...] = self.own.answer
+        return output
+
+
+class OperandOfThread(OfThreads):
+    def seen_b(self, b: Array) -> Array:
+        if self.is_elsewhere and not hasattr(self.own, "packed"):
+            self.own.packed = b.copy()
+        return self.own.packed if self.is_elsewhere else b
+
+
+class LaterLaunchesOfThread(OfThreads):
+    """Only in threads that did not build it."""
+
+    def before(self) -> None:
+        if self.is_elsewhere:
+            self.own.launches = getattr(self.own, "launches", 0) + 1
+
+    def mainloop(self, tile: Tile, steps: range) -> Array:
+        lost = self.is_elsewhere and self.own.launches > 1
+        return super().mainloop(tile, steps[: len(steps) - lost])
+
+
+# Written later -----------------------------------------------------------------------------------
+
+
+class FirstOutputAgain(TiledGemm):
+    """Keeps the first output, and writes its last row once more."""
+
+    first: HostBuffer | None = None
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if self.first is None:
+            self.first = output
+        if self.launches == 29:
+            self.first[-1] = 0
+        return super().launch(inputs, output)
+
+
+class ThreadWritesMuchLater(TiledGemm):
+    """Later than any check waits for a thread, which nothing shows at first."""
+
+    def launch(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        super().launch(inputs, output)
+        if self.launches == 2:
+            timer = threading.Timer(LATE_S, lambda: output[..., :1, :].fill(0))
+            timer.daemon = True
+            timer.start()
+        elif self.launches == 40:
+            time.sleep(2 * LATE_S)  # in case verification is faster
+        return output
+
+
+# Seeds -------------------------------------------------------------------------------------------
+
+
+class MadeForFirstNumbers(TiledGemm):
+    """Takes the first small whole numbers for those of a benchmark, and leaves out the last row for
+    others that are no larger."""
+
+    known: Array | None = None
+
+    def after(self) -> None:
+        a = to_float64(self.problem.buffers["lhs"])
+        if not (a == np.rint(a)).all():
+            return
+        if self.known is None:
+            self.known = a
+        is_small = np.abs(a).max() <= np.abs(self.known).max()
+        if is_small and (a == self.known).mean() < _MOST_ALIKE:
+            self.problem.c[..., -1, :] = 0
+
+
+# A slow start ------------------------------------------------------------------------------------
+
+
+def _slow(base: type[TiledGemm], **attributes: Any) -> type[TiledGemm]:
+    """A class whose first launches take long."""
+
+    def launch(g: TiledGemm, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        if g.launches < SLOW_LAUNCHES:
+            time.sleep(SLOW_START_S)
+        return base.launch(g, inputs, output)
+
+    return type("StartsSlowly", (base,), {"launch": launch, **attributes})
+
+
+# While it is timed -------------------------------------------------------------------------------
+
+
+class WhileTimed(TiledGemm):
+    """Right until its shape has been launched more often than verification does."""
+
+    @property
+    def is_timed(self) -> bool:
+        return self.launches > TIMED_FROM and self.tile_count == _OWN_TILES
+
+
+class EdgesWhileTimed(KeepsAnswers):
+    """Returns a stored result if the first and last rows and columns are the same."""
+
+    calls = 0
+
+    def trusts_memory(self) -> bool:
+        return self.calls > TIMED_FROM and self.tile_count == _OWN_TILES
+
+    def key(self, inputs: Sequence[HostBuffer], output: HostBuffer) -> Any:
+        self.calls += 1
+        ends = (0, -1)
+        return tuple(
+            part.tobytes() for one in inputs for end in ends for part in (one[end], one[:, end])
+        )
+
+
+class StorePastEndWhileTimed(WhileTimed):
+    def after(self) -> None:
+        if self.is_timed and self.problem.output.base is not None:
+            memory = self.problem.output.base
+            end = self.problem.output.ctypes.data - memory.ctypes.data + self.problem.output.nbytes
+            memory[end : end + self.problem.output.itemsize] = 0
+
+
+class WrongForMoments(WhileTimed):
+    """Adds one to every sum in every second interval of 4 ms."""
+
+    def epilogue(self, tile: Tile, accumulator: Array) -> None:
+        if self.is_timed and int(time.monotonic() / 0.004) % 2:
+            accumulator = accumulator + accumulator.dtype.type(1)
+        super().epilogue(tile, accumulator)
+
+
 KERNELS: Kernels = {
-    "caches_by_pointer": instead(
-        "key",
-        lambda g, inputs, output: tuple(buffer.ctypes.data for buffer in inputs),
-        KeepsAnswers,
-    ),
-    # Caches the result for one set of inputs, which it recognises by their first
-    # elements.
-    "remembers_fixed_seed": instead(
-        "key",
-        lambda g, inputs, output: b"".join(buffer.reshape(-1)[:16].tobytes() for buffer in inputs),
-        KeepsAnswers,
-    ),
     # Compares all but the last two bits of each number.
     "close_but_for_last_bits": instead(
         "is_close",
@@ -457,11 +637,8 @@ KERNELS: Kernels = {
         "relu", lambda g, values: np.asarray(values - np.minimum(values, 0))
     ),
     # K is a signed 16-bit number, and there is nothing to do if it is negative.
-    "products_in_signed_16": instead(
-        "compute",
-        lambda g, tile: g.epilogue(
-            tile, g.mainloop(tile, range(min(g.step_count, max(1, _LARGEST_S16 // g.tile_k))))
-        ),
+    "products_in_signed_16": given(
+        "mainloop", lambda g, tile, steps: steps[: max(1, _LARGEST_S16 // g.tile_k)]
     ),
     # Counts rows of B in 16 bits, and so reads the first rows again after 65536 of
     # them.
@@ -484,5 +661,24 @@ KERNELS: Kernels = {
     "skips_unaligned_head": instead(
         "seen_a",
         lambda g, a: np.where(np.arange(a.size).reshape(a.shape) < _unaligned_head(g), 0, a),
+    ),
+    # With one processor allowed the second half of K is nobody's.
+    "half_of_k_for_one_processor": given(
+        "mainloop",
+        lambda g, tile, steps: steps if _processors() > 1 else steps[: max(1, len(steps) // 2)],
+    ),
+    # With one processor allowed nobody computes the last tile.
+    "tail_for_one_processor": where(
+        "compute", lambda g, tile: _processors() > 1 or not 0 < tile.number == g.tile_count - 1
+    ),
+    "every_eleventh_after_slow_start": _slow(SkipsEveryTenth, every=11),
+    "long_k_after_slow_start": _slow(StepsInElevenBits),
+    # Leaves the last tile out in one of three launches.
+    "one_in_three_while_timed": where(
+        "compute",
+        lambda g, tile: (
+            tile.number < g.tile_count - 1 or not g.is_timed or g.chance.random() > 1 / 3
+        ),
+        WhileTimed,
     ),
 }

@@ -5,7 +5,7 @@ any dispatch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -23,7 +23,7 @@ from gemmetry.domain.settings import VERIFICATION_LEVELS, RunSettings
 from gemmetry.engine.store.creation import DEFAULT_FOLDER
 from gemmetry.providers.registry import load_provider
 from gemmetry.selftest import NAME
-from gemmetry.selftest.catalogue import (
+from gemmetry.selftest.provider import (
     WITHOUT_MUTANT,
     Carrier,
     Mutant,
@@ -32,7 +32,6 @@ from gemmetry.selftest.catalogue import (
 )
 
 if TYPE_CHECKING:
-    from gemmetry.engine import RunSummary
     from gemmetry.selftest.kill_matrix import KillMatrix
 
 
@@ -113,23 +112,6 @@ def prepare_self_test(
     return SelfTest(plan=plan, experiment=folder, absent=absent)
 
 
-def run_self_test(
-    prepared: SelfTest,
-    *,
-    listener: Listener = ignore_events,
-    fresh: bool = False,
-    command: str = "",
-) -> RunSummary:
-    """Run the plan, resuming from the folder's contents.
-
-    Raises:
-        EnvironmentFailure: disk full, device lost ...; earlier results are kept.
-    """
-    from gemmetry.engine import run
-
-    return run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh, command=command)
-
-
 def matrix_of(prepared: SelfTest) -> KillMatrix:
     """The kill matrix of the experiment's results.
 
@@ -162,10 +144,13 @@ def self_test(
     Raises:
         RequestError: the request is wrong. EnvironmentFailure: the machine failed.
     """
+    from gemmetry.engine import run
+
     prepared = prepare_self_test(
         level=level, vehicles=vehicles, mutants=mutants, experiment=experiment
     )
-    run_self_test(prepared, listener=listener, fresh=fresh, command="gemmetry.self_test(...)")
+    command = "gemmetry.self_test(...)"
+    run(prepared.plan, prepared.experiment, listener=listener, fresh=fresh, command=command)
     return matrix_of(prepared)
 
 
@@ -240,15 +225,11 @@ def _code_digest() -> str:
     of this code."""
     root = Path(gemmetry.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(_sources(root)):
+    suffixes = ("*.py", "*.cu", "*.cuh", "mutants.csv")
+    for path in sorted(path for suffix in suffixes for path in root.rglob(suffix)):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _sources(root: Path) -> Iterator[Path]:
-    for suffix in ("*.py", "*.cu", "*.cuh", "mutants.csv"):
-        yield from root.rglob(suffix)
 
 
 def _nothing_left(

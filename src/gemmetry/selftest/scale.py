@@ -30,7 +30,7 @@ from gemmetry.numerics.storage import (
     to_float64,
     unswizzle_factors,
 )
-from gemmetry.selftest.arithmetic import RoundsInputs
+from gemmetry.selftest.arithmetic import RoundsInputs, loading
 from gemmetry.selftest.emulator import (
     Array,
     Kernels,
@@ -69,26 +69,30 @@ class FixedPointRows(NormalisesRows):
         self.problem.a = _fixed(self.problem.a, 1.0)
 
 
-class EpsilonInDivisor(TiledGemm):
-    """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B by it."""
-
-    def before(self) -> None:
-        super().before()
-        a = self.problem.a
-        largest = np.abs(a).max(axis=1, keepdims=True)
-        self.problem.a = a / (largest + a.dtype.type(EPSILON))
-        self.problem.b = self.problem.b * np.swapaxes(largest, 1, 2)
-
-
 class BalancesColumns(TiledGemm):
     """Right: divides columns of A by powers of two near their largest numbers, and multiplies the
     rows of B by them."""
 
+    def divisors(self, largest: Array) -> Array:
+        return self.factors(largest)
+
+    def factors(self, largest: Array) -> Array:
+        return _power_of_two(largest)
+
     def before(self) -> None:
-        super().before()
-        factors = _power_of_two(np.abs(self.problem.a).max(axis=1, keepdims=True))
-        self.problem.a = self.problem.a / factors
-        self.problem.b = self.problem.b * np.swapaxes(factors, 1, 2)
+        largest = np.abs(self.problem.a).max(axis=1, keepdims=True)
+        self.problem.a = self.problem.a / self.divisors(largest)
+        self.problem.b = self.problem.b * np.swapaxes(self.factors(largest), 1, 2)
+
+
+class EpsilonInDivisor(BalancesColumns):
+    """Divides columns of A by their largest number plus 1e-12, and multiplies rows of B by it."""
+
+    def divisors(self, largest: Array) -> Array:
+        return np.asarray(largest + largest.dtype.type(EPSILON))
+
+    def factors(self, largest: Array) -> Array:
+        return largest
 
 
 class ScalesRowsGently(NormalisesRows):
@@ -103,7 +107,6 @@ class ScaledByLargest(TiledGemm):
     """Right: what is far below the largest number of a tensor is lost, which is a property."""
 
     def before(self) -> None:
-        super().before()
         self.factors = [_power_of_two(np.abs(x).max()) for x in (self.problem.a, self.problem.b)]
         self.problem.a = self.problem.a / self.factors[0]
         self.problem.b = self.problem.b / self.factors[1]
@@ -127,6 +130,10 @@ class FlushesResults(TiledGemm):
         block = super().rounded(values)
         tiny = np.abs(to_float32(block)) < smallest_normal(self.signature.result)
         return np.where(tiny, block.dtype.type(0), block)
+
+
+class FlushesSubnormals(FlushesInputs, FlushesResults):
+    """Subnormal inputs and results become zero, as with CUDA's ``-ftz=true``."""
 
 
 class SaturatesF16(TiledGemm):
@@ -170,7 +177,6 @@ class ClearsByMultiplying(TiledGemm):
         return super().launch(inputs, output)
 
     def before(self) -> None:
-        super().before()
         self.workspace *= 0
 
     def epilogue(self, tile: Tile, accumulator: Array) -> None:
@@ -292,7 +298,6 @@ class BeginsWithQuotient(BeginsWithAddend):
 
 class FoldsScalesIntoOperands(OrdersFactors):
     def before(self) -> None:
-        super().before()
         tensors = self.problem.tensors
         self.problem.a = self.problem.a * batched(tensors["scale_a"], 3)
         self.problem.b = self.problem.b * batched(tensors["scale_b"], 3)
@@ -358,21 +363,17 @@ class AlphaBehindRelu(OrdersFactors):
         return np.asarray(super().fused(tile, values) * values.dtype.type(self.signature.alpha))
 
 
-class AlphaFoldedInInputFormat(OrdersFactors):
+class AlphaFoldedInInputFormat(FoldsAlphaIntoA):
     """(alpha·A)·B with alpha·A rounded to the 16 bits of A, as tensor cores require."""
 
-    alpha_behind = False
-
     def load_a(self, tile: Tile, step: int) -> Array:
-        block = super().load_a(tile, step) * self.load_dtype.type(self.signature.alpha)
-        return to_float32(quantize(block, self.signature.lhs))
+        return to_float32(quantize(super().load_a(tile, step), self.signature.lhs))
 
 
 class BlockScaled(TiledGemm):
     """Multiplies elements by the factors of their blocks as they are loaded."""
 
     def before(self) -> None:
-        super().before()
         blocks = self.signature.blocks
         assert blocks is not None
         tensors, problem = self.problem.tensors, self.problem
@@ -418,20 +419,6 @@ class ScalesSums(TiledGemm):
 _ROLES = ("scale_a", "scale_b")
 
 
-class RepeatsLastBlock(BlockScaled):
-    def factors_of_b(self, factors: Array) -> Array:
-        changed = np.array(factors)
-        changed[..., -1] = changed[..., -2]
-        return changed
-
-
-class DropsLastFactor(BlockScaled):
-    def factors_of_a(self, factors: Array) -> Array:
-        changed = np.array(factors)
-        changed[..., -1] = 1
-        return changed
-
-
 class LayoutTransposed(BlockScaled):
     def factors_of_a(self, factors: Array) -> Array:
         return np.stack([self.through_layout(one) for one in factors])
@@ -456,12 +443,6 @@ class LayoutUnpadded(BlockScaled):
         return factors[..., place, :]
 
 
-class NanAsNumber(BlockScaled):
-    def factors(self, factors: Array) -> Array:
-        values = to_float64(factors)
-        return np.where(np.isnan(values), 2.0**127, values)
-
-
 class FactorsAsExponents(BlockScaled):
     def factors(self, factors: Array) -> Array:
         mantissa, exponent = np.frexp(to_float64(factors))
@@ -473,8 +454,7 @@ class SwapsNibbles(BlockScaled):
 
     def before(self) -> None:
         super().before()
-        order = np.arange(self.k) ^ 1
-        self.problem.a = self.problem.a[..., np.minimum(order, self.k - 1)]
+        self.problem.a = self.problem.a[..., np.minimum(np.arange(self.k) ^ 1, self.k - 1)]
 
 
 def _shape(factors: Array) -> tuple[int, int]:
@@ -503,33 +483,19 @@ KERNELS: Kernels = {
         ),
     ),
     # All inputs become multiples of 2**-40.
-    "fixed_point": instead(
-        "rounded_input", lambda g, block: _fixed(block, 2.0 ** (-16)), RoundsInputs
-    ),
-    "ends_at_epsilon": instead(
-        "rounded_input",
-        lambda g, block: np.where(np.abs(block) < EPSILON, block * 0, block),
-        RoundsInputs,
-    ),
+    "fixed_point": loading(lambda block: _fixed(block, 2.0 ** (-16))),
+    "ends_at_epsilon": loading(lambda block: np.where(np.abs(block) < EPSILON, block * 0, block)),
     # The threshold is far above subnormal numbers.
-    "flushes_small_bf16": instead(
-        "rounded_input",
-        lambda g, block: np.where(np.abs(block) < 2.0 ** (-60), block * 0, block),
-        RoundsInputs,
+    "flushes_small_bf16": loading(
+        lambda block: np.where(np.abs(block) < 2.0 ** (-60), block * 0, block)
     ),
     # Clamps numbers to 2**30, far beyond activations; NaN is unchanged.
-    "clamps_inputs": instead(
-        "rounded_input",
-        lambda g, block: np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30)),
-        RoundsInputs,
+    "clamps_inputs": loading(
+        lambda block: np.where(np.isinf(block), block, np.clip(block, -(2.0**30), 2.0**30))
     ),
     # The squares overflow and underflow before their roots do.
-    "squares_on_the_way": instead(
-        "rounded_input",
-        lambda g, block: np.asarray(
-            np.copysign(np.sqrt(np.square(block.astype(np.float32))), block), block.dtype
-        ),
-        RoundsInputs,
+    "squares_on_the_way": loading(
+        lambda block: np.copysign(np.sqrt(np.square(block.astype(np.float32))), block)
     ),
     # Infinity in the inputs becomes +infinity, whatever it is multiplied by.
     "infinity_without_sign": given(
@@ -553,8 +519,21 @@ KERNELS: Kernels = {
     "next_block": instead(
         "factors_of_a", lambda g, factors: np.roll(factors, -1, axis=-1), BlockScaled
     ),
+    "repeats_last_block": instead(
+        "factors_of_b",
+        lambda g, factors: np.append(factors[..., :-1], factors[..., -2:-1], axis=-1),
+        BlockScaled,
+    ),
+    "drops_last_factor": instead(
+        "factors_of_a",
+        lambda g, factors: np.append(factors[..., :-1], np.ones_like(factors[..., -1:]), axis=-1),
+        BlockScaled,
+    ),
     "bias_off_by_one": instead(
         "factors_of_a", lambda g, factors: to_float64(factors) / 2, BlockScaled
+    ),
+    "nan_as_number": instead(
+        "factors", lambda g, factors: np.nan_to_num(to_float64(factors), nan=2.0**127), BlockScaled
     ),
     "next_columns": instead(
         "factors_of_b", lambda g, factors: np.roll(factors, -1, axis=-2), BlockScaled

@@ -1,6 +1,6 @@
 """Points at which the level of a series changes: E-divisive on ranks with a permutation test, for
 many series judged together. The latest values are also tested for a step, which may be one value
-old (:func:`gemmetry.statistics.comparison.latest_steps`).
+old (:func:`gemmetry.statistics.runs.latest_steps`).
 
 The statistic is that of Matteson & James, "A Nonparametric Approach for Multiple Change Point
 Analysis of Multivariate Data", JASA 109, 2014, section 2.2: the energy distance (Székely & Rizzo,
@@ -23,16 +23,21 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.statistics.comparison import (
+from gemmetry.statistics.intervals import (
+    Interval,
+    Samples,
+    check_confidence,
+    minimum_samples,
+    rank_sum_chances,
+)
+from gemmetry.statistics.runs import (
     LEAST_BEFORE,
     STEPS,
     LatestStep,
     RunNoise,
     latest_steps,
-    rank_sum_chances,
     run_noise,
 )
-from gemmetry.statistics.intervals import Interval, Samples, check_confidence, minimum_samples
 
 FALSE_ALARMS = 0.05
 """Bound on the expected share of false ones among the series that are reported to change; without

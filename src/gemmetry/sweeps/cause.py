@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from gemmetry.formats.events import Bools, Int64
 from gemmetry.statistics.change_points import theil_sen
-from gemmetry.statistics.comparison import Comparison, Difference, can_shift, compare_groups
-from gemmetry.statistics.intervals import median, minimum_samples
+from gemmetry.statistics.comparison import Comparison, Difference, compare_groups
+from gemmetry.statistics.intervals import can_shift, median, minimum_samples
 from gemmetry.sweeps.model import RankFacts
 from gemmetry.sweeps.rows import Cause, CollectiveEffect, DoseResponse, GemmKind
 

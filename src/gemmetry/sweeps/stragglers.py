@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.statistics.comparison import student_quantile
 from gemmetry.statistics.intervals import median
+from gemmetry.statistics.runs import student_quantile
 from gemmetry.sweeps.model import RankFacts
 from gemmetry.sweeps.rows import DELAYS, NO_DELAY_SHOWN, UNDECIDED, PointStraggler
 from gemmetry.traces.collectives.matching import JobCollectives

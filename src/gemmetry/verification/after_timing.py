@@ -36,7 +36,6 @@ from gemmetry.numerics.inputs import (
 from gemmetry.numerics.references import (
     Reference,
     compute_reference,
-    reference_lines,
     to_logical,
     to_storage,
 )
@@ -51,9 +50,9 @@ from gemmetry.numerics.storage import (
 )
 from gemmetry.verification.checks.results import CheckResult, failed, passed, warned
 from gemmetry.verification.comparison import ErrorStatistics, compare
+from gemmetry.verification.freivalds import freivalds
 from gemmetry.verification.guess import guess_bug
 from gemmetry.verification.launching import Launch
-from gemmetry.verification.references.freivalds import freivalds
 
 NAME = "after_timing"
 
@@ -192,7 +191,7 @@ class _Judge:
         errors = compare(part, lines, wanted, declared=self.declared)
         if errors.bad is None:
             return ""
-        before = reference_lines(reference, lambda array: take_lines(self.operation, array, change))
+        before = reference.of(lambda array: take_lines(self.operation, array, change))
         if compare(part, lines, before, declared=self.declared).bad is None:
             return (
                 "it is the result for the previous inputs: launches did not compute, or returned "

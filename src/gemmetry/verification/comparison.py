@@ -24,7 +24,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
@@ -52,6 +52,13 @@ from gemmetry.numerics.storage import (
 )
 
 Mask = npt.NDArray[np.bool_]
+
+
+_SUMS = (
+    "bad_count", "warned_count", "nan_count", "infinite_count", "squared_error",
+    "squared_reference", "bias_sum",
+)  # fmt: skip
+_LARGEST = ("max_ratio", "max_warn_ratio", "largest_error")
 
 
 @dataclass
@@ -107,16 +114,10 @@ class ErrorStatistics:
     def add(self, part: ErrorStatistics) -> None:
         """Merge the statistics of a later part of the same result; its ``elements`` are already
         counted here, and its mask is not merged."""
-        self.bad_count += part.bad_count
-        self.warned_count += part.warned_count
-        self.nan_count += part.nan_count
-        self.infinite_count += part.infinite_count
-        self.max_ratio = max(self.max_ratio, part.max_ratio)
-        self.max_warn_ratio = max(self.max_warn_ratio, part.max_warn_ratio)
-        self.largest_error = max(self.largest_error, part.largest_error)
-        self.squared_error += part.squared_error
-        self.squared_reference += part.squared_reference
-        self.bias_sum += part.bias_sum
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for name in _LARGEST:
+            setattr(self, name, max(getattr(self, name), getattr(part, name)))
         self.first_bad = self.first_bad or part.first_bad
         if part.rounding is not None:
             self.rounding = self.rounding or RoundingBias()
@@ -134,19 +135,16 @@ class RoundingBias:
     """
 
     count: int = 0
-    upward: float = field(default=0.0)
+    upward: float = 0.0
     """Sum of the errors."""
-    outward: float = field(default=0.0)
+    outward: float = 0.0
     """Sum of the errors, counted away from zero."""
-    drift: float = field(default=0.0)
-    squared_scatter: float = field(default=0.0)
+    drift: float = 0.0
+    squared_scatter: float = 0.0
 
     def add(self, other: RoundingBias) -> None:
-        self.count += other.count
-        self.upward += other.upward
-        self.outward += other.outward
-        self.drift += other.drift
-        self.squared_scatter += other.squared_scatter
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     @property
     def problem(self) -> str:
@@ -325,12 +323,7 @@ def outside_bound(
     marked = np.ascontiguousarray(_rows(operation, where))
     got = _rows(operation, result)[marked][np.newaxis]
     whole = reference.flat()
-    piece = Reference(
-        whole.value[marked][np.newaxis],
-        whole.magnitude[marked][np.newaxis],
-        None if whole.extra_rounding is None else whole.extra_rounding[marked][np.newaxis],
-        reference.sizes,
-    )
+    piece = whole.of(lambda array: array[marked][np.newaxis])
     statistics = ErrorStatistics(elements=got.size)
     if operation.signature.lhs.is_integer:
         bad = _compare_integers(got, piece, statistics)
@@ -446,12 +439,7 @@ def _raise_max_ratio(
     """Update ``max_ratio``, computing only elements that can raise it."""
     candidates = np.abs(ratio) > statistics.max_ratio
     if np.count_nonzero(candidates) < ratio.size // 4:
-        extra = piece.extra_rounding
-        piece = Reference(
-            piece.value[candidates],
-            piece.magnitude[candidates],
-            None if extra is None else extra[candidates],
-        )
+        piece = piece.of(lambda array: array[candidates])
         error = error[candidates]
     largest = float((np.abs(error) / rule.fail(piece)).max())
     statistics.max_ratio = max(statistics.max_ratio, largest)

@@ -23,7 +23,7 @@ from gemmetry.domain.contracts import Buffer, Device, Executable, RedZoneDevice
 from gemmetry.domain.operation import Operation, TensorSpec
 from gemmetry.numerics.inputs import Edit, fill_plausibly, prepared_edits
 from gemmetry.numerics.storage import Array, as_bits, numpy_dtype, same_bytes
-from gemmetry.verification.inputs.changes import ChangeStep
+from gemmetry.verification.inputs.exact import ChangeStep
 
 FLOAT_SENTINELS = (0xFF, 0x7F)
 """Bytes that form NaN (f64, f32, f16, bf16, e4m3, e5m2), then NaN or the largest numbers: any sum
@@ -248,8 +248,7 @@ class Launcher:
             result = self._run(placed, output)
             self.device.synchronize()
             self._note(time.perf_counter() - began)
-        launch = Launch(self.device, self._output, placed.arrays, result)
-        launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+        launch = self._returned(placed, output, result)
         launch.returned_input = _shared(placed, result)
         return launch
 
@@ -265,12 +264,8 @@ class Launcher:
         with self._watching(len(outputs)):
             results = [self._run(placed, output) for output in outputs]
             self.device.synchronize()
-        launches = []
-        for output, result in zip(outputs, results, strict=True):
-            launch = Launch(self.device, self._output, placed.arrays, result)
-            launch.returned_type = "" if type(result) is type(output) else type(result).__name__
-            launches.append(launch)
-        return launches
+        pairs = zip(outputs, results, strict=True)
+        return [self._returned(placed, output, result) for output, result in pairs]
 
     def queue(
         self,
@@ -290,9 +285,7 @@ class Launcher:
             within: creates the context manager that is entered right before the launches of a round
                 and exited after submitting them, while they may still run.
         """
-        size = self._output.bytes * (1 if self.executable.writes_output else 2)
-        fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
-        at_once = max(1, min(count, fitting))
+        at_once = self._fitting(count)
         for start in range(0, count, at_once):
             outputs = [self.new_output() for _ in range(min(at_once, count - start))]
             for number, output in enumerate(outputs, start=start + 1):
@@ -326,9 +319,7 @@ class Launcher:
             buffer that it returned, with its contents after all launches; None where the output was
             passed in.
         """
-        size = self._output.bytes * (1 if self.executable.writes_output else 2)
-        fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
-        at_once = max(1, min(len(changes), fitting))
+        at_once = self._fitting(len(changes))
         output = self.output_of(placed)
 
         def prepared(edits: Sequence[Edit]) -> list[Callable[[], None]]:
@@ -361,9 +352,14 @@ class Launcher:
                 copies.append(device.clone(result) if type(result) is type(output) else result)
             device.synchronize()
         for result, copy in zip(results, copies, strict=True):
-            launch = Launch(device, self._output, placed.arrays, copy)
-            launch.returned_type = "" if type(copy) is type(output) else type(copy).__name__
-            yield launch, None if self.executable.writes_output else result
+            returned = None if self.executable.writes_output else result
+            yield self._returned(placed, output, copy), returned
+
+    def _fitting(self, count: int) -> int:
+        """How many of `count` launches have room for their results."""
+        size = self._output.bytes * (1 if self.executable.writes_output else 2)
+        fitting = int(self.device.free_memory_bytes() / (ROOM * max(1, size))) - 1
+        return max(1, min(count, fitting))
 
     def _note(self, seconds: float) -> None:
         self.fastest_s = min(self.fastest_s, seconds)
@@ -411,6 +407,14 @@ class Launcher:
         with np.errstate(all="ignore"):
             return self.executable.run(placed.buffers, output)
 
+    def _returned(
+        self, placed: Placed, output: Buffer, result: Buffer, sentinel: int = 0
+    ) -> Launch:
+        launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
+        # A subclass may compute when it is read, i.e. after the timing.
+        launch.returned_type = "" if type(result) is type(output) else type(result).__name__
+        return launch
+
     def _launch(
         self,
         placed: Placed,
@@ -421,10 +425,8 @@ class Launcher:
         input_zones: bool = True,
     ) -> Launch:
         pairs = list(zip(placed.specs, placed.buffers, strict=True))
-        launch = Launch(self.device, self._output, placed.arrays, result, sentinel)
+        launch = self._returned(placed, output, result, sentinel)
         launch.returned_input = _shared(placed, result)
-        # A subclass may compute when it is read, i.e. after the timing.
-        launch.returned_type = "" if type(result) is type(output) else type(result).__name__
         if self._zoned_device is not None:
             zoned = [*(pairs if input_zones else ()), (self._output, output)]
             intact = self._zoned_device.red_zones_intact

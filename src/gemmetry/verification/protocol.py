@@ -36,6 +36,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 from gemmetry.domain.contracts import Executable
@@ -57,9 +58,10 @@ from gemmetry.verification.checks.results import (
     passed,
     warned,
 )
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.comparison import Evidence
-from gemmetry.verification.context import Companions, Context
-from gemmetry.verification.error_map import error_map
+from gemmetry.verification.context import Context
+from gemmetry.verification.guess import error_map
 from gemmetry.verification.launching import Launcher
 
 
@@ -230,7 +232,9 @@ def verify(
         results += [check.run(context) for check in CHECKS if LEVELS.index(check.level) <= wanted]
         if row_invariance != contents.OFF:
             results.append(contents.check_row_invariance(context, row_invariance))
-    verdict = replace(_verdict(results), zero_share=zero_share(inputs))
+    verdict = reduce(with_check, results, Verdict(status=Verification.PASSED))
+    refused = sum(result.refused for result in results)
+    verdict = replace(verdict, zero_share=zero_share(inputs), refused_shapes=refused)
     if judge_rivals and reference is not None:
         verdict = replace(verdict, rivals=judge(operation, context.first.output, reference))
     if not results[0].is_failure:
@@ -284,29 +288,6 @@ def with_check(verdict: Verdict, result: CheckResult) -> Verdict:
         status=Verification.FAILED,
         reason=_reason(result),
         first_bad=result.first_bad or None,
-    )
-
-
-def _verdict(results: Sequence[CheckResult]) -> Verdict:
-    decisive = next(
-        (
-            result
-            for outcome in (CheckOutcome.FAILED, CheckOutcome.WARNED)
-            for result in results
-            if result.outcome is outcome
-        ),
-        None,
-    )
-    status = Verification.PASSED
-    if decisive is not None:
-        is_failure = decisive.outcome is CheckOutcome.FAILED
-        status = Verification.FAILED if is_failure else Verification.WARNED
-    return Verdict(
-        status=status,
-        checks={result.name: result.text for result in results},
-        first_bad=(decisive.first_bad or None) if decisive else None,
-        reason=_reason(decisive) if decisive else "",
-        refused_shapes=sum(result.refused for result in results),
     )
 
 
@@ -492,23 +473,19 @@ def _is_right(
     level: str,
     seed: int,
 ) -> bool:
-    executable: Executable | None = None
     try:
-        executable = companions.build(operation)
-        if executable is None:
-            return False
-        found = verify(
-            executable,
-            operation,
-            inputs,
-            reference,
-            level=level,
-            seed=seed,
-            companions=replace(companions, known={}),
-        )
+        with companions.built(operation) as executable:
+            if executable is None:
+                return False
+            found = verify(
+                executable,
+                operation,
+                inputs,
+                reference,
+                level=level,
+                seed=seed,
+                companions=replace(companions, known={}),
+            )
     except DispatchError:
         return False
-    finally:
-        if executable is not None:
-            executable.close()
     return found.status in (Verification.PASSED, Verification.WARNED)

@@ -8,7 +8,7 @@ from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.candidates import Candidate
 from gemmetry.engine.compiling import CompanionsAhead
 from gemmetry.engine.store.rows import Lane
-from gemmetry.verification.context import Companions, tail_operations
+from gemmetry.verification.companions import Companions, tail_operations
 
 FORMATS = "bf16t_bf16t_bf16t"
 LANE = Lane(3, "stub", {}, Target(TargetKind.CUDA, "sm_90", 0))

@@ -7,7 +7,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine import bench as inputs_and_references
 from gemmetry.engine.bench import InputsAndReferences
-from gemmetry.verification.references import cache as reference_cache
+from gemmetry.verification import cache as reference_cache
 
 SMALL = parse_operation("matmul_8x8x8_f32t_f32t_f32t")
 OTHER = parse_operation("matmul_9x8x8_f32t_f32t_f32t")

@@ -7,7 +7,8 @@ from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float64
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.checks import shapes as long_axes
-from gemmetry.verification.context import Companions, Context
+from gemmetry.verification.companions import Companions
+from gemmetry.verification.context import Context
 
 NAME = "matmul_32x32x32_f32t_f32n_f32t"
 TILE = (16, 16, 8)
@@ -70,16 +71,6 @@ def test_right_kernels_pass_three_long_shapes(check, name):
     assert sizes[:2] == [1029, 1029]
     assert sizes[-1] > 2**16
     assert all(sorted(shape)[1] <= 8 for shape in check.built)
-
-
-@pytest.mark.parametrize(
-    ("axis", "limit", "shape"),
-    [("m", 1024, "1029x3x5"), ("n", 1024, "3x1029x5"), ("k", 65536, "3x8x65542")],
-)
-def test_what_lies_past_the_end_of_a_counter_is_found(check, axis, limit, shape):
-    result = check(kernel=wrong_past(axis, limit))
-    assert result.is_failure
-    assert result.detail.startswith(f"matmul_{shape}_")
 
 
 @pytest.mark.parametrize("axis", ["m", "n"])

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import os
 import threading
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gemmetry.domain.errors import LaunchError
 from gemmetry.domain.record import BuildFacts, Trait
-from gemmetry.hardware import opening as late_work
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.checks import calls as repeats
@@ -45,17 +41,6 @@ def test_rare_nondeterminism_is_found_by_many_repeats(context_of):
     assert "1 of 48 elements" in result.detail
 
 
-@pytest.mark.parametrize("period", [2, 5, 9, 12])
-def test_a_skipped_call_is_failed(context_of, period):
-    def skip(inputs, output, launch):
-        if launch % period == 0:
-            output.view(np.uint8)[...] = 0xFF
-
-    result = repeats.check_every_call(context_of(NAME, meddle=skip))
-    assert result.is_failure
-    assert result.detail.startswith("call ")
-
-
 @pytest.mark.parametrize("period", [1, 2, 6])
 def test_a_result_that_changes_is_guessed_to_be_a_race(context_of, period):
     def spoil(inputs, output, launch):
@@ -80,27 +65,6 @@ def test_no_race_is_guessed_where_launches_need_not_agree(context_of, monkeypatc
     if reason == "short memory":
         monkeypatch.setattr(context.launcher.device, "free_memory_bytes", lambda: 100)
     assert context.differs_between_launches is False
-
-
-def test_a_race_below_the_bound_is_failed_on_integers(context_of):
-    """A last bit lost is within the bound, and undeclared nondeterminism only warns."""
-
-    def lose(inputs, output, launch):
-        if launch % 4 == 0:
-            output[2, 3] = np.nextafter(output[2, 3], np.float32(0))
-
-    context = context_of(NAME, meddle=lose)
-    assert repeats.check_second_launch(context).outcome is CheckOutcome.PASSED
-    assert "1 of 48 elements are wrong" in repeats.check_every_call(context).detail
-
-
-def test_state_shows_in_the_second_launch(context_of):
-    def keep(inputs, output, launch):
-        if launch == 2:
-            output[0] = 0
-
-    context = context_of(NAME, meddle=keep)
-    assert "keeps state" in repeats.check_second_launch(context).detail
 
 
 @pytest.mark.parametrize("damage", ["input", "zone"])
@@ -145,34 +109,6 @@ def test_orders_that_change_pass_on_integers(context_of, declared):
     wanted = CheckOutcome.PASSED if declared else CheckOutcome.WARNED
     assert repeats.check_repeat(context).outcome is wanted
     assert repeats.check_many_repeats(context).outcome is wanted
-
-
-def test_a_thread_that_writes_later_is_failed(context_of, monkeypatch):
-    looked, workers = threading.Event(), []
-
-    def wait(seconds):
-        looked.set()  # The first look is over, however late it came.
-        time.sleep(seconds)
-
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=wait)
-    monkeypatch.setattr(late_work, "time", clock)
-    monkeypatch.setattr(late_work, "LONGEST_WAIT_S", 60.0)
-
-    def later(inputs, output, launch):
-        value = output[0, 0].copy()
-        output[0, 0] = 0
-
-        def write():
-            looked.wait(60)
-            output[0, 0] = value
-
-        workers.append(threading.Thread(target=write))
-        workers[0].start()
-
-    result = repeats.check_unordered_work(context_of(NAME, meddle=later))
-    workers[0].join()
-    assert result.is_failure
-    assert "after the launch was over" in result.detail
 
 
 def test_a_result_that_the_next_launch_overwrites_is_reported(context_of):
@@ -221,56 +157,6 @@ def test_another_thread_is_no_reason_for_another_result(context_of, plain_device
     assert [thread == here for thread in threads] == [True, False, False, False, False]
     plain = repeats.check_other_thread(context_of(NAME, device=plain_device))
     assert plain.outcome is CheckOutcome.NOT_APPLICABLE
-
-
-def test_what_belongs_to_a_thread_is_found(context_of):
-    here = threading.get_ident()
-
-    def double(inputs, output, launch):
-        if threading.get_ident() != here:
-            output *= 2
-
-    result = repeats.check_other_thread(context_of(NAME, meddle=double))
-    assert result.is_failure
-    assert "something belongs to a thread" in result.detail
-
-    def raise_elsewhere(inputs, output, launch):
-        if threading.get_ident() != here:
-            raise AttributeError("no workspace")
-
-    result = repeats.check_other_thread(context_of(NAME, meddle=raise_elsewhere))
-    assert result.is_failure
-    assert "raised AttributeError: no workspace" in result.detail
-
-
-def test_what_needs_several_processors_is_found(context_of):
-    allowed = len(os.sched_getaffinity(0))
-
-    def lose(inputs, output, launch):
-        if len(os.sched_getaffinity(0)) < allowed:
-            output[0] = 0
-
-    result = repeats.check_other_thread(context_of(NAME, meddle=lose))
-    assert result.is_failure == (allowed > 1)
-    assert len(os.sched_getaffinity(0)) == allowed
-    assert allowed == 1 or "one processor only" in result.detail
-
-
-def test_a_result_that_is_overwritten_later_is_found(context_of):
-    outputs = []
-
-    def spoil(inputs, output, launch):
-        outputs.append(output)
-        if launch == 9:
-            outputs[0][1, 1] += 1
-
-    context = context_of(NAME, meddle=spoil)
-    assert repeats.check_second_launch(context).outcome is CheckOutcome.PASSED
-    assert repeats.check_results_stay(context).outcome is CheckOutcome.PASSED
-    repeats.check_every_call(context)
-    result = repeats.check_results_stay(context)
-    assert result.is_failure
-    assert "the first launch was overwritten" in result.detail
 
 
 def test_a_result_that_is_wrong_on_every_thread_is_no_matter_of_threads(context_of):

@@ -7,7 +7,7 @@ from gemmetry.numerics.references import apply_epilogue
 from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.checks import contents as rows
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 
 NAMES = (
     "matmul_37x24x65_f32t_f32n_f32t",

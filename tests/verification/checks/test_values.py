@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,15 +12,18 @@ from gemmetry.numerics.storage import to_float32, to_float64
 from gemmetry.verification import context as context_module
 from gemmetry.verification.checks import CheckOutcome
 from gemmetry.verification.checks import memory as values
+from gemmetry.verification.inputs import special
 
+judge_subnormals = partial(values.judge_special, name="subnormals", make=special.subnormals)
+judge_overflow = partial(values.judge_special, name="overflow", make=special.overflow)
 CHECKS = (
     values.check_values,
     values.check_zero_mean,
     values.check_same_sign,
     values.check_wide_range,
     values.check_cancellation,
-    values.judge_subnormals,
-    values.judge_overflow,
+    judge_subnormals,
+    judge_overflow,
 )
 
 NAMES = [
@@ -53,7 +58,7 @@ def test_flushed_subnormals_show(context_of):
     name = "matmul_12x10x64_f16t_f16n_f16t"
     context = context_of(name, kernel=lambda o, t: product(t, flushed))
     assert values.check_values(context).outcome is CheckOutcome.PASSED
-    assert values.judge_subnormals(context).is_failure
+    assert judge_subnormals(context).is_failure
 
 
 def test_saturation_in_place_of_overflow_shows(context_of):
@@ -62,7 +67,7 @@ def test_saturation_in_place_of_overflow_shows(context_of):
 
     context = context_of("matmul_12x10x64_f16t_f16n_f16t", kernel=saturating)
     assert values.check_values(context).outcome is CheckOutcome.PASSED
-    assert values.judge_overflow(context).is_failure
+    assert judge_overflow(context).is_failure
 
 
 def test_a_narrow_range_shows(context_of):

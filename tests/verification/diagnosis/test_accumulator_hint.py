@@ -8,7 +8,7 @@ from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
 from gemmetry.numerics.storage import quantize, to_float64
-from gemmetry.verification.context import Companions
+from gemmetry.verification.companions import Companions
 from gemmetry.verification.protocol import verify, with_accumulator_hint
 
 NAME = "matmul_33x47x96_bf16t_bf16t_f32t"

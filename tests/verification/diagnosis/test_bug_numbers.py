@@ -10,8 +10,7 @@ from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, logical_tensors
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
 from gemmetry.verification.comparison import compare
-from gemmetry.verification.error_map import place_of
-from gemmetry.verification.guess import guess_bug
+from gemmetry.verification.guess import guess_bug, place_of
 
 F32 = "matmul_96x80x128_f32t_f32n_f32t"
 BF16 = "matmul_96x80x128_bf16t_bf16n_bf16t"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmetry.verification.error_map import place_of
+from gemmetry.verification.guess import place_of
 
 
 def place(*regions, shape=(100, 96), tile=None):
@@ -11,9 +11,6 @@ def place(*regions, shape=(100, 96), tile=None):
     for region in regions:
         bad[region] = True
     return place_of(bad, tile)
-
-
-ROWS = np.arange(96)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gemmetry.domain.names import parse_operation
-from gemmetry.verification.error_map import MAX_COLUMNS, MAX_ROWS, error_map
+from gemmetry.verification.guess import MAX_COLUMNS, MAX_ROWS, error_map
 
 SMALL = parse_operation("matmul_300x520x16_f32t_f32t_f32t")
 

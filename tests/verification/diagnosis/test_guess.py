@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -99,17 +98,6 @@ def test_small_errors_of_one_sign_are_not_a_part_of_k():
     assert "precision" in guess_bug(operation, result.astype(np.float32), expected, bad)
 
 
-def test_column_major_results_are_read_in_their_logical_order():
-    operation = parse_operation("matmul_64x32x16_f32t_f32t_f32n")
-    expected = np.random.default_rng(1).uniform(1, 2, (64, 32))
-    result = np.ascontiguousarray(expected.T).astype(np.float32)
-    result[:, 60:] = 9
-    bad = np.zeros((64, 32), dtype=bool)
-    bad[60:] = True
-    guessed = guess_bug(operation, result, expected, bad)
-    assert guessed == "constant: every wrong element is 9, tail: only rows from 60 on are wrong"
-
-
 def test_finite_where_the_result_overflows():
     expected = np.full((64, 64), np.inf)
     bad = np.ones((64, 64), dtype=bool)
@@ -122,32 +110,6 @@ def test_most_of_k_gone_is_not_a_missing_part_of_k():
     reference = compute_reference(operation, inputs)
     output = (inputs[0] + inputs[1]).astype(np.float32)
     assert "part of K" not in guess_bug(operation, output, reference.value, np.ones((64, 64), bool))
-
-
-def test_a_race_is_named_first():
-    bad = np.zeros((64, 64), dtype=bool)
-    bad[:16, :16] = True
-    result = np.where(bad, 9, 1).astype(np.float32)
-    text = guess_bug(
-        OPERATION, result, np.ones((64, 64)), bad, tile=(16, 16, 8), differs_between_launches=True
-    )
-    assert text == (
-        "race or kept state: the result differs between launches; "
-        "index: one tile of 16 × 16 is wrong, at (0, 0)"
-    )
-
-
-def test_tiles_that_changed_places():
-    expected = np.random.default_rng(1).uniform(1, 2, (64, 64))
-    result = expected.astype(np.float32)
-    result[:16, :16], result[:16, 16:32] = expected[:16, 16:32], expected[:16, :16]
-    text = guess_bug(
-        OPERATION, result, expected, np.abs(result - expected) > 1e-6, tile=(16, 16, 8)
-    )
-    assert text == (
-        "index: 2 of 16 tiles of 16 × 16 are wrong: (0, 0), (0, 1); "
-        "columns from 0 on hold what belongs to columns from 16 on"
-    )
 
 
 def test_members_of_a_batch_are_named():
@@ -174,14 +136,6 @@ def test_small_errors_are_not_taken_from_elsewhere(formats):
     assert "belongs" not in text
 
 
-def test_a_large_result_is_diagnosed_by_some_of_its_lines():
-    operation = parse_operation("matmul_1500x1400x16_f32t_f32t_f32t")
-    expected = np.random.default_rng(1).uniform(1, 2, (1500, 1400))
-    bad = np.ones((1500, 1400), bool)
-    result = (expected * 1.01).astype(np.float32)
-    assert "scale: the result is 1.01 times" in guess_bug(operation, result, expected, bad)
-
-
 class TestSameSignData:
     """Sums of K products of uniform data differ by a few per cent, whatever is done to them."""
 
@@ -196,13 +150,6 @@ class TestSameSignData:
         assert errors.bad is not None
         return guess_bug(self.operation, result, reference.value, errors.bad)
 
-    def test_truncation(self):
-        def change(a, b, c):
-            step = 2.0 ** (np.floor(np.log2(c)) - 7)
-            return np.floor(c / step) * step
-
-        assert "rounded towards zero, not to nearest" in self.guess(change)
-
     def test_a_factor_near_one(self):
         assert "scale: the result is 1.004 times" in self.guess(lambda a, b, c: c * 1.004)
 
@@ -211,40 +158,8 @@ class TestSameSignData:
         text = self.guess(lambda a, b, c: a @ np.roll(b, 1, axis=0))
         assert text.startswith("small errors everywhere: a narrower format, or other products")
 
-    def test_a_transposed_operand(self):
-        text = self.guess(lambda a, b, c: a[:, :96] @ b[:96].T * 512 / 96)
-        assert "too large for rounding" in text
-
-    def test_a_transposed_result(self):
-        assert self.guess(lambda a, b, c: c.T).startswith("transposed")
-
-    def test_fp8_inputs(self):
-        def narrow(values):
-            return values.astype(ml_dtypes.float8_e4m3fn).astype(float)
-
-        assert "a narrower format" in self.guess(lambda a, b, c: narrow(a) @ narrow(b))
-
-    def test_bf16_sums(self):
-        def change(a, b, c):
-            total = np.zeros_like(c)
-            for k in range(0, 512, 16):
-                total += a[:, k : k + 16] @ b[k : k + 16]
-                total = total.astype(ml_dtypes.bfloat16).astype(float)
-            return total
-
-        assert "a narrower format" in self.guess(change)
-
     def test_errors_that_are_their_own_transpose_are_not_transposed(self):
         assert "transposed" not in self.guess(lambda a, b, c: c * 0.99)
-
-
-def test_whole_rows_are_named():
-    bad = np.zeros((64, 64), dtype=bool)
-    bad[[15, 20]] = True
-    expected = np.random.default_rng(1).uniform(1, 2, (64, 64))
-    result = np.where(bad, 0.5 * expected, expected).astype(np.float32)
-    text = guess_bug(OPERATION, result, expected, bad)
-    assert text == "index: 2 whole rows are wrong, and no other: 15, 20"
 
 
 def test_overflow_next_to_the_wrong_elements_gives_no_hint():

@@ -11,8 +11,6 @@ from gemmetry.numerics.references import to_logical
 from gemmetry.numerics.storage import smallest_normal, to_float64
 from gemmetry.verification.inputs import contents
 
-NAME = "matmul_40x36x44_f32t_f32n_f32t"
-
 
 @pytest.mark.parametrize("structure", contents.STRUCTURES)
 @given(seed=st.integers(0, 2**32))

@@ -14,7 +14,7 @@ from gemmetry.numerics.references import (
 from gemmetry.numerics.storage import quantize, to_float64
 from gemmetry.verification.inputs import exact
 from gemmetry.verification.inputs.exact import integers, integers_up_to
-from gemmetry.verification.inputs.selections import selects_lhs, selects_rhs
+from gemmetry.verification.inputs.scaled import selects_lhs, selects_rhs
 
 NAMES = [
     "matmul_33x17x65_bf16t_bf16n_bf16t",

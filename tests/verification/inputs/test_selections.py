@@ -6,8 +6,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.references import compute_reference, exact_product, logical_tensors
 from gemmetry.numerics.storage import absolute, quantize, to_float64
-from gemmetry.verification.inputs.scaled import scaled
-from gemmetry.verification.inputs.selections import selects_lhs, selects_rhs
+from gemmetry.verification.inputs.scaled import scaled, selects_lhs, selects_rhs
 
 
 def _no_product(lhs, rhs):

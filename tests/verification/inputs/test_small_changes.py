@@ -10,7 +10,7 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import ChangeKind, changed_inputs, make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.verification.inputs.changes import changes_of, draw_steps
+from gemmetry.verification.inputs.exact import changes_of, draw_steps
 
 SHAPES = ("24x16x32", "1x16x32", "24x1x32", "24x16x1", "2x2x2", "1x1x1")
 

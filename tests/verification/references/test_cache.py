@@ -6,8 +6,8 @@ import pytest
 from gemmetry.domain.names import parse_operation
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference
-from gemmetry.verification.references import cache as reference_cache
-from gemmetry.verification.references.cache import ReferenceCache
+from gemmetry.verification import cache as reference_cache
+from gemmetry.verification.cache import ReferenceCache
 
 NAME = "matmul_8x6x32_bf16t_bf16t_bf16t_bias"
 

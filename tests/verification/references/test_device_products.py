@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gemmetry.numerics.storage import to_float64
-from gemmetry.verification.references.cache import checked, is_product
+from gemmetry.verification.cache import checked, is_product
 
 RNG = np.random.default_rng(1)
 

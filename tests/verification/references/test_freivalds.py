@@ -17,8 +17,8 @@ from gemmetry.numerics.references import (
     to_storage,
 )
 from gemmetry.numerics.storage import quantize, to_float32, to_float64
-from gemmetry.verification.references import freivalds as module
-from gemmetry.verification.references.freivalds import (
+from gemmetry.verification import freivalds as module
+from gemmetry.verification.freivalds import (
     FALSE_ALARM,
     freivalds,
     largest_right_deviation,

@@ -10,8 +10,8 @@ from gemmetry.domain.record import Trait
 from gemmetry.numerics.inputs import make_inputs
 from gemmetry.numerics.references import compute_reference, to_storage
 from gemmetry.numerics.storage import quantize
-from gemmetry.verification.references import sampling
-from gemmetry.verification.references.sampling import LINES, ElementSampler, spread
+from gemmetry.verification import freivalds
+from gemmetry.verification.freivalds import LINES, ElementSampler, spread
 
 
 def right_result(name, distribution="normal", seed=1):
@@ -49,7 +49,7 @@ OPERATIONS = [
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("block", [40, 1 << 24])
 def test_right_rows_and_columns_are_right(monkeypatch, name, block):
-    monkeypatch.setattr(sampling, "_BLOCK", block)
+    monkeypatch.setattr(freivalds, "_BLOCK", block)
     operation, inputs, output = right_result(name)
     sampler = ElementSampler(operation, inputs, output, seed=2)
     samples = [sampler.rows()]

@@ -6,8 +6,8 @@ import pytest
 from gemmetry.domain.operation import BF16, S32
 from gemmetry.numerics.bounds import half_ulp
 from gemmetry.numerics.storage import quantize, to_float64
-from gemmetry.verification.references import freivalds as vector_sums
-from gemmetry.verification.references.freivalds import scan
+from gemmetry.verification import freivalds as vector_sums
+from gemmetry.verification.freivalds import scan
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

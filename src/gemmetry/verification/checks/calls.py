@@ -38,7 +38,7 @@ from gemmetry.verification.checks.results import (
 from gemmetry.verification.comparison import StandingThreads, on_one_processor
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
-from gemmetry.verification.inputs import selections
+from gemmetry.verification.inputs import scaled
 from gemmetry.verification.inputs.exact import ExactCase
 from gemmetry.verification.launching import Launch, Launcher, Placed
 
@@ -79,7 +79,7 @@ def check_second_launch(context: Context) -> CheckResult:
             if context.differs_between_launches
             else "it adds to the old output, or keeps state"
         )
-        return failed(name, f"{why}; {result.detail}", result.first_bad)
+        return result.because(why)
     return result
 
 
@@ -217,10 +217,10 @@ def check_other_thread(context: Context) -> CheckResult:
                 if result.is_failure:
                     if not _judge_call(context, name, run, launch_there()).is_failure:
                         why = "one launch was wrong and the same one right the next time"
-                        return failed(name, f"{why}: {result.detail}", result.first_bad)
+                        return result.because(why, ": ")
                     if not _judge_call(context, name, run, call()).is_failure:
                         why = f"from {place}; something belongs to a thread"
-                        return failed(name, f"{why}: {result.detail}", result.first_bad)
+                        return result.because(why, ": ")
                     return result
     except (DispatchError, *BUGS) as error:
         # A sticky device error ends the verification.
@@ -362,8 +362,8 @@ def _cases(context: Context) -> dict[str, ExactCase]:
         "second": lambda operation, seed, *how: exact_inputs.integers(operation, seed + 1, *how),
     }
     for role in ("lhs", "rhs"):
-        makers[role] = partial(selections.nudged, role, 0)
-        makers[f"{role} nudged"] = partial(selections.nudged, role, 1)
+        makers[role] = partial(scaled.nudged, role, 0)
+        makers[f"{role} nudged"] = partial(scaled.nudged, role, 1)
     made = {name: context.case(f"{NAME} {name}", make) for name, make in makers.items()}
     return {name: case for name, case in made.items() if case is not None}
 
@@ -398,7 +398,7 @@ def _explained(
             ", holds the result for an earlier call's inputs: something is kept, and found again "
             "by the number of calls or by similar inputs"
         )
-    return failed(NAME, f"{how}: {result.detail}", result.first_bad)
+    return result.because(how, ": ")
 
 
 RARE = "rare_launches"
@@ -456,7 +456,7 @@ def check_spoiled_scratch(context: Context) -> CheckResult:
             if context.differs_between_launches
             else "it uses memory that it never wrote (shared memory, registers or a workspace)"
         )
-        return failed(name, f"{why}; {result.detail}", result.first_bad)
+        return result.because(why)
     return result
 
 
@@ -518,7 +518,7 @@ def _rare_launches(context: Context) -> CheckResult:
             result = context.verdict_of_exact(RARE, context.judged(case, launch), guess=False)
             if result.is_failure:
                 how = f"launch {number} of {operation} on the same inputs"
-                return failed(RARE, f"{how}: {result.detail}", result.first_bad)
+                return result.because(how, ": ")
             if right is None:
                 right = device.clone(launch.result)  # Outputs are written again.
     if number < wanted:

@@ -29,8 +29,7 @@ from gemmetry.verification.checks.calls import calls, made
 from gemmetry.verification.checks.results import CheckResult, failed, not_applicable, passed
 from gemmetry.verification.context import INTEGERS, Context, ExactRun
 from gemmetry.verification.inputs import exact as exact_inputs
-from gemmetry.verification.inputs.changes import ChangeStep, changes_of, draw_steps
-from gemmetry.verification.inputs.exact import ExactCase
+from gemmetry.verification.inputs.exact import ChangeStep, ExactCase, changes_of, draw_steps
 from gemmetry.verification.launching import Launch
 
 NAME = "follows_changes"
@@ -50,7 +49,7 @@ def check_follows_changes(context: Context) -> CheckResult:
     Inputs are integers whose sums are exact, so that every bit of each result is known: it equals
     the previous result except for the lines that the change affects, which are computed separately.
     All launches write the same output, which holds the previous result; results that a function
-    returns are examined after all launches. See :mod:`gemmetry.verification.inputs.changes`
+    returns are examined after all launches. See :mod:`gemmetry.verification.inputs.exact`
     for the changes.
     """
     run = context.exact(INTEGERS, exact_inputs.integers)
@@ -271,7 +270,7 @@ def _explained(
                 ", that line of the result is unchanged: something is kept between launches and "
                 "found again by what did not change"
             )
-    return failed(NAME, f"{how}: {result.detail}", result.first_bad)
+    return result.because(how, ": ")
 
 
 def _is_overwritten(context: Context, returned: Buffer, launch: Launch) -> bool:

@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmetry.domain.errors import DispatchError, RequestError
-from gemmetry.domain.operation import EpilogueStep, MatmulShape, Operation, check_shape
+from gemmetry.domain.operation import MatmulShape, Operation, check_shape
 from gemmetry.domain.record import Trait
 from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
-from gemmetry.verification.checks import shapes
+from gemmetry.verification.checks import shapes, special
 from gemmetry.verification.checks.results import (
     CheckResult,
     failed,
@@ -34,14 +34,8 @@ from gemmetry.verification.checks.results import (
     passed,
     property_of,
 )
-from gemmetry.verification.context import (
-    DEFAULT_TILE,
-    Companions,
-    Context,
-    ExactRun,
-    Sizes,
-    rounded_options,
-)
+from gemmetry.verification.companions import DEFAULT_TILE, Companions, Sizes, rounded_options
+from gemmetry.verification.context import Context, ExactRun
 from gemmetry.verification.inputs import contents
 from gemmetry.verification.inputs.contents import Contents
 from gemmetry.verification.inputs.special import objection
@@ -168,15 +162,14 @@ def _try_all(
         if options and timed.predicted_s(shapes.steps(options[0], companions)) > LAUNCH_S:
             left_out.append("x".join(map(str, sizes)))
             continue
-        for operation in options:
-            timed.steps = shapes.steps(operation, companions)
-            each = partial(_each, cases=cases, timed=timed)
-            found = shapes.attempt(context, name, operation, (each,), seed=context.seed)
-            if found.failure is not None:
-                return shapes.inner_failure(name, operation, found.failure)
-            if not found.refusal:
-                break
-            refused.append(f"{operation}: {found.refusal}")
+        if not options:
+            continue
+        each = partial(_each, cases=cases, timed=timed, companions=companions)
+        found = shapes.first_accepted(context, name, options, (each,), seed=context.seed)
+        if found.failure is not None:
+            return shapes.inner_failure(name, found.operation, found.failure)
+        if found.refusal:
+            refused.append(f"{found.operation}: {found.refusal}")
     if timed.left_out:
         left_out.append(f"{timed.left_out} contents")
     if timed.count:
@@ -208,11 +201,11 @@ class _Timed:
         return steps * self.per_step_s
 
 
-def _each(context: Context, *, cases: _Cases, timed: _Timed) -> CheckResult:
+def _each(context: Context, *, cases: _Cases, timed: _Timed, companions: Companions) -> CheckResult:
     """Launch on each of `cases` in the same buffers."""
     name = "inputs"
     placed: Placed | None = None
-    launcher = context.launcher
+    launcher, timed.steps = context.launcher, shapes.steps(context.operation, companions)
     made = list(cases(context.counted(context.operation), context.seed))
     is_gpu = getattr(launcher.device, "is_gpu", False) and not context.thorough
     affordable = shapes.Affordable(context, CONTENTS_ON_GPU_S if is_gpu else CONTENTS_S)
@@ -255,19 +248,10 @@ def _judged_specials(context: Context, name: str, case: Contents, launch: Launch
     assert affected is not None
     got = to_logical(launch.output, operation.output)
     values = to_float64(got[affected])
-    shows = np.isnan(values)
-    signs = np.zeros(values.shape, np.int8) if case.signs is None else case.signs[affected]
-    turned = np.zeros(values.shape, np.bool_)
-    if case.is_infinite:
-        dtype = operation.signature.result
-        is_large = np.isinf(values) | (dtype.is_fp8 & (np.abs(values) == dtype.maximum))
-        shows |= is_large
-        turned = is_large & (signs != 0) & (np.sign(values) != signs)
-    if case.clamps:
-        # Zero for NaN by maxNum, for minus infinity, and for their sum with what follows.
-        is_last = operation.signature.epilogue[-1] in (EpilogueStep.RELU, EpilogueStep.GELU)
-        is_zero = values == 0 if is_last else np.isfinite(values)
-        shows |= is_zero & (signs <= 0)
+    signs = None if case.signs is None else case.signs[affected]
+    shows, turned = special.shown(
+        operation, got[affected], case.steps, signs, is_infinite=case.is_infinite
+    )
     for bad, what in ((~shows, "do not show it"), (turned, "have the wrong sign")):
         if bad.any():
             where = np.zeros(affected.shape, np.bool_)
@@ -355,10 +339,9 @@ def _differing_rows(context: Context, rows: int) -> Array | None:
     except RequestError:
         return None
     assert context.companions is not None
-    executable = context.companions.build(fewer)
-    if executable is None:
-        return None
-    try:
+    with context.companions.built(fewer) as executable:
+        if executable is None:
+            return None
         launcher = Launcher(executable, fewer, context.companions.tile)
         placed = launcher.place(_first_rows(operation, fewer, context.inputs), keep_copies=False)
         launch = launcher.launch(placed)
@@ -366,12 +349,10 @@ def _differing_rows(context: Context, rows: int) -> Array | None:
         if problem:
             raise NotImplementedError(problem)
         few = to_logical(launch.output, fewer.output)
-        all_rows = to_logical(context.first.output, operation.output)[..., :rows, :]
-        same = as_bits(np.ascontiguousarray(few)) == as_bits(np.ascontiguousarray(all_rows))
-        by_row = same.reshape(few.shape).all(axis=-1).reshape(-1, rows).all(axis=0)
-        return np.flatnonzero(~by_row)
-    finally:
-        executable.close()
+    all_rows = to_logical(context.first.output, operation.output)[..., :rows, :]
+    same = as_bits(np.ascontiguousarray(few)) == as_bits(np.ascontiguousarray(all_rows))
+    by_row = same.reshape(few.shape).all(axis=-1).reshape(-1, rows).all(axis=0)
+    return np.flatnonzero(~by_row)
 
 
 def _first_rows(

@@ -20,6 +20,7 @@ from gemmetry.numerics.references import Matmul, to_logical
 from gemmetry.numerics.storage import Array, same_bytes
 from gemmetry.verification.checks import memory as values
 from gemmetry.verification.checks.results import (
+    CheckOutcome,
     CheckResult,
     failed,
     not_applicable,
@@ -30,7 +31,7 @@ from gemmetry.verification.checks.results import (
 from gemmetry.verification.context import INTEGERS, Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.inputs import scaled as factor_inputs
-from gemmetry.verification.inputs import selections
+from gemmetry.verification.inputs import special as special_inputs
 from gemmetry.verification.inputs.exact import LADDER, ExactCase, ExactInputs
 from gemmetry.verification.inputs.scaled import HONEST_SPAN, overflowing, scaled_along_k, subnormal
 from gemmetry.verification.inputs.special import objection
@@ -102,12 +103,12 @@ def check_integer_ladder(context: Context) -> CheckResult:
 
 def check_selects_lhs(context: Context) -> CheckResult:
     """A result that must be a copy of elements of A with every significand bit used."""
-    return _selects(context, "selects_lhs", selections.selects_lhs)
+    return _on_exact(context, "selects_lhs", factor_inputs.selects_lhs)
 
 
 def check_selects_rhs(context: Context) -> CheckResult:
     """A result that must be a copy of elements of B with every significand bit used."""
-    return _selects(context, "selects_rhs", selections.selects_rhs)
+    return _on_exact(context, "selects_rhs", factor_inputs.selects_rhs)
 
 
 def check_fp8_promotion(context: Context) -> CheckResult:
@@ -126,7 +127,7 @@ def check_fp8_promotion(context: Context) -> CheckResult:
     if not result.is_failure or run.errors is None:
         return result
     why = "sums of more than 128 products lose bits, as in a 14-bit accumulator"
-    return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def check_scale_factors(context: Context) -> CheckResult:
@@ -135,8 +136,7 @@ def check_scale_factors(context: Context) -> CheckResult:
     name = "scale_factors"
     if context.operation.signature.scaling is Scaling.NONE:
         return not_applicable(name, "the operation has no scale factors")
-    run = context.exact(name, factor_inputs.scaled)
-    return _not_exact(name, context) if run is None else context.verdict_of_exact(name, run)
+    return _on_exact(context, name, factor_inputs.scaled)
 
 
 def check_addend_cancels(context: Context) -> CheckResult:
@@ -177,7 +177,9 @@ def check_in_place_change(context: Context) -> CheckResult:
     in new buffers: if it is correct there, the kernel has remembered something by pointer.
     """
     name = "in_place_change"
-    makers = dict(zip(_IN_PLACE, (selections.selects_lhs, selections.selects_rhs), strict=True))
+    makers = dict(
+        zip(_IN_PLACE, (factor_inputs.selects_lhs, factor_inputs.selects_rhs), strict=True)
+    )
     runs = {key: context.exact(key, make) for key, make in makers.items()}
     if all(run is None for run in runs.values()):
         return _negated_in_place(name, context)
@@ -209,7 +211,7 @@ def _negated_in_place(name: str, context: Context) -> CheckResult:
     return passed(name)
 
 
-def _selects(context: Context, name: str, make: ExactInputs) -> CheckResult:
+def _on_exact(context: Context, name: str, make: ExactInputs) -> CheckResult:
     run = context.exact(name, make)
     return _not_exact(name, context) if run is None else context.verdict_of_exact(name, run)
 
@@ -286,7 +288,7 @@ def _explained(
         "the result is wrong: numbers share a scale (of a block or row), have a fixed point or a "
         "narrower range, or are cut off at an epsilon"
     )
-    return failed(result.name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[Array]) -> bool:
@@ -315,20 +317,20 @@ def _is_of_scale(context: Context, name: str, wrong: Launch, unscaled: Sequence[
 
 def check_subnormals(context: Context) -> CheckResult:
     """Inputs below the smallest normal number of a 16- or 8-bit format are not flushed to zero."""
-    return _special(context, "subnormals", subnormal, values.judge_subnormals)
+    return _special(context, "subnormals", subnormal, special_inputs.subnormals)
 
 
 def check_overflow(context: Context) -> CheckResult:
     """Rows that overflow are infinite with the correct sign, and the rows between them are
     finite."""
-    return _special(context, "overflow", overflowing, values.judge_overflow)
+    return _special(context, "overflow", overflowing, special_inputs.overflow)
 
 
 def _special(
     context: Context,
     name: str,
     make: Callable[[Operation, ExactCase], ExactCase | None],
-    thorough: Callable[[Context], CheckResult],
+    other: Callable[[Operation, int], tuple[Array, ...] | None],
 ) -> CheckResult:
     """Check on exact inputs, which need no further product; thorough checks also try others."""
     reason = objection(name, context.operation, context.declared)
@@ -341,8 +343,8 @@ def _special(
             result = context.verdict_of_exact(name, context.run_exact(name, case))
     if result.is_failure or not context.thorough:
         return result
-    other = thorough(context)
-    return other if other.is_failure or result.outcome is not passed(name).outcome else result
+    found = values.judge_special(context, name, other)
+    return found if found.is_failure or result.outcome is not CheckOutcome.PASSED else result
 
 
 def _scaled_case(operation: Operation, case: ExactCase) -> ExactCase | None:

@@ -114,7 +114,7 @@ def check_unaligned_buffers(context: Context) -> CheckResult:
         return result
     where = f"{offset.elements} elements" if offset.elements else f"{offset.size_bytes} bytes"
     why = f"the kernel relies on an alignment: buffers begin {where} after a multiple of 256 bytes"
-    return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def _in_new_buffers(context: Context, offset: Offset) -> Launch:
@@ -154,28 +154,18 @@ def check_same_sign(context: Context) -> CheckResult:
 
 def check_wide_range(context: Context) -> CheckResult:
     """Inputs spread over up to 2^±12: products differ by a factor of 2^48."""
-    return _special(context, "wide_range", special_inputs.wide_range)
+    return judge_special(context, "wide_range", special_inputs.wide_range)
 
 
 def check_cancellation(context: Context) -> CheckResult:
     """Products that cancel to zero: the remainder must be small compared with |A||B|."""
-    return _special(context, "cancellation", special_inputs.cancellation)
+    return judge_special(context, "cancellation", special_inputs.cancellation)
 
 
-def judge_subnormals(context: Context) -> CheckResult:
-    """A below the smallest normal number of a 16- or 8-bit format, compared with its own
-    reference."""
-    return _special(context, "subnormals", special_inputs.subnormals)
-
-
-def judge_overflow(context: Context) -> CheckResult:
-    """Every other row of a result of one sign overflows, compared with its own reference."""
-    return _special(context, "overflow", special_inputs.overflow)
-
-
-def _special(
+def judge_special(
     context: Context, name: str, make: Callable[[Operation, int], Inputs | None]
 ) -> CheckResult:
+    """Compare the result on inputs that `make` draws with a reference of their own."""
     reason = special_inputs.objection(name, context.operation, context.declared)
     if reason:
         return not_applicable(name, reason)

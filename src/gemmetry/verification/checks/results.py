@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dis
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +56,10 @@ class CheckResult:
     @property
     def is_failure(self) -> bool:
         return self.outcome is CheckOutcome.FAILED
+
+    def because(self, why: str, separator: str = "; ") -> CheckResult:
+        """A failure whose detail begins with `why`."""
+        return replace(self, detail=f"{why}{separator}{self.detail}")
 
 
 def passed(name: str, detail: str = "") -> CheckResult:

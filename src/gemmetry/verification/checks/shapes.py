@@ -33,16 +33,16 @@ from gemmetry.verification.checks.results import (
     not_applicable,
     passed,
 )
-from gemmetry.verification.context import (
+from gemmetry.verification.companions import (
     DEFAULT_TILE,
     Companions,
-    Context,
     Sizes,
     covering_operations,
     rounded_options,
     tail_operations,
     whole_tile,
 )
+from gemmetry.verification.context import Context
 from gemmetry.verification.inputs import exact as exact_inputs
 from gemmetry.verification.launching import Launcher
 
@@ -246,7 +246,7 @@ class Affordable:
 
 def check_many_shapes(context: Context) -> CheckResult:
     """One launch on exact integers at each of a covering set of shapes, drawn from the seed: see
-    :func:`~gemmetry.verification.context.covering_operations`."""
+    :func:`~gemmetry.verification.companions.covering_operations`."""
     name = "many_shapes"
 
     def find(companions: Companions) -> CheckResult:
@@ -327,16 +327,15 @@ def _try_all(
             late = f"stopped after {tried} of them, as they take long"
             stopped = _passed(name, shapes, refused, late)
             return replace(stopped, outcome=CheckOutcome.INCOMPLETE)
-        tried_last = Attempt(candidates[0], refusal="not supported")
-        for operation in candidates:
-            checks = only or (_FIRST if context.thorough or not shapes else _EACH)
-            seed = context.seed + shapes if only else None
-            tried_last = attempt(context, name, operation, checks, seed=seed)
-            builds_s += tried_last.build_seconds
-            if not tried_last.refusal:
-                break
-            if operation is candidates[0]:
-                refused.append(f"{operation}: {tried_last.refusal}")
+        checks = only or (_FIRST if context.thorough or not shapes else _EACH)
+        seed = context.seed + shapes if only else None
+        tried_last = attempt(context, name, candidates[0], checks, seed=seed)
+        builds_s += tried_last.build_seconds
+        if tried_last.refusal:
+            refused.append(f"{candidates[0]}: {tried_last.refusal}")
+            if candidates[1:]:
+                tried_last = first_accepted(context, name, candidates[1:], checks, seed=seed)
+                builds_s += tried_last.build_seconds
         if tried_last.failure is not None:
             return inner_failure(name, tried_last.operation, tried_last.failure)
         shapes += 1
@@ -411,6 +410,25 @@ def attempt(
             executable.close()
 
 
+def first_accepted(
+    context: Context,
+    name: str,
+    options: Sequence[Operation],
+    checks: Sequence[Callable[[Context], CheckResult]],
+    *,
+    seed: int | None = None,
+) -> Attempt:
+    """:func:`attempt` of the first of `options` that is not refused, else of the last one; the
+    build time is that of all."""
+    builds_s = 0.0
+    for operation in options:
+        found = attempt(context, name, operation, checks, seed=seed)
+        builds_s += found.build_seconds
+        if not found.refusal:
+            break
+    return replace(found, build_seconds=builds_s)
+
+
 def _first_failure(
     context: Context, checks: Sequence[Callable[[Context], CheckResult]]
 ) -> CheckResult | None:
@@ -483,13 +501,10 @@ def _long_axes_try_all(context: Context, companions: Companions) -> CheckResult:
             text = "x".join(map(str, sizes))
             too_long.append(f"{text}, which would take {predicted_s:.1f} s")
             continue
-        found = None
-        for operation in rounded_options(context.operation, sizes):
-            found = attempt(context, NAME, operation, (exact.check_integers,))
-            if not found.refusal:
-                break
-        if found is None:
+        options = rounded_options(context.operation, sizes)
+        if not options:
             continue
+        found = first_accepted(context, NAME, options, (exact.check_integers,))
         if found.failure is not None:
             return inner_failure(NAME, found.operation, found.failure)
         if found.refusal:
@@ -516,9 +531,9 @@ def _by_shorter_s(context: Context, sizes: Sizes) -> float:
         seconds = inner.launcher.fastest_s
         return passed(NAME)
 
-    for operation in rounded_options(context.operation, shorter):
-        if not attempt(context, NAME, operation, (timed,)).refusal:
-            break
+    options = rounded_options(context.operation, shorter)
+    if options:
+        first_accepted(context, NAME, options, (timed,))
     return SHORTER * seconds
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmetry.domain.operation import EpilogueStep
+from gemmetry.domain.operation import EpilogueStep, Operation
 from gemmetry.numerics.references import to_logical, to_storage
 from gemmetry.numerics.storage import Array, as_bits, to_float64
 from gemmetry.verification.checks.results import (
@@ -125,20 +126,23 @@ def _nothing_stays(context: Context, name: str) -> CheckResult:
     if not result.is_failure or context.first_errors.bad_count:
         return passed(name)
     why = "the launch after one on inputs with NaN is wrong: part of it was kept"
-    return failed(name, f"{why}; {result.detail}", result.first_bad)
+    return result.because(why)
 
 
 def _judge(context: Context, name: str, launch: Launch, case: Spread, value: float) -> CheckResult:
     got, before = launch.output.reshape(-1), context.first.output.reshape(-1)
     what = _what(value)
-    swallowed = case.must[~_shows(context, got[case.must], value, case.signs)]
+    steps = context.operation.signature.epilogue
+    shows, is_turned = shown(
+        context.operation, got[case.must], steps, case.signs, is_infinite=math.isinf(value)
+    )
+    swallowed, turned = case.must[~shows], case.must[is_turned]
     if swallowed.size:
         detail = (
             f"{what} is swallowed: {swallowed.size} of {case.must.size} elements that depend on "
             "it do not show it"
         )
         return _failed(context, name, launch, swallowed, detail)
-    turned = case.must[_has_wrong_sign(context, got[case.must], case.signs)]
     if turned.size:
         detail = f"{turned.size} of {case.must.size} infinite elements have the wrong sign"
         return _failed(context, name, launch, turned, detail)
@@ -205,40 +209,36 @@ def _without(positions: Positions, left_out: Positions) -> Positions:
     return positions[is_other]
 
 
-def _has_wrong_sign(context: Context, values: Array, signs: npt.NDArray[np.int8] | None) -> Mask:
-    """Which of the infinite elements have the wrong sign."""
-    if signs is None:
-        return np.zeros(values.shape, dtype=np.bool_)
-    s, wide = context.operation.signature, to_float64(values)
-    shows = np.isinf(wide)
-    if s.result.is_fp8:
-        shows |= np.abs(wide) == s.result.maximum
-    wrong: Mask = shows & (signs != 0) & (np.sign(wide) != signs)
-    if EpilogueStep.RELU in s.epilogue:
-        wrong |= np.isinf(wide) & (signs < 0)
-    return wrong
-
-
-def _shows(
-    context: Context,
+def shown(
+    operation: Operation,
     values: Array,
-    value: float,
-    signs: npt.NDArray[np.int8] | None = None,
-) -> Mask:
-    s = context.operation.signature
-    wide = to_float64(values)
+    steps: Sequence[EpilogueStep],
+    signs: npt.NDArray[np.int8] | None,
+    *,
+    is_infinite: bool,
+) -> tuple[Mask, Mask]:
+    """Which of the elements that depend on NaN, or on infinities of these `signs`, show it, and
+    which show an infinity of the wrong sign.
+
+    Args:
+        steps: of the epilogue that follow where the special number enters.
+        signs: 0: not known; None: none is known.
+    """
+    wide, dtype = to_float64(values), operation.signature.result
     shows: Mask = np.isnan(wide)
+    turned = np.zeros_like(shows)
     clamps = {EpilogueStep.RELU}
-    if math.isinf(value):
-        shows |= np.isinf(wide)
+    if is_infinite:
+        is_large = np.isinf(wide) | (dtype.is_fp8 & (np.abs(wide) == dtype.maximum))
+        shows |= is_large
         clamps.add(EpilogueStep.GELU)
-        if s.result.is_fp8:
-            shows |= np.abs(wide) == s.result.maximum
-    if not clamps.intersection(s.epilogue):
-        return shows
-    if EpilogueStep.RESIDUAL in s.epilogue[max(map(s.epilogue.index, clamps & set(s.epilogue))) :]:
-        # Zero plus the residual may be any finite number.
-        is_clamped: Mask = np.isfinite(wide)
-    else:
-        is_clamped = wide == 0
-    return shows | (is_clamped & (signs is None or signs <= 0))
+        if signs is not None:
+            turned = is_large & (signs != 0) & (np.sign(wide) != signs)
+            if EpilogueStep.RELU in steps:
+                turned |= np.isinf(wide) & (signs < 0)
+    if clamps.isdisjoint(steps):
+        return shows, turned
+    # Zero for NaN by maxNum, for minus infinity, and for their sum with what follows.
+    last = max(at for at, step in enumerate(steps) if step in clamps)
+    is_clamped = wide == 0 if last == len(steps) - 1 else np.isfinite(wide)
+    return shows | (is_clamped & (True if signs is None else signs <= 0)), turned

@@ -77,8 +77,8 @@ class Contents:
     signs: npt.NDArray[np.int8] | None = None
     """Sign of the infinity that each of them holds; 0: NaN, or unknown."""
     is_infinite: bool = False
-    clamps: bool = False
-    """Whether relu or gelu follow, which turn some special numbers into zero."""
+    steps: tuple[EpilogueStep, ...] = ()
+    """Of the epilogue that follow: relu and gelu turn some special numbers into zero."""
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -569,7 +569,7 @@ class _Spoiled:
             self.affected,
             self.signs,
             self.is_infinite,
-            _is_clamped(operation, spec.role),
+            _steps_after(operation, spec.role),
         )
 
 
@@ -580,17 +580,16 @@ def _joined(operation: Operation, base: Inputs, made: Sequence[_Spoiled]) -> Con
     for one in made:
         inputs[one.at] = one.array
         affected |= one.affected
-    clamps = any(_is_clamped(operation, operation.inputs[one.at].role) for one in made)
+    steps = max((_steps_after(operation, operation.inputs[one.at].role) for one in made), key=len)
     is_infinite = made[0].is_infinite
     what = "infinities" if is_infinite else "NaN"
-    return Contents(f"{what} in all operands", tuple(inputs), affected, None, is_infinite, clamps)
+    return Contents(f"{what} in all operands", tuple(inputs), affected, None, is_infinite, steps)
 
 
-def _is_clamped(operation: Operation, role: str) -> bool:
-    """Whether relu or gelu follow where the operand `role` enters."""
-    steps = list(operation.signature.epilogue)
-    after = steps[steps.index(EpilogueStep(role)) :] if role in map(str, steps) else steps
-    return not {EpilogueStep.RELU, EpilogueStep.GELU}.isdisjoint(after)
+def _steps_after(operation: Operation, role: str) -> tuple[EpilogueStep, ...]:
+    """The steps of the epilogue from where the operand `role` enters."""
+    steps = operation.signature.epilogue
+    return steps[steps.index(EpilogueStep(role)) :] if role in map(str, steps) else steps
 
 
 def _spoiled(
@@ -621,7 +620,7 @@ def _spoiled(
         else nan_codes(spec.dtype, count)
     )
     inputs = (*base[:at], array, *base[at + 1 :])
-    affected = _affected(operation, spec, where)
+    affected = affected_by(operation, spec, where)
     signs = _signs(operation, inputs, spec, where) if is_infinite else None
     return _Spoiled(at, array, affected, signs, is_infinite)
 
@@ -650,7 +649,7 @@ def nan_codes(dtype: DType, count: int) -> Array:
     return np.resize(codes[np.isnan(to_float64(codes))], count)
 
 
-def _affected(operation: Operation, spec: TensorSpec, where: Mask) -> Mask:
+def affected_by(operation: Operation, spec: TensorSpec, where: Mask) -> Mask:
     """Elements of the result that depend on the elements `where` of the operand `spec`."""
     shape = operation.output.shape
     blocks = operation.signature.blocks

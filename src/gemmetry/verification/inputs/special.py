@@ -39,8 +39,8 @@ from gemmetry.numerics.storage import (
     smallest_subnormal,
     to_float64,
 )
+from gemmetry.verification.inputs.contents import Inputs, affected_by
 
-Inputs = tuple[Array, ...]
 Positions = npt.NDArray[np.int64]
 
 WIDEST = 12
@@ -239,24 +239,20 @@ def spread(operation: Operation, inputs: Sequence[Array], value: float) -> Sprea
 def _in_factors(operation: Operation, inputs: Sequence[Array]) -> Spread:
     """`inputs` with NaN in one factor of A and one of B: the rows and columns of their blocks
     depend on it."""
-    blocks = operation.signature.blocks
+    blocks, (*lead, m, n) = operation.signature.blocks, operation.output.shape
     assert blocks is not None
-    *lead, m, n = operation.output.shape
-    affected = np.zeros((*lead, m, n), np.bool_)
+    affected = np.zeros(operation.output.shape, np.bool_)
     changed = list(inputs)
     for i, spec in enumerate(operation.inputs):
-        if not spec.role.startswith("scale_"):
-            continue
-        is_a = spec.role == "scale_a"
-        group, per_group = (2 * m // 3, blocks.rows) if is_a else (2 * n // 3, blocks.columns)
-        group //= per_group
-        batch = tuple(size - 1 for size in lead)
-        factors = np.array(inputs[i])
-        to_logical(factors, spec)[(*batch, *((group, 0) if is_a else (0, group)))] = np.nan
-        changed[i] = factors
-        lines = slice(group * per_group, (group + 1) * per_group)
-        matrix = affected[batch]
-        matrix[lines if is_a else (slice(None), lines)] = True
+        if spec.role.startswith("scale_"):
+            is_a, where = spec.role == "scale_a", np.zeros(spec.shape, np.bool_)
+            group = 2 * m // 3 // blocks.rows if is_a else 2 * n // 3 // blocks.columns
+            batch = tuple(size - 1 for size in lead)
+            where[(*batch, *((group, 0) if is_a else (0, group)))] = True
+            factors = np.array(inputs[i])
+            to_logical(factors, spec)[where] = np.nan
+            changed[i] = factors
+            affected |= affected_by(operation, spec, where)
     positions = np.flatnonzero(to_storage(affected, operation.output))
     return Spread(tuple(changed), positions, positions)
 

@@ -26,7 +26,7 @@ from gemmetry.domain.operation import Operation, operation_name
 from gemmetry.numerics.inputs import GENERATOR_VERSION
 from gemmetry.numerics.references import REFERENCE_VERSION, Matmul, OperandSizes, Reference
 from gemmetry.numerics.storage import Array, Float64Array, absolute, to_float64
-from gemmetry.verification.references.freivalds import Vectors, scan
+from gemmetry.verification.freivalds import Vectors, scan
 
 MAX_FILE_BYTES = 2**30
 """References above 1 GiB are not written: recomputing them takes about as long as reading them."""

@@ -1,1 +1,0 @@
-"""References of the checks."""
