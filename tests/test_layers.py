@@ -148,11 +148,10 @@ NAMES_OF_SOMETHING_ELSE = {
     "verification/cache.py",
     "domain/dispatch.py", "domain/specs/model.py", "domain/specs/schema.py",
     "domain/specs/yaml_text.py", "domain/rows.py",  # null
-    "traces/names/nvidia.py", "traces/names/other.py",  # families of kernels
-    "traces/names/words.py",
-    "traces/operators/gemms.py", "traces/links.py",
+    "traces/names/grammars.py",  # families of kernels
+    "traces/operators/gemms.py", "documents/operator_tables.py",
     "sweeps/training/manifest.py", "sweeps/workload/__main__.py",  # libraries
-    "sweeps/workload/run.py", "tuning/strategies/optuna_sampler.py",
+    "sweeps/workload/run.py", "tuning/strategies.py",
     "hardware/detect.py", "domain/specs/fields.py", "domain/specs/planning.py",  # kinds of device
     "sweeps/workload/ranks.py",
     "__init__.py", "tuning/dispatcher/building.py",  # libraries

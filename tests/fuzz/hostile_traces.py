@@ -15,20 +15,24 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from gemmetry.documents.trace_report import (
+    TraceLensSheets,
+    report_json,
+    trace_workbook,
+    write_report,
+)
 from gemmetry.domain.errors import RequestError
-from gemmetry.traces.collective_text import print_jobs
+from gemmetry.traces.api import Summaries, Traces
 from gemmetry.traces.collectives.matching import analyse_jobs
-from gemmetry.traces.files import report_json, trace_workbook, write_report
 from gemmetry.traces.gemms import spec_text, workload
 from gemmetry.traces.jobs import rank_trace
-from gemmetry.traces.markdown import trace_markdown
-from gemmetry.traces.page import trace_page
+from gemmetry.traces.page import trace_markdown, trace_page
 from gemmetry.traces.reading import read_all
-from gemmetry.traces.report import TraceReport, build_report
-from gemmetry.traces.rows import collectives_document, gemms_table
-from gemmetry.traces.summary import outside_steps, summarize, summarize_steps, summary_document
+from gemmetry.traces.report import TraceReport, build_report, collectives_document, gemms_table
+from gemmetry.traces.summary import outside_steps, summarize, summarize_steps
 from gemmetry.traces.text import (
     print_gemms,
+    print_jobs,
     print_steps,
     print_summaries,
     print_summary,
@@ -187,10 +191,10 @@ def check_everything(paths: Sequence[Path], folder: Path) -> tuple[int, int]:
         assert summary.idle_ns + summary.busy_ns == summary.window_ns
         assert 0 <= summary.exposed_comm_ns <= summary.comm_union_ns
         assert 0 <= summary.gemm_kernel_ns < 2**63
-    document = summary_document(summaries, errors=recorded, steps=steps, outside=outside)
+    document = Traces([]).result(Summaries(summaries, steps, outside).rows(steps=True)).document()
     json.dumps(document, default=float, allow_nan=False).encode()
     try:
-        report = build_report(iter(traces), errors, with_lanes=True)
+        report = build_report(iter(traces), errors, sheets=TraceLensSheets(), with_lanes=True)
         jobs = analyse_jobs(map(rank_trace, traces))
     except RequestError:
         # A rank twice in one job.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gemmetry.counters.api import CounterReports
-    from gemmetry.counters.collecting.collector import Collected, Collection
+    from gemmetry.counters.collector import Collected, Collection
     from gemmetry.domain.tables import Table
     from gemmetry.formats.counters.launches import ProfiledLaunch
 
@@ -39,7 +39,7 @@ _WHAT = "What is collected"
 _WHICH = "Of which launches"
 _HOW = "How"
 _SETS = ("quick", "gemm", "full", "document")
-"""Keys of :data:`~gemmetry.counters.collecting.tools.SETS`, without its import."""
+"""Keys of :data:`~gemmetry.counters.tools.SETS`, without its import."""
 
 
 class CollectCommand(WorkbenchCommand):
@@ -135,8 +135,8 @@ def collect(options: Collect) -> None:
     own times mean nothing. Its output goes to a file.
     """
     from gemmetry.counters.api import plan_counters
-    from gemmetry.counters.collecting.collector import collect as run
-    from gemmetry.counters.collecting.tools import CollectRequest
+    from gemmetry.counters.collector import collect as run
+    from gemmetry.counters.tools import CollectRequest
     from gemmetry.engine.opaque import run_command
 
     request = CollectRequest(**values(options, Wanted))
@@ -268,9 +268,9 @@ def compare(options: Compare) -> None:
     options.report(
         found.problems,
         found.document,
-        lambda console: print_comparison(found.comparison, console),
+        lambda console: print_comparison(found, console),
         found.write,
-        hidden_kernels(found.comparison),
+        hidden_kernels(found),
     )
 
 

@@ -111,7 +111,7 @@ def _print(found: Evaluation, library: str) -> None:
     left_out += [f"{found.unusable} without a time of {library}"] if found.unusable else []
     say(shapes + (f"; left out: {', '.join(left_out)}" if left_out else ""))
     print_table(regret_table(found, library), stdout_console())
-    restricted = sum(one.was_restricted for one in found.replayed)
+    restricted = sum(one.restricted for one in found.replayed)
     if restricted:
         say(
             f"The first choice was not measured at {counted(restricted, 'shape')}; the next one "

@@ -156,7 +156,7 @@ def annotate(options: Annotate) -> None:
 
     Remarks are stored in annotations.jsonl in the folder of the history.
     """
-    from gemmetry.history.checking import annotation_of
+    from gemmetry.history.api import annotation_of
     from gemmetry.history.folder import append, read_history
 
     history = read_history(options.store)
@@ -200,7 +200,7 @@ def check(options: Check) -> int:
     causes of --fail-on, and nobody has acknowledged it (gemmetry history annotate); or if ten runs
     or more differ too much to find one (fewer with --undecided fail; never with --undecided pass).
     """
-    from gemmetry.history.text import print_check
+    from gemmetry.history.show import print_check
     from gemmetry.results.emit import FORMATS
 
     options.check((*FORMATS, ".xml"))
@@ -210,8 +210,8 @@ def check(options: Check) -> int:
         fail_on=options.fail_on,
         undecided_fails=None if undecided is None else undecided is Undecided.FAIL,
     )
-    options.deliver(found.document, lambda console: print_check(found.check, console), found.write)
-    return int(found.check.has_failed)
+    options.deliver(found.document, lambda console: print_check(found, console), found.write)
+    return int(found.has_failed)
 
 
 @dataclass(kw_only=True)
@@ -228,19 +228,19 @@ def show(options: Show) -> None:
 
     A single dispatch is shown with a plot and with each of its changes and their causes.
     """
-    from gemmetry.domain.rows import table
+    from gemmetry.domain.rows import Rows
     from gemmetry.history.rows import SeriesRow, history_document, series_row
-    from gemmetry.history.text import print_history
-    from gemmetry.results.emit import write_tables
+    from gemmetry.history.show import print_history
+    from gemmetry.results.emit import Result
 
     options.check()
     found = options.history()
-    check, chosen = found.check, found.chosen(options.pattern)
-    rows = [series_row(check, *one) for one in chosen]
+    chosen = found.chosen(options.pattern)
+    rows = [series_row(found, *one) for one in chosen]
     options.deliver(
-        lambda: history_document(check, chosen),
-        lambda console: print_history(check, chosen, console),
-        lambda path: write_tables([table("series", SeriesRow, rows)], path),
+        lambda: history_document(found, chosen),
+        lambda console: print_history(found, chosen, console),
+        Result(rows={"series": Rows(SeriesRow, rows)}).write,
     )
 
 

@@ -310,7 +310,7 @@ def clear(options: Clear) -> None:
     """
     from gemmetry.domain.errors import RequestError
     from gemmetry.domain.files import clear_user_cache
-    from gemmetry.traces.cache import clear_cache
+    from gemmetry.traces.reading import clear_cache
 
     hint = "Give the path of a trace, or of a folder."
     for path in options.paths:

@@ -62,7 +62,7 @@ def print_failure(failure: str) -> None:
 @contextmanager
 def reporting_what_is_kept(*folders: Path, fresh: bool) -> Iterator[None]:
     """Around a run into `folders`: an interrupt becomes an error that names what is stored in the
-    first of them that has something.
+    one of them that was written last.
 
     `fresh`: the run began anew, so that the same command would do so again.
 
@@ -79,12 +79,13 @@ def reporting_what_is_kept(*folders: Path, fresh: bool) -> Iterator[None]:
 
 
 def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
-    """What an interrupted run left in the first of `folders` with results, and how to continue."""
+    """What an interrupted run left in the one of `folders` that was written last, and how to
+    continue."""
     from gemmetry.domain.errors import GemmetryError
     from gemmetry.domain.units import counted
     from gemmetry.engine.store.experiment import Experiment
 
-    for folder in folders:
+    for folder in sorted(folders, key=_written, reverse=True):
         try:
             with Experiment.open(folder) as experiment:
                 done, total = sum(experiment.outcome_counts().values()), experiment.total()
@@ -101,6 +102,10 @@ def _kept(folders: Iterable[Path], fresh: bool) -> tuple[str, str]:
         f"{done} of {dispatches}{taken} are stored in {folder}",
         f"{command} continues where this one stopped.",
     )
+
+
+def _written(folder: Path) -> float:
+    return max((file.stat().st_mtime for file in folder.glob("journal.sqlite*")), default=0.0)
 
 
 def _runs(prepared: Prepared) -> bool:

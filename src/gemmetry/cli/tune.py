@@ -29,7 +29,7 @@ _STRATEGIES = ("model", "exhaustive", "random", "halving", "optuna")
 
 
 def _complete_formats(incomplete: str) -> list[str]:
-    from gemmetry.tuning.exporting import TABLE, export_formats
+    from gemmetry.tuning.results import TABLE, export_formats
 
     return [name for name in (*export_formats(), TABLE, "space") if name.startswith(incomplete)]
 
@@ -122,7 +122,7 @@ def tune(options: Tune) -> int:
         return 0
     from gemmetry.cli.run import print_failure
     from gemmetry.domain.errors import GemmetryError
-    from gemmetry.tuning.exporting import check_exports, export
+    from gemmetry.tuning.results import check_exports, export
 
     prepared = _prepare(options)
     check_exports(options.output, options.format, prepared.provider)
@@ -131,7 +131,7 @@ def tune(options: Tune) -> int:
         return 0
     done = _run(prepared, fresh=options.fresh)
     if options.json:
-        from gemmetry.tuning.documents import tuning_document
+        from gemmetry.tuning.results import tuning_document
 
         print_json(tuning_document(done.result))
     else:
@@ -178,18 +178,24 @@ def _run(prepared: PreparedTuning, *, fresh: bool) -> TuningRun:
 
     progress = ProgressListener(stderr_console())
     searches = [prepared.search_folder(effort) for effort in reversed(range(len(EFFORTS)))]
-    kept = reporting_what_is_kept(prepared.experiment, *searches, fresh=fresh)
+    others = (prepared.experiment, prepared.proofs_folder)
+    kept = reporting_what_is_kept(*others, *searches, fresh=fresh)
     with kept, progress as listener:
         return run_tuning(prepared, listener=listener, fresh=fresh, command=command_line())
 
 
 def _print(done: TuningRun) -> None:
-    from gemmetry.dispatches.terminal import print_table
-    from gemmetry.tuning.documents import gain_lines, winner_table
+    from rich.text import Text
 
-    print_table(winner_table(done.result, shown=True), stdout_console())
+    from gemmetry.dispatches.terminal import print_table
+    from gemmetry.results.lines import print_line
+    from gemmetry.results.texts import printable
+    from gemmetry.tuning.results import gain_lines, winner_table
+
+    console = stdout_console()
+    print_table(winner_table(done.result, shown=True), console)
     for line in gain_lines(done.result):
-        say(line)
+        print_line(Text(printable(line)), console)
 
 
 def _print_spaces(prepared: PreparedTuning, *, as_json: bool) -> None:
@@ -223,9 +229,10 @@ def simulate_strategies(options: Tune, source: Path) -> None:
     from gemmetry.domain.errors import UnknownNameError
     from gemmetry.domain.units import counted
     from gemmetry.results.emit import write_atomically
-    from gemmetry.tuning.documents import simulation_table
-    from gemmetry.tuning.search import STRATEGIES, parse_shares
+    from gemmetry.tuning.results import simulation_table
+    from gemmetry.tuning.search import parse_shares
     from gemmetry.tuning.simulation import BUDGETS, compact, open_space, simulate
+    from gemmetry.tuning.strategies import STRATEGIES
 
     if options.format not in (None, "table", _SPACE):
         raise UnknownNameError("format of a simulation", str(options.format), ("table", _SPACE))

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmetry.documents.tracelens import BY_NAME, job_sheets
 from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Table
 from gemmetry.formats.events import Bools, Int64
@@ -48,9 +49,6 @@ from gemmetry.sweeps.rank_worker import RankAnalysis
 from gemmetry.sweeps.ranks import gemm_rows, members_of
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics, configuration_entry
 from gemmetry.traces.collectives.summary import operation_name
-from gemmetry.traces.tracelens.cells import integer, number, text
-from gemmetry.traces.tracelens.collectives import CommunicationNames, job_sheets
-from gemmetry.traces.tracelens.sheets import BY_NAME
 
 Timeline = Mapping[str, tuple[float, float]]
 """Row of ``gpu_timeline`` -> its time in ms, and its share of the whole time in %."""
@@ -168,6 +166,21 @@ def _named(number: int | None, word: str) -> str:
 def _file_name(text: str) -> str:
     """`text` without what a name of a folder cannot have."""
     return text.replace("/", "_").replace("\\", "_")
+
+
+def text(name: str, description: str) -> Column:
+    """A column of texts."""
+    return Column(name, description=description)
+
+
+def integer(name: str, description: str) -> Column:
+    """A column of integers."""
+    return Column(name, ColumnType.INTEGER, description=description)
+
+
+def number(name: str, unit: str, description: str) -> Column:
+    """A column of numbers."""
+    return Column(name, ColumnType.NUMBER, unit, description)
 
 
 AXES = (
@@ -688,13 +701,7 @@ def collective_sheets(point: PointAnalysis) -> list[Table]:
     """The sheets of TraceLens' report on the collectives of all ranks; [] without collectives."""
     if not any(one.collectives for one in point.job.job.ranks):
         return []
-    names = {Path(one.facts.file): _names(one.facts) for one in point.ranks}
-    return job_sheets(point.job, names)
-
-
-def _names(facts: RankFacts) -> CommunicationNames:
-    written = {one.collective.row: one.written for one in facts.communication}
-    return CommunicationNames(written, facts.gpus_of_node)
+    return job_sheets(point.job)
 
 
 HEAD = (

@@ -550,7 +550,7 @@ class _KinetoBuilder:
         start, duration, untimed = _start_and_duration(events)
         bad = duration < 0
         bad[untimed] = True
-        # gemmetry.traces.missing leaves out and counts them.
+        # gemmetry.traces.model leaves out and counts them.
         start[bad] = duration[bad] = 0
         args = _decode_args(events, GpuArgs)
         lanes = [self._lanes[pid] for pid in texts([event.pid for event in events])]

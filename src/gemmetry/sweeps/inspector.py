@@ -15,8 +15,8 @@ from gemmetry.formats.nccl import (
 from gemmetry.statistics.intervals import median, median_interval
 from gemmetry.sweeps.model import Point
 from gemmetry.sweeps.rows import RecordedCollective
-from gemmetry.traces.call_arguments import bus_factor
 from gemmetry.traces.collectives.matching import JobCollectives
+from gemmetry.traces.collectives.summary import bus_factor
 
 CollectiveKey = tuple[str | None, int | None, int | None]
 """Operation, bytes of the whole message, number of ranks."""

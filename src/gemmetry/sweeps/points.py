@@ -428,6 +428,7 @@ def communication_trace(facts: RankFacts) -> RankTrace:
         host=facts.host,
         base_ns=facts.base_ns,
         span=facts.span,
+        devices=facts.gpus_of_node,
         collectives=tuple(one for one in kernels if one.op != "copy"),
         partial=facts.partial,
         problems=facts.problems,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 import msgspec
 import numpy as np
 
+from gemmetry.documents.operator_tables import gemm_sheet
 from gemmetry.domain.errors import GemmetryError
 from gemmetry.formats.events import Int64
 from gemmetry.sweeps.model import (
@@ -35,7 +36,6 @@ from gemmetry.sweeps.ranks import gemm_statistics, packed_sheet, read_facts
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Group
 from gemmetry.traces.model import Trace
-from gemmetry.traces.tracelens.tables import gemm_sheet
 
 if TYPE_CHECKING:
     from gemmetry.sweeps.rocprof import PointRocprof

@@ -38,10 +38,8 @@ from gemmetry.sweeps.model import (
 )
 from gemmetry.sweeps.rows import GemmKind, GemmStatistics
 from gemmetry.traces.collectives.summary import Collective, collectives_of, operation_name
-from gemmetry.traces.gemms import gemm_dtype, gemm_layout, quantile_of_sorted
-from gemmetry.traces.intervals import Intervals, covered, subtract, union, within
-from gemmetry.traces.joins import NONE
-from gemmetry.traces.links import enclosing_among, link_gemms
+from gemmetry.traces.gemms import gemm_dtype, gemm_layout, link_gemms, quantile_of_sorted
+from gemmetry.traces.joins import NONE, Intervals, covered, enclosing_among, subtract, union, within
 from gemmetry.traces.model import Trace
 from gemmetry.traces.names import KernelKind
 from gemmetry.traces.operators.gemms import GemmShape, distinct_rows
@@ -49,7 +47,6 @@ from gemmetry.traces.operators.host import find_nesting, innermost_products
 from gemmetry.traces.reading import read_trace
 from gemmetry.traces.summary import find_steps, host_marks
 from gemmetry.traces.timeline import operator_kind
-from gemmetry.traces.tracelens.collectives import communication_names, written_name
 
 MOST_KERNELS = 128
 """Number of kernels that are kept, those with the most time: the smallest of them then take less
@@ -340,12 +337,12 @@ def _kind(
 
 
 def _communication(trace: Trace, peer: Bools, step_of: Int64) -> tuple[CommunicationKernel, ...]:
-    rows, gpu, names = trace.rows, trace.rows.gpu, communication_names(trace)
+    rows, gpu = trace.rows, trace.rows.gpu
     found = [
         CommunicationKernel(
             collective=one,
             kernel=rows.names[gpu.name[one.row]],
-            written=written_name(one, names) or "",
+            written=one.written or "",
             grid=_three(gpu.grid[one.row].tolist()),
             block=_three(gpu.block[one.row].tolist()),
             step=int(step_of[one.row]),

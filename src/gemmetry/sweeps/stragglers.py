@@ -24,7 +24,7 @@ from gemmetry.statistics.runs import student_quantile
 from gemmetry.sweeps.model import RankFacts
 from gemmetry.sweeps.rows import DELAYS, NO_DELAY_SHOWN, UNDECIDED, PointStraggler
 from gemmetry.traces.collectives.matching import JobCollectives
-from gemmetry.traces.intervals import union
+from gemmetry.traces.joins import union
 
 CONFIDENCE = 0.95
 FEWEST_STEPS = 3

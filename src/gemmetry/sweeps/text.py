@@ -31,7 +31,7 @@ from gemmetry.sweeps.sentences import (
     sentences,
     slowed_gemms,
 )
-from gemmetry.traces.names.classify import classify, is_gemm
+from gemmetry.traces.names import classify, is_gemm
 
 if TYPE_CHECKING:
     from rich.console import Console

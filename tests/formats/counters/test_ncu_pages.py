@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmetry.counters.reading import read_counters
+from gemmetry.counters.collector import read_counters
 from gemmetry.domain.errors import RequestError
 from gemmetry.formats.counters.ncu_pages import _labels, read_ncu_csv
 

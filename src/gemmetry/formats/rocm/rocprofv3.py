@@ -107,7 +107,7 @@ def trace_rows(tables: Tables) -> TraceRows:
         start, end = block.wholes("Start_Timestamp"), block.wholes("End_Timestamp")
         good = (start >= 0) & (end >= start) & (end < LATEST_NS)
         if block.kind in (Kind.KERNEL, Kind.COPY):
-            # Without a usable time both are 0, which gemmetry.traces.missing leaves out and counts.
+            # Without a usable time both are 0, which gemmetry.traces.model leaves out and counts.
             times = np.where(good, start, 0), np.where(good, end - start, 0)
             gpu.add(_gpu_rows(block, *times, _numbered(names, block.column("Name"))))
             continue
