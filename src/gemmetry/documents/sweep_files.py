@@ -780,23 +780,18 @@ def varying_gemms(points: Iterable[ProductPoint], top_k: int) -> list[VaryingGem
     return sorted(found, key=lambda one: -one.gemm.spread_us)
 
 
-def variance_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``time_variance``: which GEMMs vary by how much."""
-    return _table("time_variance", rows, ())
+VARYING: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "": ("time_variance", ()),
+    "_with_timestamps": ("with_timestamps", TIMESTAMPS),
+    "_with_collective_overlap": ("with_collective_overlap", (*TIMESTAMPS, *OVERLAP)),
+}
+"""End of a file's name -> its table, and the columns that it has in addition: none, the moments of
+the extremes, or also the collectives next to the longest instance."""
 
 
-def timestamps_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``with_timestamps``: the same, with the moments of the extremes."""
-    return _table("with_timestamps", rows, TIMESTAMPS)
-
-
-def overlap_table(rows: Sequence[VaryingGemm]) -> Table:
-    """``with_collective_overlap``: the same, with the collectives next to the longest instance, and
-    whether collectives slow the GEMM."""
-    return _table("with_collective_overlap", rows, (*TIMESTAMPS, *OVERLAP))
-
-
-def _table(name: str, rows: Sequence[VaryingGemm], more: tuple[Column, ...]) -> Table:
+def varying_table(end: str, rows: Sequence[VaryingGemm]) -> Table:
+    """Which GEMMs vary by how much: one of :data:`VARYING`."""
+    name, more = VARYING[end]
     of_operator = sorted({key for one in rows for key in one.gemm.row})
     columns = (
         *HEAD,

@@ -14,8 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from gemmetry.formats.rocm.rocprofv3_counters import PassOfProcess, read_counter_folder
-from gemmetry.formats.rocm.rows import CountedDispatch, CountedGpu, CountedProcess
+from gemmetry.formats.rocm.rocprofv3 import (
+    CountedDispatch,
+    CountedProcess,
+    PassOfProcess,
+    read_counter_folder,
+)
+from gemmetry.formats.rocm.tables import CountedGpu
 from gemmetry.hardware.amd_counters import METRICS, AmdMetric, matrix_flop
 from gemmetry.statistics.intervals import median
 from gemmetry.sweeps.rows import RocprofKernel, RocprofMetrics
@@ -27,7 +32,6 @@ GPU's description."""
 _UNKNOWN_GPU = CountedGpu(chip="", product="", units=1, simds=1, xccs=1, waves_per_unit=1)
 """For figures that do not depend on the GPU."""
 
-_RESOURCES = ("lds_bytes", "scratch_bytes", "vgprs", "accum_vgprs", "sgprs")
 
 _Owner: TypeAlias = tuple[str, str | int, int]
 """What the processes of all passes have in common: a rank, or a GPU of a host."""
@@ -224,7 +228,11 @@ def _row(
         passes=len(having),
         median_us=median(times) / 1e3 if times else None,
         is_serialised=any(one.process.has_counters for one, _ in having),
-        **{name: _known(max(getattr(one, name) for one in dispatches)) for name in _RESOURCES},
+        lds_bytes=_most("lds_block_size", dispatches),
+        scratch_bytes=_most("scratch_size", dispatches),
+        vgprs=_most("vgpr_count", dispatches),
+        accum_vgprs=_most("accum_vgpr_count", dispatches),
+        sgprs=_most("sgpr_count", dispatches),
         metrics=RocprofMetrics(**{
             one.name: _metric(one, per_pass, joined, gpu, group.name, problems)
             for one in METRICS
@@ -278,6 +286,10 @@ def _metric(
             return None
         return figure
     return None
+
+
+def _most(fact: str, dispatches: Sequence[CountedDispatch]) -> int | None:
+    return max((one.facts[fact] for one in dispatches if fact in one.facts), default=None)
 
 
 def _known(value: int) -> int | None:
