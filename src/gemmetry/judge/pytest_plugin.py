@@ -15,7 +15,6 @@ Nothing but pytest is imported until a test uses the fixture or an option is giv
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import statistics
@@ -67,7 +66,15 @@ class _Session:
         self.threshold: float = config.getoption("--kernel-benchmark-threshold")
         self.budget_s: float = config.getoption("--kernel-benchmark-budget")
         reference: Path | None = config.getoption("--kernel-benchmark-compare")
-        self.before = {} if reference is None else _read(reference)
+        self.before: dict[str, list[list[float]]] = {}
+        if reference is not None:
+            from gemmetry.domain.errors import RequestError
+            from gemmetry.judge.runs import read_times
+
+            try:
+                self.before = read_times(reference)
+            except RequestError as error:
+                raise pytest.UsageError(str(error)) from error
 
 
 _SESSION = pytest.StashKey[_Session]()
@@ -82,33 +89,6 @@ def pytest_configure(config: pytest.Config) -> None:
     session = config.stash[_SESSION] = _Session(config)
     if (session.target or session.before) and config.getoption("numprocesses", None):
         raise pytest.UsageError("kernels that are timed need the device alone: run without -n")
-
-
-def _read(path: Path) -> dict[str, list[list[float]]]:
-    """Full name of each test -> its rounds, in ns.
-
-    Raises:
-        UsageError: the file cannot be read, or is of another kind.
-    """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            entry["fullname"]: [[float(ns) for ns in turn] for turn in _rounds_of(entry)]
-            for entry in document["benchmarks"]
-        }
-    except OSError as error:
-        raise pytest.UsageError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise pytest.UsageError(
-            f"{path} is not a file of --kernel-benchmark-json ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _rounds_of(entry: Mapping[str, Any]) -> list[list[float]]:
-    """Rounds in ns; pytest-benchmark's own files have single samples in seconds."""
-    if "rounds_ns" in entry["extra_info"]:
-        return list(entry["extra_info"]["rounds_ns"])
-    return [[1e9 * value] for value in entry["stats"]["data"]]
 
 
 @pytest.fixture
