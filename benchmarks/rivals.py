@@ -32,14 +32,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import gemmetry
-import gemmetry.testing
 import numpy as np
 import timing_proof as proof
 import torch
 from slowed_product import product
 from torch.utils.benchmark import Timer
 from torch.utils.benchmark.utils.common import trim_sigfig
+
+import gemmetry
+import gemmetry.testing
 
 RESAMPLES = 1000
 

@@ -1,4 +1,4 @@
-"""Python of the README and of the page on functions runs as it is written."""
+"""Python of the README, of the page on functions and of the skills runs as it is written."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = [
-    pytest.param(block, id=f"{page.name}-{number}")
-    for page in (ROOT / "README.md", ROOT / "docs" / "compare-functions.md")
+    pytest.param(block, id=f"{page.parent.name}-{page.stem}-{number}")
+    for page in (
+        ROOT / "README.md",
+        ROOT / "docs" / "compare-functions.md",
+        *sorted((ROOT / "skills").glob("*/SKILL.md")),
+    )
     for number, block in enumerate(
         re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
     )
@@ -33,3 +38,15 @@ def test_python_of_a_page_runs_and_prints(block: str) -> None:
 
 def test_there_are_blocks() -> None:
     assert len(BLOCKS) >= 3
+
+
+def test_skills_are_short_and_say_when_to_use_them() -> None:
+    skills = sorted((ROOT / "skills").glob("*/SKILL.md"))
+    assert skills
+    for path in skills:
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 150
+        _, head, _ = text.split("---\n", 2)
+        facts = yaml.safe_load(head)
+        assert facts["name"] == path.parent.name
+        assert "Use when" in facts["description"]
