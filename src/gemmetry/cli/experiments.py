@@ -376,7 +376,7 @@ def merge(options: Merge) -> None:
 
     into = options.into
     if all((folder / MANIFEST).is_file() for folder in options.experiments):
-        from gemmetry.sweeps.training.run import merge_sweeps
+        from gemmetry.sweeps.run import merge_sweeps
 
         points = merge_sweeps(options.experiments, into)
         if options.json:
