@@ -116,11 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--summary", type=Path, metavar="FILE", help="append the table to it")
     options = parser.parse_args(arguments)
     try:
-        sides = [[read_times(path) for path in side] for side in (options.before, options.after)]
+        before, after = (
+            [read_times(path) for path in side] for side in (options.before, options.after)
+        )
     except GemmetryError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    changes = compare_runs(*sides, options.threshold)
+    changes = compare_runs(before, after, options.threshold)
     if not changes:
         sys.stderr.write("error: the runs timed nothing\n")
         return 2

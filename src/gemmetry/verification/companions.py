@@ -1,8 +1,9 @@
 """Builds the same configuration for other operations, and lists shapes worth trying with it.
 
 Tiled kernels fail at the edges. The last tile may be partial, or the number of tiles odd. A
-reduction may be shorter than one step, or have one more step than the pipeline has stages. Others branch by what only sizes have in common: remainders, multiples, equality, or what
-they keep from an earlier shape. A set drawn from the seed covers these.
+reduction may be shorter than one step, or have one more step than the pipeline has stages. Others
+branch by what only sizes have in common: remainders, multiples, equality, or what they keep from an
+earlier shape. A set drawn from the seed covers these.
 """
 
 from __future__ import annotations
